@@ -33,6 +33,10 @@ MACHINE_MARK = "## Measured by `shardc calibrate`"
 PROFILE_MARK = '{"format": 1, "device": '
 # Stands in the first lines of every file that starts a job.
 JOB_MARK = "Written by shardc launch for the job"
+# What files of `shardc import` begin with: the program, its name map, the report.
+MODEL_MARK = "## Imported by `shardc import` from"
+NAMES_MARK = "# Names of `shardc import`:"
+REPORT_MARK = '{"imported_from": '
 _FIGURES = re.compile(rb'\{"step": \d+, "epoch": \d+[,}]|\{"epoch": \d+(, "step": \d+)?(, "eval\.|\})')
 _HEAD = 8192
 
@@ -80,6 +84,9 @@ COURSE = Kind("the course of a step", _begins(TRACE_MARK.encode()), "another fil
 PAGE = Kind("the page", _begins(PAGE_MARK.encode(), None), "another file for -o", streams=True)
 MACHINE = Kind("the measured machine", _begins(MACHINE_MARK.encode()), "another file for -o")
 PROFILE = Kind("the profile", _begins(PROFILE_MARK.encode()), "another file for -o")
+MODEL = Kind("the imported program", _begins(MODEL_MARK.encode()), "another file for -o")
+NAMES = Kind("the name map", _begins(NAMES_MARK.encode()), "another file for -o")
+REPORT = Kind("the report", _begins(REPORT_MARK.encode()), "another file for --report")
 TOKENS = Kind("tokens", _begins(TOKENS_MARK), "another file for -o")
 
 

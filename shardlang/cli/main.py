@@ -12,6 +12,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from keyword import iskeyword
 
 import click
 
@@ -32,6 +33,7 @@ COMMANDS = {
     "checkpoint": "Show what a checkpoint holds, or verify that it is whole.",
     "verify": "Check that a strategy changes no result.",
     "fmt": "Write programs in their one form.",
+    "import": "Write a torch module as a program, with a map of its names.",
     "tokens": "Write text as a file of token numbers, for the data source `tokens`.",
     "explain": "Print what a diagnostic's code, an operator, an optimizer or a data source means.",
 }
@@ -46,7 +48,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"shardlang.cli.commands.{cmd_name}").command
+        module = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command: click.Command = importlib.import_module(f"shardlang.cli.commands.{module}").command
         return command
 
     def resolve_command(

@@ -13,7 +13,8 @@ import shardlang.ops.all_families  # noqa: F401  (fills the registry)
 from shardlang.ops.declaration import REGISTRY
 from tests.test_house_rules import MODULES, PACKAGE
 
-MEANINGS = ("ops/", "interpret/meaning/", "runtime/functions/", "matched/table.py")
+# The importer says each call of ATen, and each idiom of several, by an operator of the language.
+MEANINGS = ("ops/", "interpret/meaning/", "runtime/functions/", "matched/table.py", "importing/")
 # Words that are an operator's name and mean something else: (module, word) -> what it is there.
 OTHER_WORDS = {
     ("check/files/overrides.py", "log"): "the setting `log`",

@@ -14,6 +14,15 @@ from shardlang.types.dim import FLOATS
 
 def in_type(plan: Plan, dtype: str) -> Plan:
     """All floating types of the plan become `dtype`, "f64" or "f32" (a named "f64" stays)."""
+    graph = graph_in_type(plan.graph, dtype)
+    training = plan.program.training
+    if training is not None:
+        training = replace(training, precision=dtype)
+    return replace(plan, graph=graph, program=replace(plan.program, graph=graph, training=training))
+
+
+def graph_in_type(graph: Graph, dtype: str) -> Graph:
+    """A graph with all floating types as `dtype`, as `in_type` does it."""
 
     def changed(name: str) -> str:
         return dtype if name in FLOATS and name != "f64" else name
@@ -27,9 +36,4 @@ def in_type(plan: Plan, dtype: str) -> Plan:
             attrs["dtype"] = changed(attrs["dtype"])
         return replace(old, attrs=attrs)
 
-    graph: Graph = plan.graph
-    graph = replace(graph, values=tuple(map(value, graph.values)), ops=tuple(map(op, graph.ops)))
-    training = plan.program.training
-    if training is not None:
-        training = replace(training, precision=dtype)
-    return replace(plan, graph=graph, program=replace(plan.program, graph=graph, training=training))
+    return replace(graph, values=tuple(map(value, graph.values)), ops=tuple(map(op, graph.ops)))

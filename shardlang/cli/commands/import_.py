@@ -1,0 +1,86 @@
+"""`shardc import`: a torch module to a program that a person could have written, and a map of its
+names."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from shardlang.cli import output
+from shardlang.cli.files import claimed, replace
+from shardlang.errors import RunError
+from shardlang.owned import MODEL, NAMES, REPORT, WEIGHTS
+
+_CODES = ("SH604", "SH608")
+
+
+def _dims(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in given:
+        name, equals, dims = text.partition("=")
+        names = [dim.strip() for dim in dims.split(",")]
+        if not equals or not all(dim.isidentifier() and dim.isascii() for dim in names):
+            raise click.BadParameter(f"`{text}` is not INPUT=DIM,DIM, as in x=batch,seq", ctx, param)
+        found[name.strip()] = names
+    return found
+
+
+@click.command(
+    "import",
+    epilog="Examples: shardc import models.small:build -o small.shard; shardc import net.py:build -o net.shard "
+    "--weights net.safetensors --dims x=batch,features",
+)
+@click.argument("factory", metavar="MODULE:FACTORY")
+@click.option(
+    "-o", "--output-file", "to", required=True, metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    help="The program to write, model.shard; its name map, model.map, is written beside it.",
+)  # fmt: skip
+@click.option("--weights", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Write the module's weights, too, as safetensors under its names.")  # fmt: skip
+@click.option("--dims", multiple=True, metavar="INPUT=DIM,DIM", callback=_dims,
+              help="Names of the dims of an input. May be repeated.")  # fmt: skip
+@click.option("--output", metavar="NAME", help="Of several results of forward, the one to give.")
+@click.option("--accept", multiple=True, type=click.Choice(_CODES),
+              help="Import in spite of such a difference; the file then says so. May be repeated.")  # fmt: skip
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Write what was found, as JSON.")  # fmt: skip
+@click.pass_context
+def command(
+    ctx: click.Context, factory: str, to: Path, weights: Path | None, dims: Mapping[str, list[str]],
+    output: str | None, accept: tuple[str, ...], report: Path | None,
+) -> None:  # fmt: skip
+    """Write a torch module as a program, with a map of its names.
+
+    This runs the module: MODULE is imported, and FACTORY called, a function without arguments that
+    returns a module and example tensors by name. Nothing is written unless the program computes the
+    module's values and gradients."""
+    if to.suffix != ".shard":
+        raise click.BadParameter(f"`{to}` must end in `.shard`: it is a program", ctx, param_hint="-o")
+    names = to.with_suffix(".map")
+    for path, kind in ((to, MODEL), (names, NAMES), (weights, WEIGHTS), (report, REPORT)):
+        claimed(path, kind)
+    from shardlang.importing.example import load
+    from shardlang.importing.imported import Wanted, import_module
+
+    wanted = Wanted(factory, dims, frozenset(accept), output)
+    try:
+        found = import_module(load(factory), wanted)
+        if weights is not None:
+            found.save(weights)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        ctx.exit(1)
+    if report is not None:
+        replace(report, json.dumps(found.report) + "\n")
+    replace(names, found.names)
+    replace(to, found.text)
+    _tell(to, names, weights, found.report["largest difference"])
+
+
+def _tell(to: Path, names: Path, weights: Path | None, error: float) -> None:
+    files = ", ".join(f"{path}" for path in (to, names, weights) if path is not None)
+    output.tell(f"wrote {files}: values and gradients are the module's, to {error:.1g} in float64")

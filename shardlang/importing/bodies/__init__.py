@@ -1,0 +1,1 @@
+"""Steps -> models: expressions, dims that become one, equal calls as one model."""

@@ -1,0 +1,170 @@
+"""The inside of a model whose dims have no names yet: values, expressions, parameters, layers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardlang.graph.graph import Init
+from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, fresh, join, pairs
+from shardlang.importing.steps.calls import Call
+from shardlang.importing.steps.nodes import Node, Stored
+
+
+@dataclass(eq=False)
+class Const:
+    """A number of the module; where equal models differ in it, it becomes a formal named `role`."""
+
+    value: Any
+    role: str
+
+
+@dataclass(eq=False)
+class Expr:
+    """`word(operands, named -> [into])`. named: constants, or terms for dims. word: an operator, an
+    infix sign, or "" for a call of `layer`; `result`: which of its results."""
+
+    word: str
+    operands: list[Any]
+    named: dict[str, Any] = field(default_factory=dict)
+    into: list[Term] | None = None
+    layer: Layer | None = None
+
+
+@dataclass(eq=False)
+class Value:
+    """A tensor. base: what it is a view of. expr: None for inputs and parameters. name: the
+    author's, if any. results: of a call with several, all of them. counts: it is a dim's
+    indices."""
+
+    dims: list[Term]
+    kind: str = ""
+    expr: Expr | None = None
+    base: Value | None = None
+    name: str = ""
+    written: Value | None = None
+    results: tuple[Value, ...] = ()
+    counts: bool = False
+
+
+@dataclass(eq=False)
+class Own:
+    """A parameter or state of a model: `name` within it, whose start is a distribution."""
+
+    name: str
+    value: Value
+    stored: Stored
+    start: Init
+    state: bool = False
+    numbers: list[Const] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Layer:
+    """A layer: the attribute, the body of its first call, and what its dims are here."""
+
+    path: str
+    body: Body
+    terms: dict[Atom, Term]
+    others: list[Body] = field(default_factory=list)
+    constants: list[Const] = field(default_factory=list)
+    array: Array | None = None
+    index: int = 0
+
+
+@dataclass(eq=False)
+class Array:
+    """Equal layers in a list, `name[0]` to the last."""
+
+    name: str
+    layers: list[Layer]
+
+
+@dataclass(eq=False)
+class Body:
+    """The inside of one call of a module."""
+
+    call: Call
+    inputs: list[Value] = field(default_factory=list)
+    own: list[Own] = field(default_factory=list)
+    layers: list[Layer] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+    results: list[Value] = field(default_factory=list)
+    # Pairs of dims of which the first is declared with the size of the second.
+    copies: list[tuple[Atom, Atom]] = field(default_factory=list)
+    form: str = ""
+    constants: list[Const] = field(default_factory=list)
+
+    def add(self, dims: Sequence[Term], expr: Expr, kind: str = "", node: Node | None = None) -> Value:
+        """A value that an expression computes."""
+        value = Value(list(dims), kind, expr, name=authors_name(node))
+        self.values.append(value)
+        return value
+
+    def tensors(self) -> list[Value]:
+        return [*self.inputs, *(own.value for own in self.own), *self.values]
+
+    def unify(self, left: Term, right: Term) -> None:
+        """Makes one of two terms; Mismatch if their sizes differ, or a tensor would have it
+        twice."""
+        for a, b in pairs(left, right):
+            a, b = flat((a,))[0], flat((b,))[0]
+            if a is b:
+                continue
+            if self.together(a, b):
+                raise Twice(a, b)
+            join(a, b)
+
+    def live(self) -> list[Value]:
+        """The values that the results need, in order."""
+        needed: set[Value] = set()
+        stack = list(self.results)
+        while stack:
+            value = stack.pop()
+            if value not in needed:
+                needed.update((value, *value.results))
+                stack += [each for each in (value.expr.operands if value.expr else ()) if isinstance(each, Value)]
+        return [value for value in self.values if value in needed]
+
+    def together(self, a: Atom, b: Atom) -> bool:
+        """Whether a tensor has both."""
+        return any({a, b} <= set(flat(atom for term in value.dims for atom in term)) for value in self.tensors())
+
+    def formals(self) -> list[Atom]:
+        """The dims that parameters have, here or in layers, in the order in which they appear."""
+        needed = dict.fromkeys(atom for own in self.own for term in own.value.dims for atom in flat(term))
+        for layer in self.layers:
+            needed.update(dict.fromkeys(atom for term in layer.terms.values() for atom in flat(term)))
+        made = {flat((copy,))[0] for copy, _ in self.copies}
+        first = [atom for value in self.inputs for term in value.dims for atom in flat(term)]
+        rest = [atom for layer in self.layers for f in layer.body.formals() for atom in flat(layer.terms[f])]
+        owned = [atom for own in self.own for term in own.value.dims for atom in flat(term)]
+        ordered = dict.fromkeys([*first, *rest, *owned])
+        return [atom for atom in ordered if atom in needed and atom not in made and not atom.fixed]
+
+
+class Twice(Mismatch):
+    """Two dims of one tensor that would become one."""
+
+    def __init__(self, left: Atom, right: Atom) -> None:
+        super().__init__()
+        self.left, self.right = left, right
+
+
+def authors_name(node: Node | None) -> str:
+    """The name that the line of source gives what it computes, if it is not one that it reads."""
+    if node is None or "=" not in node.code:
+        return ""
+    name, _, rest = node.code.partition("=")
+    name = name.strip()
+    if not name.isidentifier() or rest.startswith("="):
+        return ""
+    return "" if re.search(rf"\b{name}\b", rest) else name
+
+
+def new_dims(shape: Sequence[int]) -> list[Term]:
+    """A new dim for each size; 1 is the literal one."""
+    return [fresh(each) for each in shape]
+

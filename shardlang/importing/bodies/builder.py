@@ -1,0 +1,96 @@
+"""A call of a module -> the body of its model: each step becomes an expression, each inner call a
+layer, and dims become one where operators need it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardlang.importing.bodies import views  # noqa: F401  (fills WORDS)
+from shardlang.importing.bodies.body import Body, Expr, Layer, Value, new_dims
+from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, size
+from shardlang.importing.bodies.forms import find_arrays, form, same_model
+from shardlang.importing.bodies.maker import KINDS, Maker, Shared
+from shardlang.importing.bodies.words import WORDS
+from shardlang.importing.steps.calls import Call
+from shardlang.importing.steps.nodes import Node
+from shardlang.importing.steps.problems import Refused
+
+
+class Builder(Maker):
+    """Makes one body; `arguments` are the dims and kinds of what it is called with."""
+
+    def __init__(self, call: Call, arguments: Sequence[Value], shared: Shared) -> None:
+        super().__init__(call, shared)
+        self.layers: dict[str, Layer] = {}
+        whole = not call.scope.path
+        for node, given in zip(call.outside, arguments, strict=True):
+            dims = new_dims([size(term) for term in given.dims])
+            for term, outer in zip(dims, given.dims, strict=True):
+                for atom, name in zip(term, [each.called for each in flat(outer)], strict=False):
+                    atom.hints.update({name: -1} if name else {})
+            value = Value(dims, given.kind, name=given.name if whole else "", counts=given.counts)
+            self.body.inputs.append(value)
+            self.known[node] = value
+
+    def build(self) -> Body:
+        for item in self.call.items:
+            if isinstance(item, Call):
+                self._layer(item)
+                continue
+            try:
+                self.known[item] = self._step(item)
+            except Refused as refused:
+                self.shared.refused.append(refused)
+                self.known[item] = self.add(new_dims(item.shape), Expr(item.op, []), KINDS.get(str(item.dtype), ""))
+        self.body.results = [self.use(node) for node in self.call.results]
+        find_arrays(self.body)
+        self.body.form, self.body.constants = form(self.body)
+        return self.body
+
+    def _step(self, node: Node) -> Value:
+        function = WORDS.get(node.op)
+        if function is None:
+            raise Refused(node, f"`{node.op}`")
+        try:
+            return function(self, node, *node.args, **node.kwargs)
+        except Mismatch:
+            raise Refused(node, f"`{node.op}` of dims that are not one") from None
+        except (TypeError, AttributeError, IndexError, ValueError) as error:
+            raise Refused(node, f"`{node.op}` with such arguments ({error})") from None
+
+    def _layer(self, call: Call) -> None:
+        """A call of a layer: its dims are the layer's, in what it is given and gives."""
+        given = [self.use(node) for node in call.outside]
+        path = call.scope.path
+        inner = Builder(call, given, self.shared).build()
+        if path not in self.layers:
+            terms: dict[Atom, Term] = {atom: (Atom(atom.size, dict(atom.hints)),) for atom in inner.formals()}
+            self.layers[path] = Layer(path, inner, terms)
+            self.body.layers.append(self.layers[path])
+        elif not same_model(inner, self.layers[path].body):
+            fact = f"`{path}`, which computes something else when it is called again"
+            raise Refused(next(iter(call.steps())), fact)
+        layer = self.layers[path]
+        terms = _matched(layer, inner)
+        layer.others.append(inner)
+
+        def here(dims: Sequence[Term]) -> list[Term]:
+            for atom in (atom for term in dims for atom in flat(term)):
+                terms.setdefault(atom, (Atom(atom.size, dict(atom.hints)),))
+            return [tuple(part for atom in flat(term) for part in terms[atom]) for term in dims]
+
+        node = next(iter(call.steps()))
+        for mine, theirs in zip(given, inner.inputs, strict=True):
+            for left, right in zip(mine.dims, here(theirs.dims), strict=True):
+                self.unify(node, left, right)
+        expr = Expr("", list(given), layer=layer)
+        values = [self.body.add(here(value.dims), expr, value.kind, call.results[0]) for value in inner.results]
+        for result, value in zip(call.results, values, strict=True):
+            value.results = tuple(values) if len(values) > 1 else ()
+            self.known[result] = value
+
+
+def _matched(layer: Layer, inner: Body) -> dict[Atom, Term]:
+    """The dims of another call of a layer, by the formals of the first."""
+    pairs = zip(layer.body.formals(), inner.formals(), strict=True)
+    return {theirs: layer.terms[mine] for mine, theirs in pairs}

@@ -1,0 +1,127 @@
+"""The form of a body: a text that two bodies share if they are one model, whatever their sizes and
+numbers. Equal layers of a list are an array."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from shardlang.importing.bodies.body import Array, Body, Const, Layer, Twice, Value
+from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat
+from shardlang.importing.bodies.library import known
+
+# Starts whose numbers follow from dims, so that they are no constants.
+BY_DIMS = ("kaiming_uniform", "xavier_uniform", "fan_uniform")
+
+
+class _Form:
+    """Writes down a body with numbers for dims and values, in order of appearance."""
+
+    def __init__(self) -> None:
+        self.atoms: dict[Atom, int] = {}
+        self.values: dict[Value, int] = {}
+        self.constants: list[Const] = []
+
+    def term(self, term: Term) -> str:
+        return "*".join(map(self.atom, flat(term))) or "1"
+
+    def atom(self, atom: Atom) -> str:
+        return f"#{atom.size}" if atom.fixed else str(self.atoms.setdefault(atom, len(self.atoms)))
+
+    def tensor(self, value: Value) -> str:
+        self.values[value] = len(self.values)
+        return value.kind + "[" + ",".join(map(self.term, value.dims)) + "]"
+
+    def part(self, x: Any) -> str:
+        if isinstance(x, Const):
+            self.constants.append(x)
+            return f"?{type(x.value).__name__}"
+        if isinstance(x, Value):
+            if x not in self.values and x.expr is not None and x.expr.word == "path":
+                return f"path {_below(x.expr.operands)}"
+            return f"v{self.values[x]}"
+        if isinstance(x, tuple) and x and not isinstance(x[0], Atom):
+            return "(" + ",".join(map(self.part, x)) + ")"
+        return self.term(x)
+
+
+def _below(operands: list[Any]) -> str:
+    layer, name = operands
+    return f"{layer.path.rpartition('.')[2]}{name.removeprefix(layer.path)}"
+
+
+def form(body: Body) -> tuple[str, list[Const]]:
+    """The digest of the text, and the constants of the body itself in the order of the text."""
+    f = _Form()
+    leaf = known(body)
+    lines = [f.tensor(value) for value in body.inputs]
+    for own in body.own:
+        lines.append(f"{own.name} {f.tensor(own.value)} {own.start.kind}")
+        f.constants.extend(own.numbers if own.start.kind not in BY_DIMS else [])
+    prefix = f"{body.call.scope.path}." if body.call.scope.path else ""
+    numbers: dict[Layer, int] = {}
+    for layer in body.layers:
+        numbers[layer] = len(numbers)
+        terms = ",".join(f.term(layer.terms[atom]) for atom in layer.body.formals())
+        array = (layer.array.name, layer.index) if layer.array else ""
+        lines.append(f"{layer.path.removeprefix(prefix)} {array} ({terms}) <{layer.body.form}>")
+    for value in body.live():
+        expr = value.expr
+        assert expr is not None
+        operands = [f.part(each) for each in expr.operands]
+        named = [f"{name}={f.part(each)}" for name, each in expr.named.items()]
+        into = [f.term(term) for term in expr.into or ()]
+        called = f"layer {numbers[expr.layer]} " if expr.layer else ""
+        lines.append(f"{called}{expr.word} {operands} {named} {into} {f.tensor(value)}")
+    text = "\n".join([*lines, *map(f.part, body.results)])
+    if leaf is not None:  # its leading dims, if any, are all the same to it
+        own_lines = [line for line in lines if line.partition(" ")[0] in {own.name for own in body.own}]
+        named = [name for value in body.live() if value.expr is not None for name in value.expr.named]
+        text = " ".join([leaf.name, *own_lines, *named])
+    return hashlib.sha256(text.encode()).hexdigest(), f.constants
+
+
+def all_constants(body: Body) -> list[Any]:
+    """The numbers of a body and of all its layers."""
+    found = [const.value for const in body.constants]
+    for layer in body.layers:
+        found += all_constants(layer.body)
+    return found
+
+
+def find_arrays(body: Body) -> None:
+    """Layers 0 to n - 1 of a list that are one model, with equal sizes and numbers, share their
+    dims and are an array."""
+    lists: dict[str, list[Layer]] = {}
+    for layer in body.layers:
+        home, _, last = layer.path.rpartition(".")
+        if last.isdigit() and home != body.call.scope.path:
+            lists.setdefault(home, []).append(layer)
+    for home, layers in lists.items():
+        layers.sort(key=lambda layer: int(layer.path.rpartition(".")[2]))
+        at = [int(layer.path.rpartition(".")[2]) for layer in layers]
+        if at == list(range(len(layers))) and all(_equal(layers[0], layer) for layer in layers[1:]):
+            _share(body, home, layers)
+
+
+def _equal(one: Layer, other: Layer) -> bool:
+    sizes = [[atom.size for atom in layer.body.formals()] for layer in (one, other)]
+    return sizes[0] == sizes[1] and same_model(one.body, other.body)
+
+
+def same_model(one: Body, other: Body) -> bool:
+    """Whether two bodies compute the same, with the same numbers."""
+    return one.form == other.form and all_constants(one) == all_constants(other)
+
+
+def _share(body: Body, home: str, layers: list[Layer]) -> None:
+    first = layers[0]
+    array = Array(home, layers)
+    try:
+        for layer in layers[1:]:
+            for mine, theirs in zip(first.body.formals(), layer.body.formals(), strict=True):
+                body.unify(first.terms[mine], layer.terms[theirs])
+    except (Twice, Mismatch):
+        return
+    for index, layer in enumerate(layers):
+        layer.array, layer.index = array, index

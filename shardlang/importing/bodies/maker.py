@@ -1,0 +1,182 @@
+"""The tools that words are made with: the values of a body that is being made, dims that become
+one, views that are written where they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardlang.errors import RunError
+from shardlang.graph.graph import Init
+from shardlang.importing.bodies.body import Body, Const, Expr, Layer, Own, Twice, Value, authors_name, new_dims
+from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, size
+from shardlang.importing.steps.calls import Call
+from shardlang.importing.steps.nodes import CONST, INPUT, PARAM, STATE, Node
+from shardlang.importing.steps.problems import Refused
+
+_ROLES = {"normal": "std", "constant": "start"}
+KINDS = {"torch.bool": "bool", "torch.int64": "i64", "torch.int32": "i32"}
+
+
+@dataclass
+class Shared:
+    """Facts of the whole module. starts: of each of its tensors. layers: paths of modules that are
+    layers. accepted: codes. refused: nodes without a word."""
+
+    starts: Mapping[str, Init]
+    layers: frozenset[str]
+    accepted: frozenset[str] = frozenset()
+    refused: list[Refused] = field(default_factory=list)
+    differences: dict[str, str] = field(default_factory=dict)
+
+
+class Maker:
+    """The body of a call, and what its steps gave."""
+
+    def __init__(self, call: Call, shared: Shared) -> None:
+        self.body, self.shared, self.call = Body(call), shared, call
+        self.known: dict[Node, Value] = {}
+
+    def add(self, dims: Sequence[Term], expr: Expr, kind: str = "", node: Node | None = None) -> Value:
+        return self.body.add(dims, expr, kind, node)
+
+    def lazy(self, node: Node) -> Value:
+        """The value of a node; a view is not written yet."""
+        if node not in self.known:
+            if node.op not in (PARAM, STATE):
+                what = "an input" if node.op == INPUT else f"a tensor that is computed from none, {list(node.shape)}"
+                raise Refused(node, what)
+            self.known[node] = self._own(node)
+        return self.known[node]
+
+    def use(self, node: Node) -> Value:
+        """The value of a node, computed where it is a view that changes anything."""
+        value = self.lazy(node)
+        base = value.base
+        if base is None:
+            return value
+        if [flat(term) for term in base.dims] == [flat(term) for term in value.dims]:
+            return base
+        if value.written is None:
+            value.written = self.add(value.dims, Expr("rearrange", [base], into=value.dims), value.kind)
+            value.written.name = value.name
+        return value.written
+
+    def number(self, x: Any) -> Any:
+        """An operand: a value, or a number."""
+        if not isinstance(x, Node):
+            return Const(x, "factor")
+        if x.op == CONST:
+            first = x.value.flatten()[0].item() if x.value.numel() else 0
+            if x.value.numel() and bool((x.value == first).all()):
+                return Const(first, "factor")
+        return self.use(x)
+
+    def view(self, value: Value, dims: Sequence[Term], node: Node | None = None) -> Value:
+        return Value(list(dims), value.kind, base=value.base or value, name=authors_name(node))
+
+    def unify(self, node: Node, left: Term, right: Term) -> None:
+        try:
+            self.body.unify(left, right)
+        except Twice:
+            raise
+        except Mismatch:
+            raise Refused(node, f"`{node.op}` of dims of {size(left)} and {size(right)}") from None
+
+    def broadcast(self, node: Node, sides: list[Any]) -> list[Term]:
+        """The dims of an operator of several, element by element; an operand that would have a dim
+        twice is relabelled, in `sides`."""
+        dims: list[Term] = []
+        for at, side in enumerate(sides):
+            if isinstance(side, Value):
+                try:
+                    dims = self.aligned(node, dims, side.dims)
+                except Twice:
+                    sides[at] = side = self._relabelled(side, dims)
+                    dims = self.aligned(node, dims, side.dims)
+        return dims
+
+    def aligned(self, node: Node, left: Sequence[Term], right: Sequence[Term]) -> list[Term]:
+        """Dims of both, from the right; a literal 1 gives way."""
+        wide = max(len(left), len(right))
+        rows = [[()] * (wide - len(side)) + list(side) for side in (left, right)]
+        for one, other in zip(*rows, strict=True):
+            if flat(one) and flat(other):
+                if 1 in (size(one), size(other)) and size(one) != size(other):
+                    raise Refused(node, "a dim of size 1 that is stretched")
+                self.unify(node, one, other)
+        return [one if flat(one) else other for one, other in zip(*rows, strict=True)]
+
+    def _relabelled(self, value: Value, dims: Sequence[Term]) -> Value:
+        into = [*value.dims[: max(len(value.dims) - len(dims), 0)], *dims[-len(value.dims) :]]
+        return self.add(into, Expr("relabel", [value], into=into), value.kind)
+
+    def apart(self, node: Node, value: Value, terms: Sequence[Term], other: Value) -> Value:
+        """`value`, with those of its `terms` under another name that `other` has too."""
+        there = {atom for term in other.dims for atom in flat(term)}
+        changes = {flat(term): (Atom(size(term)),) for term in terms if there & set(flat(term))}
+        if not changes:
+            return value
+        for old, (new,) in changes.items():
+            self.body.copies.append((new, old[0]))
+            new.hint("key", 0)
+        into = [changes.get(flat(term), term) for term in value.dims]
+        return self.add(into, Expr("relabel", [value], into=into), value.kind)
+
+    def solid(self, value: Value, at: int) -> Term:
+        """A dim of a parameter, as a dim also where its size is 1."""
+        if not flat(value.dims[at]) and value.expr is None:
+            value.dims[at] = (Atom(1),)
+        return value.dims[at]
+
+    def spatial(self, sizes: Sequence[int]) -> list[Term]:
+        """The height and width that a window leaves, which an operator names."""
+        return [(Atom(each, {name: -1}),) for each, name in zip(sizes, ("height", "width"), strict=True)]
+
+    def hint(self, term: Term, name: str, rank: int) -> None:
+        if len(flat(term)) == 1:
+            flat(term)[0].hint(name, rank)
+
+    def made_here(self, term: Term, like: Term) -> None:
+        """A dim that an operator makes has the name of the one that it is made from."""
+        for atom in flat(like)[:1]:
+            for made in flat(term):
+                made.hints.update({name: rank + 1 for name, rank in atom.hints.items()})
+
+    def accept(self, code: str, node: Node, fact: str) -> None:
+        """A difference that stays, if its code is accepted."""
+        if code not in self.shared.accepted:
+            help = f"`--accept {code}` imports it all the same, and the file then says so"
+            raise RunError(code, f"{fact} (`{node.path or 'the module'}`, {node.place})", help=help)
+        self.shared.differences[fact] = code
+
+    def _own(self, node: Node) -> Value:
+        """A parameter of this model, or one of a layer below it."""
+        assert node.stored is not None
+        path = self.call.scope.path
+        inside = node.name.removeprefix(f"{path}.") if path else node.name
+        for layer in self.body.layers:
+            if node.name.startswith(f"{layer.path}."):
+                return self._inner(node, layer)
+        value = Value(new_dims(node.shape), KINDS.get(str(node.dtype), ""))
+        start = self.shared.starts[node.stored.name]
+        numbers = [Const(each, _ROLES.get(start.kind, "low")) for each in start.args]
+        self.body.own.append(Own(inside, value, node.stored, start, node.op == STATE, numbers))
+        return value
+
+    def _inner(self, node: Node, layer: Layer) -> Value:
+        """A parameter of a layer, used by its path."""
+        path, body, terms = [layer.path], layer.body, dict(layer.terms)
+        while True:
+            for own in body.own:
+                if own.stored == node.stored:
+                    dims = [tuple(part for atom in flat(term) for part in terms[atom]) for term in own.value.dims]
+                    return Value(dims, expr=Expr("path", [layer, node.name]), name="")
+            below = next((each for each in body.layers if node.name.startswith(f"{each.path}.")), None)
+            if below is None:
+                raise Refused(node, "a parameter of a module that is called later")
+            terms = {atom: tuple(part for each in flat(term) for part in terms[each])
+                     for atom, term in below.terms.items()}  # fmt: skip
+            body = below.body
+            path.append(below.path)

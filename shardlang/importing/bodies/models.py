@@ -1,0 +1,171 @@
+"""Bodies -> models: those of one form are one model, and the numbers in which they differ are its
+formals. Models that the library has are taken from there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from shardlang.importing.bodies.body import Body, Const, Layer
+from shardlang.importing.bodies.dims import Atom, flat
+from shardlang.importing.bodies.library import LIBRARY, Known, known
+
+
+@dataclass(eq=False)
+class Model:
+    """bodies: of all calls; the first stands for them. dims: its formals, with those that they are
+    one with. varying: the constants that are formals, of the first body, with their names. library:
+    what it is in std.nn; kind: what it would be there if its start were that."""
+
+    name: str
+    bodies: list[Body]
+    dims: dict[Atom, Atom] = field(default_factory=dict)
+    varying: dict[Const, str] = field(default_factory=dict)
+    library: Known | None = None
+    kind: str = ""
+
+    @property
+    def body(self) -> Body:
+        return self.bodies[0]
+
+    def formals(self) -> list[Atom]:
+        """Its formals of kind dim, each once."""
+        return list(dict.fromkeys(self.dims.values()))
+
+
+def models(root: Body) -> dict[Body, Model]:
+    """The model of each body; those that others need come first."""
+    ordered: list[Body] = []
+    _collect(root, ordered)
+    found: dict[Body, Model] = {}
+    forms: dict[tuple[str, str], Model] = {}
+    for body in ordered:
+        name = _class(body)
+        model = forms.setdefault((name, body.form), Model(name, []))
+        model.bodies.append(body)
+        found[body] = model
+    made = sorted(dict.fromkeys(found.values()), key=lambda model: _height(model.body))
+    for model in made:
+        for body in model.bodies:
+            _pass_constants(body, found)
+        _finish(model)
+    _distinct_names([model for model in made if model.library is None])
+    return found
+
+
+def _height(body: Body) -> int:
+    return 1 + max((_height(layer.body) for layer in body.layers), default=-1)
+
+
+def _collect(body: Body, ordered: list[Body]) -> None:
+    for layer in body.layers:
+        for inner in layer.others:
+            _collect(inner, ordered)
+    ordered.append(body)
+
+
+def _class(body: Body) -> str:
+    """The name of a model: that of its class, or of the list that a Sequential is in."""
+    scope = body.call.scope
+    name = re.sub(r"\W", "", scope.kind.rpartition(".")[2])
+    if name == "Sequential":
+        home = scope.path.split(".")[-2] if "." in scope.path else "net"
+        name = "".join(word.capitalize() for word in home.rstrip("s").split("_"))
+    return name[:1].upper() + name[1:]
+
+
+def _finish(model: Model) -> None:
+    body = model.body
+    model.dims = {atom: atom for atom in body.formals()}
+    kind = known(body)
+    if kind is not None:
+        model.kind = kind.name
+        if all(_starts_as(each, kind) and kind.fits(each) for each in model.bodies):
+            model.library = kind
+            return
+        model.name = kind.name
+    _vary(model)
+
+
+def _starts_as(body: Body, kind: Known) -> bool:
+    return all(own.start.kind == kind.starts[own.name][0] and (
+        own.start.args == kind.starts[own.name][1] or own.start.kind in ("kaiming_uniform", "fan_uniform"))
+        for own in body.own)  # fmt: skip
+
+
+def _vary(model: Model) -> None:
+    """Numbers that differ between calls become formals."""
+    taken: set[str] = {own.name for own in model.body.own}
+    for at, const in enumerate(model.body.constants):
+        if len({repr(body.constants[at].value) for body in model.bodies}) > 1:
+            name = const.role
+            while name in taken:
+                name = f"{name}{len(taken)}"
+            taken.add(name)
+            model.varying[const] = name
+
+
+def _pass_constants(body: Body, made: dict[Body, Model]) -> None:
+    """Gives each layer the numbers that its model is called with; they are numbers of the model it
+    stands in, and may differ there in turn."""
+    for layer in body.layers:
+        layer.constants = _numbers(made[layer.body], layer)
+        if layer.index == 0:
+            body.constants += layer.constants
+
+
+def _numbers(model: Model, layer: Layer) -> list[Const]:
+    at = [model.body.constants.index(const) for const in model.varying]
+    names = model.varying.values()
+    return [Const(layer.body.constants[number].value, name) for number, name in zip(at, names, strict=True)]
+
+
+def _distinct_names(made: list[Model]) -> None:
+    taken = set(LIBRARY) & {model.library.name for model in made if model.library}
+    for model in made:
+        name, number = model.name, 1
+        while name in taken:
+            number += 1
+            name = f"{model.name}{number}"
+        taken.add(name)
+        model.name = name
+
+
+def merge_dims(made: dict[Body, Model]) -> None:
+    """Two formals become one where every call passes one dim for both, and no tensor has both: from
+    the whole down to the layers."""
+    ordered = sorted(dict.fromkeys(made.values()), key=lambda model: -_height(model.body))
+    passed: dict[Model, list[list[tuple[Atom, ...]]]] = {}
+    for outer in ordered:
+        if outer in passed and not outer.kind:
+            _merge(outer, passed[outer])
+        for layer in outer.body.layers:
+            inner = made[layer.body]
+            terms = [layer.terms[atom] for atom in layer.body.formals()]
+            shown = [tuple(outer.dims.get(atom, atom) for atom in flat(term)) for term in terms]
+            passed.setdefault(inner, []).append(shown)
+
+
+def _merge(model: Model, passed: list[list[tuple[Atom, ...]]]) -> None:
+    formals = list(model.dims)
+    for at, one in enumerate(formals):
+        for after in range(at + 1, len(formals)):
+            other = formals[after]
+            if model.dims[one] is not one or model.dims[other] is not other:
+                continue
+            if all(terms[at] == terms[after] for terms in passed) and _apart(model, one, other):
+                model.dims[other] = one
+    for atom in formals:
+        model.dims[atom] = model.dims[model.dims[atom]]
+
+
+def _apart(model: Model, one: Atom, other: Atom) -> bool:
+    """Whether no tensor, and no layer's weight of two dims, would have one dim twice."""
+    group = {atom for atom, first in model.dims.items() if first in (one, other)}
+    for value in model.body.tensors():
+        if len([atom for term in value.dims for atom in flat(term) if atom in group]) > 1:
+            return False
+    for layer in model.body.layers:
+        if len([a for term in layer.terms.values() for a in flat(term) if a in group]) > 1 and not layer.body.layers:
+            return False
+    return True

@@ -1,0 +1,365 @@
+"""Each call of ATen as the language says it: its expression, and the dims of what it gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardlang.importing.bodies.body import Const, Expr, Value
+from shardlang.importing.bodies.dims import Atom, Term, flat, fresh, size
+from shardlang.importing.bodies.maker import Maker
+from shardlang.importing.steps.nodes import Node
+from shardlang.importing.steps.problems import Refused
+
+Word = Callable[..., Value]
+WORDS: dict[str, Word] = {}
+
+_SAME = ("relu", "silu", "tanh", "sigmoid", "exp", "log", "sqrt", "rsqrt", "square", "abs", "sin", "cos", "detach")
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
+          "ge": ">="}  # fmt: skip
+_TRUTHS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def word(*names: str) -> Callable[[Word], Word]:
+    def known(function: Word) -> Word:
+        WORDS.update({f"aten.{name}": function for name in names})
+        return function
+
+    return known
+
+
+@word(*_SAME)
+def same(b: Maker, node: Node, x: Node) -> Value:
+    value = b.use(x)
+    return b.add(value.dims, Expr(node.op.removeprefix("aten."), [value]), value.kind, node)
+
+
+@word("neg")
+def negative(b: Maker, node: Node, x: Node) -> Value:
+    value = b.use(x)
+    return b.add(value.dims, Expr("neg", [value]), value.kind, node)
+
+
+@word("gelu")
+def gelu(b: Maker, node: Node, x: Node, approximate: str = "none") -> Value:
+    value = b.use(x)
+    named = {} if approximate == "none" else {"approximate": Const(approximate, "approximate")}
+    return b.add(value.dims, Expr("gelu", [value], named), node=node)
+
+
+@word(*_SIGNS)
+def sign(b: Maker, node: Node, left: Any, right: Any, alpha: float = 1, rounding_mode: str | None = None) -> Value:
+    if rounding_mode is not None:
+        raise Refused(node, f"`{node.op}` that rounds")
+    name = node.op.removeprefix("aten.")
+    sides = [b.number(left), b.number(right)]
+    if alpha != 1:
+        sides[1] = b.add(sides[1].dims, Expr("*", [Const(alpha, "alpha"), sides[1]]), sides[1].kind)
+    dims = b.broadcast(node, sides)
+    kinds = {side.kind for side in sides if isinstance(side, Value)}
+    kind = "bool" if name in _TRUTHS else "" if "" in kinds or name == "div" else kinds.pop()
+    return b.add(dims, Expr(_SIGNS[name], sides), kind, node)
+
+
+@word("rsub")
+def reverse(b: Maker, node: Node, left: Any, right: Any, alpha: float = 1) -> Value:
+    return sign(b, node.like("aten.sub"), right, left, alpha)
+
+
+@word("pow")
+def power(b: Maker, node: Node, x: Any, exponent: Any) -> Value:
+    sides = [b.number(x), b.number(exponent)]
+    return b.add(b.broadcast(node, sides), Expr("**", sides), node=node)
+
+
+@word("maximum", "minimum")
+def either(b: Maker, node: Node, left: Any, right: Any) -> Value:
+    sides = [b.number(left), b.number(right)]
+    return b.add(b.broadcast(node, sides), Expr(node.op.removeprefix("aten."), sides), node=node)
+
+
+@word("where")
+def where(b: Maker, node: Node, condition: Any, then: Any, otherwise: Any) -> Value:
+    sides = [b.number(condition), b.number(then), b.number(otherwise)]
+    return b.add(b.broadcast(node, sides), Expr("where", sides), node=node)
+
+
+@word("masked_fill")
+def masked_fill(b: Maker, node: Node, x: Any, mask: Any, value: Any) -> Value:
+    return where(b, node, mask, value, x)
+
+
+@word("dropout", "feature_dropout")
+def dropout(b: Maker, node: Node, x: Node, p: float, train: bool) -> Value:
+    value = b.use(x)
+    name = "dropout" if node.op == "aten.dropout" else "dropout2d"
+    return b.add(value.dims, Expr(name, [value], {"p": Const(p, "p")}), node=node)
+
+
+@word("linear")
+def linear(b: Maker, node: Node, x: Node, weight: Node, bias: Node | None = None) -> Value:
+    value, matrix = b.use(x), b.use(weight)
+    out, inner = (b.solid(matrix, at) for at in (0, 1))
+    b.unify(node, value.dims[-1], inner)
+    product = Expr("einsum", [value, matrix], into=[*value.dims[:-1], out])
+    made = b.add([*value.dims[:-1], out], product, node=node)
+    if bias is None:
+        return made
+    term = b.use(bias)
+    b.unify(node, b.solid(term, 0), out)
+    return b.add(made.dims, Expr("+", [made, term]), node=node)
+
+
+@word("matmul", "bmm", "mm")
+def matmul(b: Maker, node: Node, left: Node, right: Node) -> Value:
+    x, y = b.use(left), b.use(right)
+    if len(x.dims) < 2 or len(y.dims) < 2:
+        raise Refused(node, "a product with a vector")
+    y = b.apart(node, y, [y.dims[-1]], x)
+    b.unify(node, x.dims[-1], y.dims[-2])
+    leading = b.aligned(node, x.dims[:-2], y.dims[:-2])
+    return b.add([*leading, x.dims[-2], y.dims[-1]], Expr("@", [x, y]), node=node)
+
+
+@word("embedding")
+def embedding(b: Maker, node: Node, table: Node, ids: Node, padding: int = -1, scale: bool = False,
+              sparse: bool = False) -> Value:  # fmt: skip
+    if padding >= 0:
+        b.accept("SH604", node, f"row {padding} of the table, of padding, is not trained in the module, and would be")
+    rows, value = b.use(table), b.use(ids)
+    b.hint(rows.dims[0], "max_len" if value.counts else "vocab", 1)
+    b.hint(rows.dims[1], "d", 6)
+    return b.add([*value.dims, b.solid(rows, 1)], Expr("embedding", [value, rows]), node=node)
+
+
+@word("layer_norm")
+def layer_norm(b: Maker, node: Node, x: Node, shape: Sequence[int], weight: Any = None, bias: Any = None,
+               eps: float = 1e-5, cudnn: bool = True) -> Value:  # fmt: skip
+    return _norm(b, node, "layer_norm", x, shape, [weight, bias], eps)
+
+
+@word("rms_norm")
+def rms_norm(b: Maker, node: Node, x: Node, shape: Sequence[int], weight: Any = None, eps: float | None = None,
+             ) -> Value:  # fmt: skip
+    if eps is None:
+        import torch
+
+        eps = torch.finfo(node.dtype).eps
+    return _norm(b, node, "rms_norm", x, shape, [weight], eps)
+
+
+def _norm(b: Maker, node: Node, name: str, x: Node, shape: Sequence[int], weights: list[Any], eps: float) -> Value:
+    value = b.use(x)
+    over = value.dims[-len(shape) :]
+    b.hint(over[-1], "d", 5)
+    operands = [value]
+    for weight in weights:
+        if weight is not None:
+            operands.append(b.use(weight))
+            for mine, theirs in zip(over, operands[-1].dims, strict=True):
+                b.unify(node, mine, theirs)
+    named = {"over": _over(over), "eps": Const(eps, "eps")}
+    return b.add(value.dims, Expr(name, operands, named), node=node)
+
+
+def _over(terms: Sequence[Term]) -> Any:
+    return terms[0] if len(terms) == 1 else tuple(terms)
+
+
+@word("softmax", "log_softmax", "_softmax")
+def softmax(b: Maker, node: Node, x: Node, dim: int, *_: Any) -> Value:
+    value = b.use(x)
+    name = node.op.removeprefix("aten.").lstrip("_")
+    return b.add(value.dims, Expr(name, [value], {"over": value.dims[dim]}), node=node)
+
+
+@word("sum", "mean", "amax", "amin")
+def reduction(b: Maker, node: Node, x: Node, dim: Any = None, keepdim: bool = False, **_: Any) -> Value:
+    value = b.use(x)
+    rank = len(value.dims)
+    at = list(range(rank)) if dim in (None, []) else [d % rank for d in ([dim] if isinstance(dim, int) else dim)]
+    over = [value.dims[d] for d in at if value.dims[d]]
+    rest = [value.dims[d] for d in range(rank) if d not in at or (not value.dims[d] and not keepdim)]
+    left = [d for d in range(rank) if d not in at]
+    named = {} if len(over) == sum(map(bool, value.dims)) and not left else {"over": _over(over)}
+    made = b.add([value.dims[d] for d in left], Expr(node.op.removeprefix("aten."), [value], named), value.kind, node)
+    if not keepdim:
+        return made
+    return b.view(made, [() if d in at else value.dims[d] for d in range(rank)]) if rest is not None else made
+
+
+@word("cumsum")
+def cumsum(b: Maker, node: Node, x: Node, dim: int, **_: Any) -> Value:
+    value = b.use(x)
+    return b.add(value.dims, Expr("cumsum", [value], {"over": value.dims[dim]}), value.kind, node)
+
+
+@word("argmax")
+def argmax(b: Maker, node: Node, x: Node, dim: int, keepdim: bool = False) -> Value:
+    value = b.use(x)
+    dims = [term for at, term in enumerate(value.dims) if at != dim % len(value.dims)]
+    return b.add(dims, Expr("argmax", [value], {"over": value.dims[dim]}), "i64", node)
+
+
+@word("cat")
+def concat(b: Maker, node: Node, tensors: Sequence[Node], dim: int = 0) -> Value:
+    values = [b.use(each) for each in tensors]
+    at = dim % len(values[0].dims)
+    for other in values[1:]:
+        for d, (mine, theirs) in enumerate(zip(values[0].dims, other.dims, strict=True)):
+            if d != at:
+                b.unify(node, mine, theirs)
+    over = next((value.dims[at] for value in values if value.dims[at]), None)
+    if over is None:
+        raise Refused(node, "`concat` along dims of size 1 alone")
+    dims = list(values[0].dims)
+    dims[at] = fresh(sum(size(value.dims[at]) for value in values))
+    made = b.add(dims, Expr("concat", list(values), {"over": over}), values[0].kind, node)
+    b.made_here(dims[at], over)
+    return made
+
+
+@word("slice")
+def part(b: Maker, node: Node, x: Node, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
+    value = b.use(x)
+    wide = size(value.dims[dim])
+    start, end, step = slice(start, end, step).indices(wide)
+    if step != 1:
+        raise Refused(node, "a slice with a step")
+    if (start, end) == (0, wide):
+        return value
+    dims = list(value.dims)
+    dims[dim] = (Atom(end - start),)
+    named = {"slice": (value.dims[dim], Const(start, "start"), Const(end, "end"))}
+    made = b.add(dims, Expr("slice", [value], named), value.kind, node)
+    b.made_here(dims[dim], value.dims[dim])
+    return made
+
+
+@word("select")
+def select(b: Maker, node: Node, x: Node, dim: int, index: int) -> Value:
+    value = b.use(x)
+    at = dim % len(value.dims)
+    start = index % max(size(value.dims[at]), 1)
+    one = part(b, node.like("aten.slice"), x, at, start, start + 1) if size(value.dims[at]) > 1 else value
+    return b.view(one, [term for d, term in enumerate(one.dims) if d != at], node)
+
+
+@word("conv2d")
+def conv2d(b: Maker, node: Node, x: Node, weight: Node, bias: Any = None, stride: Any = 1, padding: Any = 0,
+           dilation: Any = 1, groups: int = 1) -> Value:  # fmt: skip
+    value, kernel = b.use(x), b.use(weight)
+    terms = [b.solid(kernel, at) for at in range(4)]
+    for atom in (atom for term in terms[2:] for atom in flat(term)):
+        atom.fixed = True
+    if groups == 1:
+        b.unify(node, value.dims[1], terms[1])
+        b.hint(value.dims[1], "channels", 7)
+    if isinstance(padding, str):
+        raise Refused(node, f'padding = "{padding}" of a convolution')
+    operands = [value, kernel] if bias is None else [value, kernel, b.use(bias)]
+    if bias is not None:
+        b.unify(node, b.solid(operands[2], 0), terms[0])
+    named = {"stride": (_pair(stride), (1, 1)), "padding": (_pair(padding), (0, 0)),
+             "dilation": (_pair(dilation), (1, 1))}  # fmt: skip
+    kept = {name: Const(_short(pair), name) for name, (pair, usual) in named.items() if pair != usual}
+    if groups != 1:
+        kept["groups"] = Const(groups, "groups")
+    dims = [value.dims[0], terms[0], *b.spatial(node.shape[2:])]
+    return b.add(dims, Expr("conv2d", operands, kept), node=node)
+
+
+@word("max_pool2d", "avg_pool2d")
+def pool(b: Maker, node: Node, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, *rest: Any, **more: Any,
+         ) -> Value:  # fmt: skip
+    usual = ((1, False), (1, 1, False), (False, True, None), ([1, 1], False))
+    if any(each not in (0, 1, True, False, None, [1, 1], (1, 1)) for each in rest) or more or rest[1:2] == (True,):
+        raise Refused(node, f"`{node.op}` with further settings than {usual[0]}")
+    value = b.use(x)
+    named: dict[str, Any] = {}
+    if stride and _pair(stride) != _pair(kernel):
+        named["stride"] = Const(_short(_pair(stride)), "stride")
+    if _pair(padding) != (0, 0):
+        named["padding"] = Const(_short(_pair(padding)), "padding")
+    operands = [value, Const(_short(_pair(kernel)), "kernel")]
+    dims = [value.dims[0], value.dims[1], *b.spatial(node.shape[2:])]
+    return b.add(dims, Expr(node.op.removeprefix("aten."), operands, named), node=node)
+
+
+@word("adaptive_avg_pool2d")
+def global_pool(b: Maker, node: Node, x: Node, sizes: Any) -> Value:
+    if _pair(sizes) != (1, 1):
+        raise Refused(node, "`adaptive_avg_pool2d` to more than one place")
+    return reduction(b, node.like("aten.mean"), x, [-2, -1], True)
+
+
+@word("batch_norm")
+def batch_norm(b: Maker, node: Node, x: Node, weight: Any, bias: Any, mean: Any, var: Any, training: bool,
+               momentum: float, eps: float, cudnn: bool = True) -> Value:  # fmt: skip
+    if mean is None or not training:
+        raise Refused(node, "batch normalisation without running statistics, or by them alone")
+    value = b.use(x)
+    operands = [value, *(b.use(each) for each in (mean, var, weight, bias) if each is not None)]
+    for operand in operands[1:]:
+        b.unify(node, value.dims[1], operand.dims[0])
+    named = {"momentum": Const(momentum, "momentum"), "eps": Const(eps, "eps")}
+    return b.add(value.dims, Expr("batch_norm", operands, named), node=node)
+
+
+def _pair(given: Any) -> tuple[int, int]:
+    values = list(given) if isinstance(given, list | tuple) else [given]
+    return (values * 2)[0], (values * 2)[1]
+
+
+def _short(pair: tuple[int, int]) -> Any:
+    return pair[0] if pair[0] == pair[1] else pair
+
+
+@word("scaled_dot_product_attention")
+def attention(b: Maker, node: Node, q: Node, k: Node, v: Node, mask: Any = None, p: float = 0.0,
+              causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False) -> Value:  # fmt: skip
+    if mask is not None:
+        raise Refused(node, "attention under a mask that is neither causal nor of padding")
+    if p:
+        b.accept("SH604", node, f"attention's weights drop out in the module, p = {p:g}, and would not")
+    queries, keys, values = b.use(q), b.use(k), b.use(v)
+    for one, other in ((keys, queries), (values, keys)):
+        for mine, theirs in zip(one.dims[:-3], other.dims[:-3], strict=True):
+            b.unify(node, mine, theirs)
+    if size(queries.dims[-3]) == size(keys.dims[-3]):
+        b.unify(node, queries.dims[-3], keys.dims[-3])
+    b.unify(node, keys.dims[-3], values.dims[-3])
+    b.unify(node, keys.dims[-2], values.dims[-2])
+    b.unify(node, queries.dims[-1], keys.dims[-1])
+    if size(queries.dims[-1]) == size(values.dims[-1]):
+        b.unify(node, queries.dims[-1], values.dims[-1])
+    hints = ((queries, -3, "heads", 0), (keys, -3, "kv_heads", 1), (queries, -1, "head_dim", 0),
+             (values, -1, "value_dim", 1), (queries, -2, "seq", 9), (keys, -2, "keys", 9))  # fmt: skip
+    for value, at, name, rank in hints:
+        b.hint(value.dims[at], name, rank)
+    for value, name in ((queries, "q"), (keys, "k"), (values, "v")):
+        if value.expr is not None and value.expr.word == "rearrange":
+            value.name = value.name or name
+    named: dict[str, Any] = {"causal": Const(True, "causal")} if causal else {}
+    if scale is not None and not math.isclose(scale, size(queries.dims[-1]) ** -0.5, rel_tol=1e-6):
+        named["scale"] = Const(scale, "scale")
+    made = b.add([*queries.dims[:-1], values.dims[-1]], Expr("attention", [queries, keys, values], named), node=node)
+    made.name = made.name or "mixed"
+    return made
+
+
+@word("arange")
+def arange(b: Maker, node: Node, *_: Any) -> Value:
+    term = fresh(math.prod(node.shape))
+    value = b.add([term], Expr("arange", [], {"dim": term}), "i64", node)
+    value.counts = True
+    return value
+
+
+@word("expand")
+def expand(b: Maker, node: Node, x: Node, sizes: Sequence[int], implicit: bool = False) -> Value:
+    value = b.lazy(x)
+    dims: list[Term] = [()] * (len(node.shape) - len(value.dims)) + list(value.dims)
+    dims = [fresh(wide) if not flat(term) else term for term, wide in zip(dims, node.shape, strict=True)]
+    return b.add(dims, Expr("expand", [b.use(x)], into=dims), value.kind, node)

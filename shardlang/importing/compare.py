@@ -1,0 +1,174 @@
+"""The graph of a written program beside the traced module, both in float64: results and gradients.
+
+The loss is the results times fixed random numbers. Dropout is off on both sides."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import InternalError, Sink
+from shardlang.errors import RunError
+from shardlang.graph.graph import Graph
+from shardlang.importing.steps.trace import SKIPPED
+from shardlang.importing.text.maps import Line, tensor
+from shardlang.interpret.meaning import whole
+from shardlang.interpret.meaning.elements import graph_in_type
+from shardlang.source import Source
+
+ALLOWED = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """All that one side computes: results, and gradients by the path of a parameter."""
+
+    results: Sequence[Tensor]
+    gradients: Mapping[str, Tensor]
+
+
+class _Exact(torch.fx.Interpreter):
+    """Runs a traced graph in float64 and without dropout."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        name = str(getattr(target, "overloadpacket", target))
+        if name in SKIPPED:
+            return None
+        graphs = [each for each in args if isinstance(each, torch.fx.GraphModule)]
+        if graphs:
+            rest = args[args.index(graphs[0]) + 1 :]
+            return _Exact(graphs[0]).run(*rest)
+        args = torch.utils._pytree.tree_map(_wide, args)
+        kwargs = torch.utils._pytree.tree_map(_wide, kwargs)
+        if name in ("aten.dropout", "aten.dropout_", "aten.feature_dropout"):
+            args = (args[0], 0.0, *args[2:])
+        if name == "aten.scaled_dot_product_attention":
+            args = tuple(0.0 if at == 4 else each for at, each in enumerate(args))
+            kwargs = {key: 0.0 if key == "dropout_p" else each for key, each in kwargs.items()}
+        return super().call_function(target, args, kwargs)
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return _double(super().get_attr(target, args, kwargs))
+
+
+def _wide(x: Any) -> Any:
+    return torch.float64 if x in (torch.float32, torch.float16, torch.bfloat16) else _double(x)
+
+
+def _double(x: Any) -> Any:
+    return x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
+
+
+def theirs(program: Any, tensors: Mapping[str, Tensor], inputs: Mapping[str, Tensor], lines: Sequence[Line],
+           used: Sequence[int]) -> Side:  # fmt: skip
+    """The traced module's side. used: which of its results the program gives."""
+    wide = {id(each): _double(each.detach().clone()) for each in tensors.values()}
+    for each in wide.values():
+        each.requires_grad_(each.is_floating_point())
+    named = {name: wide[id(each)] for name, each in tensors.items()}
+    given: list[Any] = []
+    fields = iter(inputs.values())
+    for spec in program.graph_signature.input_specs:
+        kind = spec.kind.name
+        if kind == "USER_INPUT":
+            given.append(_double(next(fields)))
+        elif kind == "CONSTANT_TENSOR":
+            given.append(_double(program.constants[spec.target]))
+        else:
+            given.append(named[spec.target] if kind == "PARAMETER" else named[spec.target].detach().clone())
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        results = [_Exact(program.graph_module).run(*given)[at] for at in used]
+    finally:
+        torch.set_default_dtype(before)
+    loss = sum((each * probe).sum() for each, probe in zip(results, probes(results), strict=True))
+    wanted = [named[line.stored.name] for line in lines]
+    found = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True) if wanted else ()
+    return Side([each.detach() for each in results],
+                {line.ours: tensor(line, each) for line, each in zip(lines, found, strict=True)})  # fmt: skip
+
+
+def probes(results: Sequence[Tensor]) -> list[Tensor]:
+    """Fixed random numbers in the shapes of results."""
+    draws = torch.Generator().manual_seed(0)
+    return [torch.rand(each.shape, generator=draws, dtype=torch.float64) - 0.5 for each in results]
+
+
+def ours(text: str, model: str, tensors: Mapping[str, Tensor], inputs: Mapping[str, Tensor], lines: Sequence[Line],
+         shapes: Sequence[tuple[int, ...]]) -> Side:  # fmt: skip
+    """The program's side."""
+    graph = _graph(f"{text}\n{_training(model, inputs, shapes)}")
+    given = {line.ours: tensor(line, tensors[line.stored.name]).detach().double() for line in lines}
+    params = {}
+    for value in (*graph.params, *graph.states):
+        path = graph.values[value].path
+        if path not in given:
+            raise InternalError(f"the imported program has `{path}`, which its name map lacks")
+        params[value] = given[path]
+    numbers = {f"probe{at}": each for at, each in enumerate(probes([torch.empty(shape) for shape in shapes]))}
+    fields = {value: _double({**inputs, **numbers}[graph.values[value].name]) for value in graph.data}
+    found = whole.run(_exact(graph), fields, params)
+    paths = {graph.values[value].path: value for value in graph.params}
+    results = [found.values[graph.addresses[f"train.out{at}"][0]] for at in range(len(shapes))]
+    return Side(results, {path: found.gradients[value] for path, value in paths.items() if value in found.gradients})
+
+
+def _training(model: str, inputs: Mapping[str, Tensor], shapes: Sequence[tuple[int, ...]]) -> str:
+    """A `train` that computes the loss of `theirs`."""
+    fields = []
+    for name, each in inputs.items():
+        kind = "" if each.is_floating_point() else "bool" if each.dtype == torch.bool else "i64"
+        bound = f" < {int(each.max()) + 1}" if kind == "i64" else ""
+        fields.append(f"{name}: {kind}{_sizes(each.shape)}{bound}")
+    fields += [f"probe{at}: {_sizes(shape)}" for at, shape in enumerate(shapes)]
+    batch = next(iter(inputs.values())).shape[0]
+    names = [f"out{at}" for at in range(len(shapes))]
+    loss = " + ".join(f"sum({name} * probe{at})" for at, name in enumerate(names))
+    return "\n".join([
+        f"dim import_batch = {batch}", "", "train {", f"  model = {model}()",
+        f"  data = random({', '.join(fields)}, batches = 1)", f"  {', '.join(names)} = model({', '.join(inputs)})",
+        f"  loss = {loss}", "  optimizer = sgd(lr = 0.1)", "  epochs = 1", "}", "",
+    ])  # fmt: skip
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return f"[{', '.join(['import_batch', *map(str, shape[1:])])}]"
+
+
+def _graph(text: str) -> Graph:
+    sink = Sink()
+    program = driver.check_source(Source("imported.shard", text), sink)
+    if program is None:
+        found = "; ".join(f"{d.code} {d.message}, line {d.primary.span.line if d.primary else '?'}" for d in sink.found)
+        raise InternalError(f"an imported program has mistakes: {found}\n{text}")
+    return program.graph
+
+
+def _exact(graph: Graph) -> Graph:
+    """The graph in float64, without dropout."""
+    ops = tuple(dataclasses.replace(op, attrs={**op.attrs, "p": 0.0}) if "p" in op.attrs else op for op in graph.ops)
+    return graph_in_type(dataclasses.replace(graph, ops=ops), "f64")
+
+
+def compare(one: Side, other: Side) -> float:
+    """The largest relative difference of two sides. RunError SH607 where it is too large."""
+    pairs = [(f"result {at + 1}", a, b) for at, (a, b) in enumerate(zip(one.results, other.results, strict=True))]
+    pairs += [(f"the gradient of `{path}`", one.gradients[path], other.gradients[path])
+              for path in one.gradients if path in other.gradients]  # fmt: skip
+    worst = 0.0
+    scale = max((float(each.abs().max()) for each in one.gradients.values() if each.numel()), default=1.0)
+    for what, mine, theirs in pairs:
+        size = max(float(theirs.abs().max()), 1e-6 if what.startswith("result") else 1e-6 * scale)
+        error = float((mine - theirs).abs().max()) / size if mine.shape == theirs.shape else float("inf")
+        if not error <= ALLOWED:
+            fact = f"{what} differs from the module's, by {error:.2g} of its largest number"
+            help = "this is a fault of shardc: please report it, with the module"
+            raise RunError("SH607", fact, help=help)
+        worst = max(worst, error)
+    return worst

@@ -1,0 +1,219 @@
+"""`shardc import` on one page: a factory -> the text of a program, its name map, a report."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import InternalError, Sink
+from shardlang.errors import RunError
+from shardlang.importing.bodies.body import Value
+from shardlang.importing.bodies.builder import Builder
+from shardlang.importing.bodies.dims import Atom, Mismatch, flat, fresh
+from shardlang.importing.bodies.maker import KINDS, Shared
+from shardlang.importing.bodies.models import Model, merge_dims, models
+from shardlang.importing.compare import compare, ours, theirs
+from shardlang.importing.example import example
+from shardlang.importing.steps import idioms
+from shardlang.importing.steps.calls import tree
+from shardlang.importing.steps.nodes import PARAM, STATE, Node, Traced
+from shardlang.importing.steps.normalise import normalise
+from shardlang.importing.steps.problems import refusal
+from shardlang.importing.steps.sizes import other_sizes
+from shardlang.importing.steps.starts import starts
+from shardlang.importing.steps.trace import all_tensors, trace
+from shardlang.importing.text import maps
+from shardlang.importing.text.names import Namer, fields_of
+from shardlang.importing.text.write import Writer
+from shardlang.owned import WEIGHTS_MARK
+from shardlang.source import Source
+
+SEEDS = (1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The request. dims: names of dims by input. accept: codes. output: of several results, the one
+    to give."""
+
+    place: str
+    dims: Mapping[str, Sequence[str]]
+    accept: frozenset[str] = frozenset()
+    output: str | None = None
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The files, and what is known of them. tensors: of the module, by name."""
+
+    text: str
+    names: str
+    report: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    def save(self, path: Path) -> None:
+        """Writes the module's tensors, each under its first name, as safetensors."""
+        first = {id(tensor): name for name, tensor in reversed(list(self.tensors.items()))}
+        made = save({name: self.tensors[name].detach().contiguous() for name in first.values()})
+        start = 8 + int.from_bytes(made[:8], "little")
+        # What comes first tells later runs that the file may be replaced.
+        header = f"{WEIGHTS_MARK},{made[9:start].decode()}".encode()
+        header += b" " * (-len(header) % 8)
+        whole = path.with_name(f".{path.name}.part")
+        whole.write_bytes(len(header).to_bytes(8, "little") + header + made[start:])
+        os.replace(whole, path)
+
+
+def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
+    """All of it, in memory. RunError SH600 to SH608."""
+    made = [example(factory, wanted.place, seed) for seed in SEEDS]
+    module, inputs = made[0]
+    tensors = [all_tensors(each) for each, _ in made]
+    first = _Way(module, inputs, tensors, wanted)
+    second = other_sizes(inputs, first.free(), module)
+    if second is not None:
+        other = _Way(copy.deepcopy(module), second, tensors, wanted)
+        if other.text != first.text:
+            raise _differing(first.text, other.text)
+    program = first.text
+    found = maps.lines(first.root)
+    names = maps.text(found, module.state_dict(keep_vars=True), first.model.name)
+    error = first.compared(found)
+    count = sum(each.numel() for each in module.parameters())
+    report = {
+        "imported_from": wanted.place, "model": first.model.name, "parameters": count,
+        "second sizes": None if second is None else {name: list(each.shape) for name, each in second.items()},
+        "unnamed dims": first.namer.guessed, "accepted": first.shared.differences, "largest difference": error,
+    }  # fmt: skip
+    return Imported(program, names, report, module.state_dict(keep_vars=True))
+
+
+def _differing(one: str, other: str) -> RunError:
+    """SH603, with the first lines that differ."""
+    pairs = zip(one.splitlines(), other.splitlines(), strict=False)
+    a, b = next(((a, b) for a, b in pairs if a != b), ("", ""))
+    fact = f"the module takes another way at other sizes of its inputs: `{a.strip()}` becomes `{b.strip()}`"
+    return RunError("SH603", fact, help="import it at sizes where both are one, or give such a size as an argument")
+
+
+class _Way:
+    """The way of a module at some sizes, from its trace to a text."""
+
+    def __init__(
+        self, module: nn.Module, inputs: dict[str, Tensor], made: list[dict[str, Tensor]], wanted: Wanted
+    ) -> None:
+        self.inputs, self.tensors, self.wanted = inputs, all_tensors(module), wanted
+        self.traced, self.program = trace(module, inputs, wanted.place)
+        self.used = _choose(self.traced, wanted.output)
+        normalise(self.traced)
+        idioms.apply(self.traced)
+        kind = type(module)
+        root = tree(self.traced, f"{kind.__module__}.{kind.__qualname__}")
+        read = {node.stored.name for node in _leaves(self.traced)}
+        self.shared = Shared(starts(made, read, wanted.accept), wanted.accept)
+        self.root = Builder(root, self._arguments(), self.shared).build()
+        if self.shared.refused:
+            raise refusal(self.shared.refused)
+        self._user_dims()
+        self.made = models(self.root)
+        merge_dims(self.made)
+        self.model: Model = self.made[self.root]
+        self.namer = Namer(self.made, fields_of(getattr(module, "config", None)))
+        self.namer.give(self.model)
+        comments = _differences(self.shared.differences)
+        self.text = _formatted(Writer(self.made, self.namer, self.model).text(wanted.place, comments))
+
+    def _arguments(self) -> list[Value]:
+        found = []
+        for name, each in self.inputs.items():
+            dims = [fresh(wide) for wide in each.shape]
+            found.append(Value(dims, KINDS.get(str(each.dtype), ""), name=name))
+        return found
+
+    def _user_dims(self) -> None:
+        """The names that the user gave, and usual ones for other dims of inputs."""
+        named: dict[str, tuple[Atom, ...]] = {}
+        for value in self.root.inputs:
+            given = self.wanted.dims.get(value.name)
+            if given is not None and len(given) != len(value.dims):
+                raise RunError("SH600", f"`{value.name}` has {len(value.dims)} dims, and --dims names {len(given)}")
+            for at, term in enumerate(value.dims):
+                name = given[at] if given is not None else _usual(value, at)
+                for atom in flat(term)[:1]:
+                    atom.hint(name, -2 if given is not None else 7)
+                if given is not None and name in named:
+                    try:
+                        self.root.unify(named[name], term)
+                    except Mismatch:
+                        fact = f"--dims calls dims of different sizes, or two of one tensor, `{name}`"
+                        raise RunError("SH600", fact) from None
+                named.setdefault(name, term)
+
+    def free(self) -> list[list[tuple[str, int]]]:
+        """The dims of inputs that no parameter has: where each stands."""
+        formals = set(self.root.formals())
+        found: dict[Atom, list[tuple[str, int]]] = {}
+        for value in self.root.inputs:
+            for at, term in enumerate(value.dims):
+                atoms = flat(term)
+                if len(atoms) == 1 and atoms[0] not in formals:
+                    found.setdefault(atoms[0], []).append((value.name, at))
+        return list(found.values())
+
+    def compared(self, found: list[maps.Line]) -> float:
+        """The largest difference from the module."""
+        trained = [line for line in found if self.tensors[line.stored.name].is_floating_point()]
+        other = theirs(self.program, self.tensors, self.inputs, trained, self.used)
+        shapes = [tuple(each.shape) for each in other.results]
+        return compare(ours(self.text, self.model.name, self.tensors, self.inputs, found, shapes), other)
+
+
+def _leaves(traced: Traced) -> list[Any]:
+    return [node for each in traced.nodes for node in each.inputs() if node.op in (PARAM, STATE)]
+
+
+def _choose(traced: Traced, output: str | None) -> list[int]:
+    """Keeps the results that are wanted: the one that is named, or all of floating point; where
+    they stand among the module's."""
+    names = list(traced.outputs)
+    if output is not None and output not in names:
+        there = ", ".join(f"`{name}`" for name in names)
+        raise RunError("SH600", f"the module gives no `{output}`", help=f"it gives {there}")
+    kept = [name for name in names if (name == output if output else _floating(traced.outputs[name]))]
+    traced.outputs = {name: traced.outputs[name] for name in kept}
+    traced.sweep()
+    return [names.index(name) for name in kept]
+
+
+def _floating(node: Node) -> bool:
+    return node.dtype is not None and node.dtype.is_floating_point
+
+
+def _usual(value: Value, at: int) -> str:
+    """The name of a dim of an input if nothing else says."""
+    rank = len(value.dims)
+    if rank == 4:
+        return ("batch", "channels", "height", "width")[at]
+    return "batch" if at == 0 else "seq" if at == 1 and (rank == 3 or value.kind == "i64") else "features"
+
+
+def _differences(found: Mapping[str, str]) -> list[str]:
+    return [f"{code}: {fact}." for fact, code in found.items()]
+
+
+def _formatted(text: str) -> str:
+    sink = Sink()
+    found = driver.format_source(Source("imported.shard", text), sink)
+    if found is None:
+        raise InternalError(f"an imported program is no Shard: {[d.message for d in sink.found]}\n{text}")
+    return found
+
+

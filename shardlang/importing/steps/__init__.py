@@ -1,0 +1,1 @@
+"""A torch module -> its steps: traced, in one form, with idioms as one step."""

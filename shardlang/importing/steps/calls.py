@@ -1,0 +1,85 @@
+"""Steps in order -> the tree of the calls of modules that become layers.
+
+A module without tensors of its own is written where it is called, as are a Sequential that is no
+element of an array, and a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from shardlang.importing.steps.nodes import LEAVES, PARAM, STATE, Node, Scope, Traced
+
+Item = "Node | Call"
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of a module: the steps and calls in it, in order; `outside`: what it reads that is
+    made elsewhere, `results`: what others read of it."""
+
+    scope: Scope
+    items: list[Node | Call] = field(default_factory=list)
+    outside: list[Node] = field(default_factory=list)
+    results: list[Node] = field(default_factory=list)
+
+    def steps(self) -> Iterator[Node]:
+        """All steps in it, those of inner calls too."""
+        for item in self.items:
+            if isinstance(item, Call):
+                yield from item.steps()
+            else:
+                yield item
+
+
+def tree(traced: Traced, kind: str) -> Call:
+    """The call of the whole module, of class `kind`, with all calls in it."""
+    root = Call(Scope("", "", kind))
+    open_calls: dict[str, Call] = {"": root}
+    owners = [node.name for node in traced.nodes if node.op in (PARAM, STATE)]
+    for node in traced.nodes:
+        if node.op in LEAVES:
+            continue
+        call = root
+        for scope in node.scopes:
+            if _is_layer(scope, owners):
+                if scope.call not in open_calls:
+                    open_calls[scope.call] = Call(scope)
+                    call.items.append(open_calls[scope.call])
+                call = open_calls[scope.call]
+        call.items.append(node)
+    readers = traced.readers()
+    outputs = set(traced.outputs.values())
+    for call in _all(root):
+        _ends(call, readers, outputs)
+    root.results = list(dict.fromkeys(traced.outputs.values()))
+    root.outside = list(traced.inputs.values())
+    return root
+
+
+def _all(call: Call) -> Iterator[Call]:
+    yield call
+    for item in call.items:
+        if isinstance(item, Call):
+            yield from _all(item)
+
+
+def _is_layer(scope: Scope, owners: list[str]) -> bool:
+    if scope.kind.endswith(".Sequential") and not scope.path.rpartition(".")[2].isdigit():
+        return False
+    return any(name.startswith(f"{scope.path}.") for name in owners)
+
+
+def _ends(call: Call, readers: dict[Node, list[Node]], outputs: set[Node]) -> None:
+    """Finds what the call reads of others, and gives them."""
+    inside = dict.fromkeys(call.steps())
+    found: dict[Node, None] = {}
+    for node in inside:
+        for each in node.inputs():
+            own = each.op in (PARAM, STATE) and each.name.startswith(f"{call.scope.path}.")
+            if each not in inside and not own and each.op != "const":
+                found.setdefault(each)
+    call.outside = list(found)
+    call.results = [
+        node for node in inside if node in outputs or any(reader not in inside for reader in readers.get(node, []))
+    ]

@@ -1,0 +1,165 @@
+"""Idioms: what modules write in several steps and the language in one. Each is a line of a table,
+and held to its meaning by a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node, Scope, Stored, Traced
+from shardlang.importing.steps.patterns import Found, match
+
+_ROOT = 0.7978845608028654  # sqrt(2 / pi)
+_INNER = ("mul", ("add", "x", ("mul", ("pow", "x", 3), 0.044715)), _ROOT)
+# A mask of numbers hides what it makes smaller than this.
+_HIDDEN = -1e4
+
+Make = Callable[[Node, Found], Node]
+
+
+def _gelu(node: Node, found: Found) -> Node:
+    return node.like("aten.gelu", found["x"], "tanh")
+
+
+def _silu(node: Node, found: Found) -> Node:
+    return node.like("aten.silu", found["x"])
+
+
+def _rms(node: Node, found: Found) -> Node:
+    return node.like("aten.rms_norm", found["x"], [found["x"].shape[-1]], found.get("w"), found["eps?"])
+
+
+_MEAN = ("mean", ("pow", "x", 2), "dims?")
+_RMS = ("mul", "x", ("rsqrt", ("add", _MEAN, "eps?")))
+
+# Pattern -> the step that it is.
+IDIOMS: list[tuple[Any, Make]] = [
+    (("mul", ("mul", "x", 0.5), ("add", ("tanh", _INNER), 1)), _gelu),
+    (("mul", 0.5, ("mul", "x", ("add", ("tanh", _INNER), 1))), _gelu),
+    (("mul", "x", ("sigmoid", "x")), _silu),
+    (("mul", "w", _RMS), _rms),
+    (_RMS, _rms),
+]
+
+
+def apply(traced: Traced) -> None:
+    """Changes the steps in place."""
+    changes: tuple[Callable[[Traced], None], ...] = (_patterns, _masks, _joined)
+    for change in changes:
+        change(traced)
+        traced.sweep()
+
+
+def _patterns(traced: Traced) -> None:
+    for pattern, make in IDIOMS:
+        changes = {}
+        for node in traced.nodes:
+            found = match(node, pattern)
+            if found is None or (make is _rms and not _is_last(found)):
+                continue
+            changes[node] = make(node, found)
+        traced.replace(changes)
+        traced.sweep()
+
+
+def _is_last(found: Found) -> bool:
+    """Whether a mean is over the last dim, and the weight one of the module's."""
+    weight = found.get("w")
+    return found["dims?"] in ([-1], -1, (-1,)) and (weight is None or weight.op == PARAM)
+
+
+def _masks(traced: Traced) -> None:
+    """A mask that is a constant is recognised by its value: none, or causal."""
+    for node in traced.nodes:
+        if node.op != "aten.scaled_dot_product_attention":
+            continue
+        given: list[Any] = [*node.args, *[None] * (4 - len(node.args))]
+        q, k, v, mask, *rest = given
+        mask = node.kwargs.pop("attn_mask", mask)
+        p = node.kwargs.pop("dropout_p", rest[0] if rest else 0.0)
+        causal = node.kwargs.pop("is_causal", rest[1] if len(rest) > 1 else False)
+        if isinstance(mask, Node) and mask.op in (CONST, STATE):
+            sees = seen(mask.value)
+            if sees is not None and bool(sees.all()):
+                mask = None
+            elif sees is not None and is_causal(sees):
+                mask, causal = None, True
+        node.args = (q, k, v, mask, p, causal)
+
+
+def seen(mask: torch.Tensor) -> torch.Tensor | None:
+    """Which keys a mask lets a query see; None if it weighs them."""
+    if mask.dtype == torch.bool:
+        return mask
+    open_, hidden = mask == 0, mask <= _HIDDEN
+    return open_ if bool((open_ | hidden).all()) else None
+
+
+def is_causal(sees: torch.Tensor) -> bool:
+    """Whether a query sees the keys up to its own position."""
+    wide = sees.shape[-1]
+    full = torch.ones(wide, wide, dtype=torch.bool).tril()
+    return sees.shape[-2] == wide and bool((sees == full).all())
+
+
+def _joined(traced: Traced) -> None:
+    """One matrix for queries, keys and values is a layer for each, so that heads can be split."""
+    readers = traced.readers()
+    changes: dict[Node, Node] = {}
+    for node in traced.nodes:
+        parts = readers.get(node, [])
+        if node.op != "aten.linear" or len(parts) < 2 or not all(_is_part(node, each) for each in parts):
+            continue
+        weights = [each for each in node.args[1:] if each is not None]
+        count = len(parts)
+        equal = sorted(each.args[2] for each in parts) == [at * node.shape[-1] // count for at in range(count)]
+        if not equal or any(each.op != PARAM or len(readers[each]) > 1 for each in weights):
+            continue
+        labels = [_label(each, readers, f"part{each.args[2] * count // node.shape[-1] + 1}") for each in parts]
+        if len(set(labels)) < count:
+            continue
+        for each, label in zip(parts, labels, strict=True):
+            number = each.args[2] * count // node.shape[-1] + 1
+            changes[each] = _separate(node, each, label, (number, count))
+    traced.replace(changes)
+
+
+def _is_part(node: Node, reader: Node) -> bool:
+    return reader.op == "aten.slice" and reader.args[1] == len(node.shape) - 1 and reader.args[0] is node
+
+
+def _separate(node: Node, part: Node, label: str, which: tuple[int, int]) -> Node:
+    """The layer of one part."""
+    home, _, attribute = node.path.rpartition(".")
+    scopes, prefix = node.scopes, f"{node.path}.{label}_" if node.path else f"{label}_"
+    if all(each is None or each.name.rpartition(".")[0] == node.path for each in node.args[1:]) and attribute:
+        path = f"{home}.{label}" if home else label
+        last = node.scopes[-1]
+        scopes = (*node.scopes[:-1], Scope(path, last.call.replace(last.path, path), last.kind))
+        prefix = f"{path}."
+    weights = [None if each is None else _rows(each, prefix, which) for each in node.args[1:]]
+    return node.like("aten.linear", node.args[0], *weights, shape=part.shape, scopes=scopes, code=part.code)
+
+
+def _rows(weight: Node, prefix: str, which: tuple[int, int]) -> Node:
+    assert weight.stored is not None
+    name = prefix + weight.name.rpartition(".")[2].removeprefix("in_proj_")
+    stored = Stored(weight.stored.name, weight.stored.transposed, which)
+    shape = (weight.shape[0] // which[1], *weight.shape[1:])
+    return Node(PARAM, shape=shape, dtype=weight.dtype, name=name, stored=stored, value=weight.value)
+
+
+def _label(part: Node, readers: dict[Node, list[Node]], otherwise: str) -> str:
+    """`query`, `key` or `value`, by what attention reads it as."""
+    node = part
+    for _ in range(20):
+        following = readers.get(node, [])
+        attends = [each for each in following if each.op == "aten.scaled_dot_product_attention"]
+        if attends:
+            return ("query", "key", "value")[attends[0].args.index(node)]
+        if not following:
+            break
+        node = following[0]
+    return otherwise

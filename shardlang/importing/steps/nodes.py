@@ -1,0 +1,151 @@
+"""The steps of a traced module: calls of ATen with what they read, where they stand in the tree of
+modules, and the line of source that they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+INPUT, PARAM, STATE, CONST = "input", "param", "state", "const"
+LEAVES = frozenset((INPUT, PARAM, STATE, CONST))
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A call of a module: `path` of the module, `call` of this call of it (`h.0@1` is a second),
+    and its class."""
+
+    path: str
+    call: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The part of a module's tensor that a parameter is: `part` (i, n) is the i-th of n equal ones
+    along the first dim, after transposing."""
+
+    name: str
+    transposed: bool = False
+    part: tuple[int, int] = (1, 1)
+
+
+@dataclass(eq=False)
+class Node:
+    """One call of `op` (an ATen name without its overload), or a leaf.
+
+    args, kwargs: as traced, with Nodes for tensors. shape: of the result. scopes: the module calls
+    it is in, outermost first, without the whole. place: `file.py:12`. code: that line. value: of
+    a CONST, the tensor. stored: of a PARAM or STATE."""
+
+    op: str
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    shape: tuple[int, ...] = ()
+    dtype: Any = None
+    scopes: tuple[Scope, ...] = ()
+    place: str = "?"
+    code: str = ""
+    name: str = ""
+    value: Any = None
+    stored: Stored | None = None
+
+    @property
+    def path(self) -> str:
+        return self.scopes[-1].path if self.scopes else ""
+
+    def inputs(self) -> list[Node]:
+        """The nodes that it reads, in order."""
+        return list(_nodes((self.args, tuple(self.kwargs.values()))))
+
+    def like(self, op: str, *args: Any, **changes: Any) -> Node:
+        """Another node at the same place."""
+        keep = {"shape": self.shape, "dtype": self.dtype, "scopes": self.scopes, "place": self.place, "code": self.code}
+        return Node(op, args, **{**keep, **changes})
+
+
+def _nodes(argument: Any) -> Iterator[Node]:
+    if isinstance(argument, Node):
+        yield argument
+    elif isinstance(argument, list | tuple):
+        for each in argument:
+            yield from _nodes(each)
+
+
+def mapped(argument: Any, change: Callable[[Node], Any]) -> Any:
+    """An argument with each node replaced."""
+    if isinstance(argument, Node):
+        return change(argument)
+    if isinstance(argument, list | tuple):
+        return type(argument)(mapped(each, change) for each in argument)
+    return argument
+
+
+@dataclass
+class Traced:
+    """A module's steps in order; `outputs` are results, by name. buffers: names of the tensors of
+    `state_dict` that no step reads as a tensor of its own."""
+
+    nodes: list[Node]
+    inputs: dict[str, Node]
+    outputs: dict[str, Node]
+
+    def replace(self, changes: dict[Node, Node]) -> None:
+        """Lets all that read a node read another one instead."""
+
+        def now(node: Node) -> Node:
+            while node in changes:
+                node = changes[node]
+            return node
+
+        for node in self.nodes:
+            node.args = mapped(node.args, now)
+            node.kwargs = {key: mapped(value, now) for key, value in node.kwargs.items()}
+        self.outputs = {key: now(value) for key, value in self.outputs.items()}
+
+    def readers(self) -> dict[Node, list[Node]]:
+        """Who reads each node."""
+        found: dict[Node, list[Node]] = {node: [] for node in self.nodes}
+        for node in self.nodes:
+            for each in node.inputs():
+                found.setdefault(each, []).append(node)
+        return found
+
+    def sweep(self) -> None:
+        """Drops what no output needs, and puts each node behind what it reads; inputs stay."""
+        ordered: dict[Node, None] = {}
+        for output in self.outputs.values():
+            _visit(output, ordered)
+        at = {node: number for number, node in enumerate(self.nodes)}
+        new = [node for node in ordered if node not in at]
+        if not new:
+            self.nodes = [node for node in self.nodes if node in ordered]
+        else:
+            self.nodes = _in_order(list(ordered), at)
+        unread = [node for node in self.inputs.values() if node not in ordered]
+        self.nodes = [*unread, *self.nodes]
+
+
+def _visit(start: Node, ordered: dict[Node, None]) -> None:
+    """Adds a node behind all that it reads, without recursion: a module may be deep."""
+    stack: list[tuple[Node, bool]] = [(start, False)]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            ordered.setdefault(node)
+        elif node not in ordered:
+            stack.append((node, True))
+            stack.extend((each, False) for each in reversed(node.inputs()))
+
+
+def _in_order(nodes: Sequence[Node], at: dict[Node, int]) -> list[Node]:
+    """The order of the trace; a new node stands just behind the last that it reads."""
+    key: dict[Node, tuple[float, int]] = {}
+    for number, node in enumerate(nodes):
+        if node in at:
+            key[node] = (at[node], 0)
+        else:
+            behind = max((key[each] for each in node.inputs()), default=(-1.0, 0))
+            key[node] = (behind[0], behind[1] + 1 + number)
+    return sorted(nodes, key=lambda node: key[node])

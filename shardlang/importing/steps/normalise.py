@@ -1,0 +1,124 @@
+"""The steps of a trace -> fewer and larger ones: copies and casts of nothing fall away, and
+products and parts of matrices have one form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from shardlang.importing.steps.nodes import CONST, PARAM, Node, Stored, Traced
+
+_COPIES = ("aten.alias", "aten.contiguous", "aten.clone", "aten.lift_fresh_copy", "aten._to_copy", "aten.to",
+           "aten.type_as", "aten.float", "aten.double")  # fmt: skip
+_VIEWS = ("aten.view", "aten.reshape", "aten.flatten", "aten.expand", "aten.unflatten", "aten._unsafe_view")
+_TURNS = ("aten.t", "aten.transpose", "aten.permute", "aten.numpy_T", "aten.swapaxes")
+_SPLITS = ("aten.split", "aten.split_with_sizes", "aten.chunk", "aten.unbind")
+
+
+def normalise(traced: Traced) -> None:
+    """Changes the steps in place."""
+    for change in (_indices, _copies, _parts, _matrices, _leading):
+        change(traced)
+        traced.sweep()
+
+
+def _indices(traced: Traced) -> None:
+    """A constant that counts along its last dim is an `arange`."""
+    for node in traced.nodes:
+        whole = node.op == CONST and not node.value.is_floating_point() and node.value.dim() and node.shape[-1] > 1
+        if whole and bool((node.value == torch.arange(node.shape[-1])).all()):
+            node.op, node.shape = "aten.arange", (node.shape[-1],)
+
+
+def _copies(traced: Traced) -> None:
+    changes = {}
+    for node in traced.nodes:
+        first = node.args[0] if node.args else None
+        if not isinstance(first, Node):
+            continue
+        floats = _floating(node) and _floating(first)
+        same = node.op in _COPIES and (floats or node.dtype == first.dtype)
+        still = node.op == "aten.dropout" and (not node.args[1] or not node.args[2])
+        if same or still or (node.op in _VIEWS and node.shape == first.shape):
+            changes[node] = first
+    traced.replace(changes)
+
+
+def _floating(node: Node) -> bool:
+    return node.dtype is not None and node.dtype.is_floating_point
+
+
+def _parts(traced: Traced) -> None:
+    """`split`, `chunk` and `unbind` are slices of what they cut."""
+    changes = {}
+    for node in traced.nodes:
+        source = node.args[0] if node.op == "item" else None
+        if not isinstance(source, Node) or source.op not in _SPLITS:
+            continue
+        whole, *rest = source.args
+        number = node.args[1]
+        dim = source.kwargs.get("dim", rest[1] if len(rest) > 1 else 0)
+        if source.op == "aten.unbind":
+            dim = rest[0] if rest else source.kwargs.get("dim", 0)
+            changes[node] = node.like("aten.select", whole, dim, number, name=node.name)
+            continue
+        dim %= len(whole.shape)
+        start = _start(source.op, rest[0], number, whole.shape[dim])
+        changes[node] = node.like("aten.slice", whole, dim, start, start + node.shape[dim], name=node.name)
+    traced.replace(changes)
+
+
+def _start(op: str, sizes: Any, number: int, wide: int) -> int:
+    """Where the part of a number begins."""
+    if isinstance(sizes, list | tuple):
+        return sum(map(int, sizes[:number]))
+    return number * int(sizes if op == "aten.split" else -(-wide // sizes))
+
+
+def _matrices(traced: Traced) -> None:
+    """A product with a matrix of the module is `linear`, whichever way it is kept."""
+    changes: dict[Node, Node] = {}
+    turned: dict[Node, Node] = {}
+    for node in traced.nodes:
+        op, args = node.op.removeprefix("aten."), node.args
+        bias, x, weight = None, None, None
+        if op == "addmm" and not node.kwargs:
+            bias, x, weight = args
+        elif op in ("mm", "matmul"):
+            x, weight = args
+        if not isinstance(weight, Node) or len(weight.shape) != 2 or (bias is not None and len(bias.shape) != 1):
+            continue
+        if weight.op in _TURNS and weight.args[0].op == PARAM:
+            changes[node] = node.like("aten.linear", x, weight.args[0], bias)
+        elif weight.op == PARAM and op == "addmm":
+            changes[node] = node.like("aten.linear", x, turned.setdefault(weight, _turned(weight)), bias)
+    traced.replace(changes)
+
+
+def _turned(weight: Node) -> Node:
+    """The same matrix, by its columns."""
+    assert weight.stored is not None
+    stored = Stored(weight.stored.name, True)
+    shape = weight.shape[::-1]
+    return Node(PARAM, shape=shape, dtype=weight.dtype, name=weight.name, stored=stored, value=weight.value)
+
+
+def _leading(traced: Traced) -> None:
+    """Leading dims that are joined for a product, and come back behind it, stay as they are."""
+    readers = traced.readers()
+    changes: dict[Node, Node] = {}
+    for node in traced.nodes:
+        if node.op != "aten.linear":
+            continue
+        view = node.args[0]
+        if view.op not in _VIEWS or view.args[0].shape[-1] != view.shape[-1]:
+            continue
+        x = view.args[0]
+        wanted = (*x.shape[:-1], node.shape[-1])
+        if readers[node] and all(each.op in _VIEWS and each.shape == wanted for each in readers[node]):
+            new = node.like("aten.linear", x, *node.args[1:], shape=wanted)
+            changes.update({each: new for each in readers[node]})
+    traced.replace(changes)
+
+

@@ -1,0 +1,57 @@
+"""Patterns over steps: `("mul", "x", ("sigmoid", "x"))` fits each step that is x * sigmoid(x)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from shardlang.importing.steps.nodes import CONST, Node
+
+_COMMUTE = frozenset(("add", "mul"))
+Found = dict[str, Any]
+
+
+def match(step: Any, pattern: Any, found: Found | None = None) -> Found | None:
+    """The nodes that the names of a pattern stand for, or None where it does not fit.
+
+    A text is a name (`x`; one with `?` fits numbers, too), a number itself, a tuple an operator
+    with what it reads; further arguments of the step do not matter if they are numbers that add
+    nothing."""
+    found = {} if found is None else found
+    if isinstance(pattern, str):
+        return _named(step, pattern, found)
+    if isinstance(pattern, int | float):
+        number = _number(step)
+        return found if number is not None and math.isclose(number, pattern, rel_tol=1e-6) else None
+    name, *parts = pattern
+    names = name.split("|")
+    if not isinstance(step, Node) or step.op.removeprefix("aten.") not in names:
+        return None
+    args = list(step.args[: len(parts)])
+    if len(args) < len(parts) or step.kwargs.get("alpha", 1) != 1:
+        return None
+    orders = [args, args[::-1]] if names[0] in _COMMUTE else [args]
+    for order in orders:
+        trial: Found | None = dict(found)
+        for each, part in zip(order, parts, strict=True):
+            trial = match(each, part, trial) if trial is not None else None
+        if trial is not None:
+            return trial
+    return None
+
+
+def _named(step: Any, name: str, found: Found) -> Found | None:
+    if not isinstance(step, Node) and not name.endswith("?"):
+        return None
+    if name in found:
+        same = found[name] is step or (not isinstance(step, Node) and found[name] == step)
+        return found if same else None
+    return {**found, name: step}
+
+
+def _number(step: Any) -> float | None:
+    if isinstance(step, int | float):
+        return step
+    if isinstance(step, Node) and step.op == CONST and step.value.numel() == 1:
+        return float(step.value.item())
+    return None

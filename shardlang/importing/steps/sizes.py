@@ -1,0 +1,53 @@
+"""Example tensors of other sizes, so that a second trace shows what depends on sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+Place = tuple[str, int]
+
+
+def other_sizes(
+    inputs: Mapping[str, Tensor], free: Sequence[Sequence[Place]], module: nn.Module
+) -> dict[str, Tensor] | None:
+    """The inputs with other sizes of those dims that the module takes at other sizes; None where it
+    takes none. `free`: dims that may change, and where each stands. New sizes differ from all that
+    the module has."""
+    taken = {size for each in [*inputs.values(), *module.parameters()] for size in each.shape}
+    taken |= {value for value in vars(getattr(module, "config", object)).values() if isinstance(value, int)}
+    wanted: dict[Place, int] = {}
+    for places in free:
+        size = inputs[places[0][0]].shape[places[0][1]] + 1
+        while size in taken:
+            size += 1
+        trial = {place: size for place in places}
+        if _takes(module, _resized(inputs, wanted | trial)):
+            wanted |= trial
+            taken.add(size)
+    return _resized(inputs, wanted) if wanted else None
+
+
+def _resized(inputs: Mapping[str, Tensor], sizes: Mapping[Place, int]) -> dict[str, Tensor]:
+    """The inputs with some dims longer: their elements again."""
+    found = dict(inputs)
+    for (name, at), size in sizes.items():
+        index = torch.arange(size) % found[name].shape[at]
+        found[name] = found[name].index_select(at, index)
+    return found
+
+
+def _takes(module: nn.Module, inputs: Mapping[str, Tensor]) -> bool:
+    """Whether the module computes at all with these."""
+    state = {name: tensor.clone() for name, tensor in module.named_buffers()}
+    try:
+        with torch.no_grad():
+            module(**inputs)
+    except Exception:
+        return False
+    finally:
+        for name, tensor in module.named_buffers():
+            tensor.copy_(state[name])
+    return True

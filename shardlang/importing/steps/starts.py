@@ -1,0 +1,107 @@
+"""How the tensors of a module start, as modules that its factory made under a few seeds show."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from shardlang.errors import RunError
+from shardlang.graph.graph import Init
+
+# A Kolmogorov-Smirnov statistic above this, divided by the root of the count, has a chance below
+# one in ten thousand.
+_REJECTED = 2.2
+_DRAWN = 100_000
+
+
+def starts(made: Sequence[Mapping[str, Tensor]], used: set[str], accepted: frozenset[str]) -> dict[str, Init]:
+    """The start of each used tensor, by its name. `made`: the tensors under one seed each. Those
+    whose names differ in numbers alone, as in an array of layers, start alike. RunError SH608."""
+    groups: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for name, tensor in made[0].items():
+        if name in used:
+            groups.setdefault((re.sub(r"\d+", "*", name), tuple(tensor.shape)), []).append(name)
+    found = {}
+    for names in groups.values():
+        home, _, last = names[0].rpartition("bias")
+        weight = made[0].get(f"{home}weight") if not last else None
+        start = _alike([[each[name].detach().double() for name in names] for each in made], weight)
+        if start is None:
+            start = _any(names, [each[name].detach().double() for each in made for name in names], accepted)
+        found.update(dict.fromkeys(names, start))
+    return found
+
+
+def _alike(made: Sequence[Sequence[Tensor]], weight: Tensor | None) -> Init | None:
+    """The start of tensors that start alike; `weight`: of a bias, the weight beside it."""
+    first = made[0][0]
+    if all(torch.equal(a, b) for each in made[1:] for a, b in zip(made[0], each, strict=True)):
+        value = float(first.flatten()[0]) if first.numel() else 0.0
+        if not all(bool((tensor == value).all()) for tensor in made[0]):
+            return None
+        return Init("zeros") if value == 0 else Init("ones") if value == 1 else Init("constant", (value,))
+    drawn = torch.cat([tensor.flatten() for each in made for tensor in each])[:_DRAWN].sort().values
+    return next((start for start in _candidates(drawn, first, weight) if _fits(drawn, start)), None)
+
+
+def _candidates(drawn: Tensor, first: Tensor, weight: Tensor | None) -> list[Init]:
+    """The distributions that the draws may have, first those that a layer of torch has."""
+    bound, std = float(drawn.abs().max()), float(drawn.square().mean().sqrt())
+    found = []
+    if first.dim() >= 2:
+        fan_in = math.prod(first.shape[1:])
+        fan_out = first.shape[0] * math.prod(first.shape[2:])
+        found += [Init("kaiming_uniform", (fan_in,)), Init("xavier_uniform", (fan_in, fan_out))]
+    if weight is not None and weight.dim() >= 2:
+        found.append(Init("fan_uniform", (math.prod(weight.shape[1:]),)))
+    found.append(Init("normal", (_plain(std, std / math.sqrt(2 * len(drawn))),)))
+    limit = _plain(bound, 3 * bound / len(drawn))
+    return [*found, Init("uniform", (-limit, limit))]
+
+
+def _plain(value: float, error: float) -> float:
+    """The shortest number that an estimate may stand for."""
+    for digits in range(1, 8):
+        near = float(f"{value:.{digits}g}")
+        if abs(near - value) <= 4 * error:
+            return near
+    return value
+
+
+def limit_of(start: Init) -> float:
+    """The bound of a uniform distribution."""
+    if start.kind in ("kaiming_uniform", "fan_uniform"):
+        return float(start.args[0] ** -0.5)
+    if start.kind == "xavier_uniform":
+        return math.sqrt(6 / sum(start.args))
+    return start.args[1]
+
+
+def _fits(drawn: Tensor, start: Init) -> bool:
+    """The test of Kolmogorov and Smirnov: whether the draws may have the distribution."""
+    if start.kind == "normal":
+        below = torch.special.ndtr(drawn / start.args[0])
+    else:
+        limit = limit_of(start)
+        if float(drawn.abs().max()) > limit * (1 + 1e-6):
+            return False
+        below = (drawn / limit + 1) / 2
+    count = len(drawn)
+    steps = torch.arange(count, dtype=drawn.dtype)
+    furthest = torch.maximum((below - steps / count).abs(), (below - (steps + 1) / count).abs()).max()
+    return float(furthest) * math.sqrt(count) < _REJECTED
+
+
+def _any(names: Sequence[str], drawn: Sequence[Tensor], accepted: frozenset[str]) -> Init:
+    """A normal distribution of the same deviation, if that is accepted."""
+    std = float(torch.cat([tensor.flatten() for tensor in drawn]).square().mean().sqrt())
+    if "SH608" not in accepted:
+        raise RunError(
+            "SH608", f"`{names[0]}` starts from values that no distribution of the language has",
+            help=f"`--accept SH608` starts it as normal({std:.3g}), which has the same deviation",
+        )  # fmt: skip
+    return Init("normal", (float(f"{std:.3g}"),))

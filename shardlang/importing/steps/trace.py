@@ -1,0 +1,222 @@
+"""A module and example tensors -> its steps, by torch.export; what depends on no input is computed.
+
+Sizes are fixed, and the module is in training mode."""
+
+from __future__ import annotations
+
+import linecache
+import operator
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shardlang.errors import RunError
+from shardlang.importing.steps.nodes import CONST, INPUT, PARAM, STATE, Node, Scope, Stored, Traced, mapped
+from shardlang.importing.steps.problems import Refused, refusal
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in \w+')
+# Steps that have effects on buffers alone, or none at all.
+SKIPPED = ("aten._assert_tensor_metadata", "aten._assert_scalar", "aten.sym_constrain_range_for_size")
+_VALUES = ("Unsupported", "GuardOnDataDependentSymNode", "DataDependentOutputException", "UserError")
+
+
+def trace(module: nn.Module, inputs: Mapping[str, Tensor], place: str) -> tuple[Traced, Any]:
+    """The steps of `module(**inputs)`, and torch's program. RunError SH600 or SH602 if torch cannot
+    trace it."""
+    module.train()
+    try:
+        program = torch.export.export(module, (), dict(inputs), strict=False)
+    except Exception as error:
+        raise _untraced(error, place) from error
+    return _Reader(module, program, dict(inputs)).read(), program
+
+
+def _untraced(error: Exception, place: str) -> RunError:
+    """SH602 where the graph would depend on values of the data, else SH600."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    text = next((line for line in lines if line.strip()), "")
+    data = "data-dependent" in str(error) or "data dependent" in str(error) or "DataDependent" in type(error).__name__
+    if data:
+        help = "write it with `where`, so that the same steps are computed for all data"
+        return RunError("SH602", f"the steps of `{place}` depend on values of the data: {text}", help=help)
+    help = "give example tensors by the names of forward's arguments; models of transformers want use_cache = False"
+    return RunError("SH600", f"torch cannot trace `{place}`: {text}", help=help)
+
+
+class _Reader:
+    """Turns an exported program into steps."""
+
+    def __init__(self, module: nn.Module, program: Any, inputs: dict[str, Tensor]) -> None:
+        self.program, self.inputs = program, inputs
+        self.owners = first_names(module)
+        self.tensors = all_tensors(module)
+        self.known: dict[Any, Any] = {}
+        self.traced = Traced([], {}, {})
+        self.refused: list[Refused] = []
+
+    def read(self) -> Traced:
+        specs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs if hasattr(spec.arg, "name")}
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                self.known[node] = self._leaf(node, specs[node.name])
+            elif node.op == "get_attr":
+                self.known[node] = self._attribute(node)
+            elif node.op == "call_function":
+                self.known[node] = self._call(node)
+            else:
+                self._outputs(node.args[0])
+        self.traced.sweep()
+        if self.refused:
+            raise refusal(self.refused)
+        return self.traced
+
+    def _leaf(self, node: Any, spec: Any) -> Any:
+        kind = spec.kind.name
+        value = node.meta.get("val")
+        if kind == "USER_INPUT":
+            if not isinstance(value, torch.Tensor):
+                return value
+            name = next(n for n in self.inputs if n == node.name or node.name.startswith(n))
+            return self._input(name, value)
+        if kind == "CONSTANT_TENSOR":
+            return self._const(self.program.constants[spec.target], node)
+        owner = self.owners.get(id(self.tensors.get(spec.target)), spec.target)
+        op = PARAM if kind == "PARAMETER" else STATE
+        tensor = self.tensors[spec.target]
+        leaf = Node(op, shape=tuple(value.shape), dtype=value.dtype, name=owner, stored=Stored(owner), value=tensor)
+        return self._once(leaf)
+
+    def _input(self, name: str, value: Any) -> Node:
+        leaf = Node(INPUT, shape=tuple(value.shape), dtype=value.dtype, name=name, place="its arguments")
+        self.traced.inputs[name] = self._add(leaf)
+        return leaf
+
+    def _once(self, leaf: Node) -> Node:
+        """The leaf of a name, one for tied parameters."""
+        for other in self.traced.nodes:
+            if other.op == leaf.op and other.name == leaf.name:
+                return other
+        return self._add(leaf)
+
+    def _attribute(self, node: Any) -> Any:
+        value: Any = self.program.graph_module
+        for part in node.target.split("."):
+            value = getattr(value, part)
+        return self._const(value, node) if isinstance(value, Tensor) else value
+
+    def _call(self, node: Any) -> Any:
+        args = torch.fx.node.map_arg(node.args, lambda n: self.known[n])
+        kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: self.known[n])
+        name = _name(node.target)
+        if node.target is operator.getitem:
+            return self._item(node, args)
+        if name in SKIPPED:
+            return None
+        step = self._step(node, name, args, kwargs)
+        inputs = step.inputs()
+        if name.endswith("_") and not name.endswith("__"):
+            return self._in_place(node, step, inputs)
+        if all(each.op in (CONST, STATE) for each in inputs):
+            return self._computed(node, step)
+        if ("val" in node.meta and isinstance(node.meta["val"], torch.Tensor)) or name.startswith("aten."):
+            return self._add(step)
+        self.refused.append(Refused(step, f"`{name}`"))
+        return step
+
+    def _in_place(self, node: Any, step: Node, inputs: list[Node]) -> Any:
+        """`x.relu_()`: all that reads x from now on reads the result."""
+        target = node.args[0]
+        if inputs[0].op == STATE:
+            return inputs[0]
+        if inputs[0].op == CONST:
+            return self._computed(node, step)
+        if inputs[0].op in (PARAM, INPUT) or inputs[0].op in _VIEWS:
+            self.refused.append(Refused(step, f"`{step.op}` in place on a part of another tensor"))
+        step.op = step.op.rstrip("_")
+        self.known[target] = step
+        return self._add(step)
+
+    def _item(self, node: Any, args: Any) -> Any:
+        source, number = args
+        if not isinstance(source, Node):
+            return source[number]
+        return self._add(self._step(node, "item", (source, number), {}))
+
+    def _computed(self, node: Any, step: Node) -> Any:
+        """A step that depends on no input, as a constant; statistics that are moved are none."""
+        if step.op == "aten.batch_norm":
+            return self._add(step)
+        args, kwargs = (mapped(each, lambda n: n.value) for each in (step.args, tuple(step.kwargs.values())))
+        with torch.no_grad():
+            found = node.target(*args, **dict(zip(step.kwargs, kwargs, strict=True)))
+        if isinstance(found, Tensor):
+            return self._const(found, node)
+        if isinstance(found, list | tuple):
+            return [self._const(each, node) if isinstance(each, Tensor) else each for each in found]
+        return found
+
+    def _const(self, value: Tensor, node: Any) -> Node:
+        return self._add(self._step(node, CONST, (), {}, value.detach()))
+
+    def _step(self, node: Any, op: str, args: Any, kwargs: Any, value: Any = None) -> Node:
+        meta = value if isinstance(value, Tensor) else node.meta.get("val")
+        shape = tuple(map(int, meta.shape)) if isinstance(meta, torch.Tensor) else ()
+        place, code = _line(node.meta.get("stack_trace") or "")
+        return Node(op, tuple(args), dict(kwargs), shape, getattr(meta, "dtype", None), _scopes(node), place, code,
+                    node.name, value)  # fmt: skip
+
+    def _add(self, node: Node) -> Node:
+        self.traced.nodes.append(node)
+        return node
+
+    def _outputs(self, results: Any) -> None:
+        specs = self.program.module_call_graph[0].signature.out_spec
+        names = [_key(path) for path, _ in torch.utils._pytree.tree_flatten_with_path(
+            torch.utils._pytree.tree_unflatten(list(results), specs))[0]]  # fmt: skip
+        for name, result in zip(names, results, strict=True):
+            value = self.known.get(result, result)
+            if isinstance(value, Node):
+                self.traced.outputs[name or "result"] = value
+
+
+_VIEWS = ("aten.view", "aten.reshape", "aten.transpose", "aten.permute", "aten.slice", "aten.select", "aten.unsqueeze",
+          "aten.squeeze", "aten.expand", "aten.t", "item")  # fmt: skip
+
+
+def first_names(module: nn.Module) -> dict[int, str]:
+    """The first name of each tensor of a module, by its identity: tied ones share it."""
+    return {id(tensor): name for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
+
+
+def all_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by each of their names."""
+    return {**dict(module.named_parameters(remove_duplicate=False)),
+            **dict(module.named_buffers(remove_duplicate=False))}  # fmt: skip
+
+
+def _name(target: Any) -> str:
+    """`aten.add.Tensor` without its overload."""
+    return str(getattr(target, "overloadpacket", target))
+
+
+def _scopes(node: Any) -> tuple[Scope, ...]:
+    stack = (node.meta.get("nn_module_stack") or {}).items()
+    return tuple(Scope(re.sub(r"@\d+", "", path), path, kind if isinstance(kind, str) else kind.__name__)
+                 for _, (path, kind) in stack if path)  # fmt: skip
+
+
+def _line(stack: str) -> tuple[str, str]:
+    """`file.py:12` and the text of the innermost line outside of torch."""
+    frames = [(file, int(line)) for file, line in _FRAME.findall(stack) if "/torch/" not in file]
+    if not frames:
+        return "a line of torch", ""
+    file, line = frames[-1]
+    return f"{file.rsplit('/', 1)[-1]}:{line}", linecache.getline(file, line).strip()
+
+
+def _key(path: Any) -> str:
+    """The name of a result in the structure that forward gives."""
+    return ".".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path)

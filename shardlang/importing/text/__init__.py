@@ -1,0 +1,1 @@
+"""Models -> text: names of dims and values, statements, the name map."""

@@ -1,0 +1,83 @@
+"""The name map of an imported model: each parameter's path, and the module's tensor that it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from shardlang.errors import RunError
+from shardlang.importing.bodies.body import Body, Layer
+from shardlang.importing.steps.nodes import Stored
+from shardlang.importing.text.names import identifier, layer_name
+from shardlang.owned import NAMES_MARK
+
+
+@dataclass(frozen=True)
+class Line:
+    """A parameter at `ours` is `stored`; in `pattern` and `theirs` indexes of arrays are stars."""
+
+    ours: str
+    stored: Stored
+    pattern: str
+    theirs: str
+
+    def __str__(self) -> str:
+        text = f"{self.pattern} = {self.theirs}{' transposed' * self.stored.transposed}"
+        number, count = self.stored.part
+        return text if count == 1 else f"{text} part {number} of {count}"
+
+
+def lines(root: Body) -> list[Line]:
+    """A line for each parameter and state."""
+    return list(_lines(root, "", "", ()))
+
+
+def _lines(body: Body, ours: str, pattern: str, stars: tuple[int, ...]) -> Iterator[Line]:
+    for own in body.own:
+        name = identifier(own.name)
+        parts = own.stored.name.split(".")
+        theirs = ".".join("*" if at in stars else part for at, part in enumerate(parts))
+        yield Line(ours + name, own.stored, pattern + name, theirs)
+    for layer in body.layers:
+        name = layer_name(body, layer)
+        index, star, at = _index(layer)
+        yield from _lines(layer.body, f"{ours}{name}{index}.", f"{pattern}{name}{star}.", stars + at)
+
+
+def _index(layer: Layer) -> tuple[str, str, tuple[int, ...]]:
+    if layer.array is None:
+        return "", "", ()
+    return f"[{layer.index}]", "[*]", (layer.path.count("."),)
+
+
+def tensor(line: Line, there: Tensor) -> Tensor:
+    """The tensor of the module as the program has it."""
+    found = there.t() if line.stored.transposed else there
+    number, count = line.stored.part
+    return found.chunk(count)[number - 1] if count > 1 else found
+
+
+def text(found: list[Line], tensors: Mapping[str, Tensor], name: str) -> str:
+    """The file, with `tensors` those of the state_dict. RunError SH606 where a tensor would have
+    two homes, or none though the model reads it."""
+    seen: dict[tuple[str, tuple[int, int]], str] = {}
+    for line in found:
+        home = seen.setdefault((line.stored.name, line.stored.part), line.ours)
+        if home != line.ours or line.stored.name not in tensors:
+            fact = f"`{line.stored.name}` of the module would be both `{home}` and `{line.ours}`"
+            if line.stored.name not in tensors:
+                fact = f"`{line.ours}` is `{line.stored.name}`, which state_dict does not have"
+            raise RunError("SH606", fact, help="register it as a parameter or a persistent buffer of one module")
+    read = {line.stored.name for line in found}
+    ignored = dict.fromkeys(re.sub(r"(?<=\.)\d+(?=\.)", "*", other) for other in tensors if other not in read)
+    stars = {line.theirs for line in found}
+    spare = [other for other in ignored if other not in stars]
+    rest = [other for other in tensors if other not in read and re.sub(r"(?<=\.)\d+(?=\.)", "*", other) in stars]
+    parts = [f"{NAMES_MARK} `{name}` from the state_dict of its module.\n\n"]
+    parts += [f"{line}\n" for line in dict.fromkeys(map(str, found))]
+    if spare or rest:
+        parts.append("\n# What the program does not need: tied names, and constants that it computes.\n")
+    return "".join([*parts, *(f"ignore {other}\n" for other in [*spare, *rest])])

@@ -1,0 +1,218 @@
+"""Names of the dims of models: from the whole, which has the user's, down to its layers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import shardlang.ops.all_families  # noqa: F401  (fills the registry)
+from shardlang.importing.bodies.body import Body, Value
+from shardlang.importing.bodies.dims import Atom, flat
+from shardlang.importing.bodies.library import LIBRARY
+from shardlang.importing.bodies.models import Model
+from shardlang.ops.declaration import REGISTRY
+from shardlang.syntax.tables import tables
+
+# Fields of a configuration, and what a dim of that size is called.
+FIELDS = {
+    "hidden_size": "d", "n_embd": "d", "d_model": "d", "dim": "d", "embed_dim": "d", "intermediate_size": "ffn",
+    "n_inner": "ffn", "ffn_dim": "ffn", "d_ff": "ffn", "vocab_size": "vocab", "num_attention_heads": "heads",
+    "n_head": "heads", "num_heads": "heads", "num_key_value_heads": "kv_heads", "head_dim": "head_dim",
+    "max_position_embeddings": "max_len", "n_positions": "max_len", "block_size": "max_len",
+    "type_vocab_size": "types", "num_labels": "labels", "num_channels": "channels", "num_classes": "classes",
+}  # fmt: skip
+_CONFIG, _LAYER = 4, 8
+
+
+@dataclass
+class Namer:
+    """names: of each dim, per model, by the atom that stands for it. guessed: dims without a name
+    that says anything. weak: dims whose names say only what a model does with them, which inner
+    ones do not take over."""
+
+    made: Mapping[Body, Model]
+    config: Mapping[int, str]
+    names: dict[Model, dict[Atom, str]] = field(default_factory=dict)
+    guessed: list[str] = field(default_factory=list)
+    weak: set[tuple[Model, Atom]] = field(default_factory=set)
+
+    def give(self, root: Model) -> None:
+        """Names the dims of all models."""
+        from_above: dict[Model, list[Mapping[Atom, str]]] = {root: []}
+        for model in sorted(dict.fromkeys(self.made.values()), key=_height):
+            self.names[model] = self._named(model, from_above.get(model, []))
+            for layer in model.body.layers:
+                inner = self.made[layer.body]
+                passed = {}
+                for atom in layer.body.formals():
+                    term = flat(layer.terms[atom])
+                    if len(term) > 1 or (model, model.dims.get(term[0], term[0])) not in self.weak:
+                        name = self._shown(model, term[0]) if len(term) == 1 else ""
+                        passed[inner_atom(inner, layer.body, atom)] = name
+                from_above.setdefault(inner, []).append(passed)
+            for value in model.body.live():
+                if value.expr is not None and value.expr.layer is not None:
+                    inner = self.made[value.expr.layer.body]
+                    from_above[inner].append(self._given(model, value, inner))
+
+    def _given(self, model: Model, value: Value, inner: Model) -> dict[Atom, str]:
+        """The names of the dims that a call binds."""
+        found = {}
+        assert value.expr is not None
+        for operand, formal in zip(value.expr.operands, inner.body.inputs, strict=True):
+            for mine, theirs in zip(operand.dims, formal.dims, strict=False):
+                outer, here = flat(mine), flat(theirs)
+                if len(outer) == len(here) == 1 and (model, outer[0]) not in self.weak:
+                    found[here[0]] = self._shown(model, outer[0])
+        return found
+
+    def _shown(self, model: Model, atom: Atom) -> str:
+        return self.names[model].get(model.dims.get(atom, atom), "")
+
+    def _named(self, model: Model, above: list[Mapping[Atom, str]]) -> dict[Atom, str]:
+        if model.kind:
+            return _of_library(model)
+        ranked: dict[Atom, dict[str, int]] = {}
+        for atom in _atoms(model):
+            hints = ranked[atom] = dict(atom.hints)
+            passed = {names[atom] for names in above if atom in names}
+            if len(passed) == 1 and "" not in passed:
+                name = passed.pop()
+                hints[name] = min(2, hints.get(name, 2))
+            for name, rank in self._suggested(model, atom):
+                hints.setdefault(name, rank)
+            if atom.size in self.config and atom.size > 1:
+                hints.setdefault(self.config[atom.size], _CONFIG)
+        found: dict[Atom, str] = {}
+        taken = names_of_members(model.body)
+        for atom in sorted(ranked, key=lambda atom: min(ranked[atom].values(), default=99)):
+            hints = ranked[atom]
+            if atom.called:
+                found[atom] = atom.called
+                continue
+            found[atom] = self._free(model, atom, sorted(hints, key=lambda name: (hints[name], name)), taken)
+            taken.add(found[atom])
+            if hints.get(found[atom], _LAYER) >= _LAYER:
+                self.weak.add((model, atom))
+        return found
+
+    def _suggested(self, model: Model, atom: Atom) -> Iterator[tuple[str, int]]:
+        """Names by what makes a dim: here, or within the layers that it is passed to."""
+        yield from _made_by(model, atom)
+        for layer in model.body.layers:
+            inner = self.made[layer.body]
+            for theirs, term in layer.terms.items():
+                if flat(term) != (atom,) or inner.kind:
+                    continue
+                there = inner_atom(inner, layer.body, theirs)
+                for name, rank in [*there.hints.items(), *self._suggested(inner, there)]:
+                    yield name, rank + 10
+                    yield f"{layer_name(model.body, layer)}_{name}", rank + 20
+
+    def _free(self, model: Model, atom: Atom, hints: list[str], taken: set[str]) -> str:
+        for name in hints:
+            if name not in taken:
+                return name
+        if not hints:
+            self.guessed.append(f"{model.name}: a dim of {atom.size}")
+        base = re.sub(r"\d+$", "", hints[0]) if hints else "d"
+        number = 2
+        while f"{base}{number}" in taken:
+            number += 1
+        return base if base not in taken else f"{base}{number}"
+
+
+def _of_library(model: Model) -> dict[Atom, str]:
+    """The names in a model that is one operator: as in the library."""
+    found = dict(zip(model.body.formals(), LIBRARY[model.kind].dims, strict=False))
+    image = len(model.body.inputs[0].dims) == 4 and model.kind in ("Conv2d", "BatchNorm2d")
+    for value in [*model.body.inputs, *model.body.live()]:
+        for at, term in enumerate(value.dims):
+            for atom in flat(term):
+                found.setdefault(atom, ("batch", "channels", "height", "width")[at] if image else "...")
+    return found
+
+
+def _made_by(model: Model, atom: Atom) -> Iterator[tuple[str, int]]:
+    """Names for a dim that only layers make: `out` in a result, else `hidden`, or by the
+    layer."""
+    body = model.body
+    if any(atom in flat(_feature(value)) for value in body.results if value.dims):
+        yield "out", _LAYER
+    for value in body.live():
+        layer = value.expr.layer if value.expr is not None else None
+        if layer is not None and value.dims and flat(_feature(value)) == (atom,):
+            yield "hidden", _LAYER + 1
+            yield f"{layer_name(body, layer)}_out", _LAYER + 2
+
+
+def _feature(value: Value) -> tuple[Atom, ...]:
+    """The dim of features: the last, or the channels of an image."""
+    image = len(value.dims) == 4 and any(atom.called for atom in flat(value.dims[-1]))
+    return value.dims[1 if image else -1]
+
+
+def inner_atom(model: Model, body: Body, atom: Atom) -> Atom:
+    """The dim of a model that a dim of one of its bodies is."""
+    at = body.formals().index(atom)
+    own = model.body.formals()[at]
+    return model.dims.get(own, own)
+
+
+def _height(model: Model) -> int:
+    def height(body: Body) -> int:
+        return 1 + max((height(layer.body) for layer in body.layers), default=-1)
+
+    return -height(model.body)
+
+
+def _atoms(model: Model) -> list[Atom]:
+    """The dims of a model in order of appearance: of inputs, parameters, layers, values."""
+    body = model.body
+    found: dict[Atom, None] = {}
+    for terms in [*(value.dims for value in body.inputs), [tuple(body.formals())], *_of(body.live())]:
+        found.update(dict.fromkeys(model.dims.get(atom, atom) for term in terms for atom in flat(term)))
+    return list(found)
+
+
+def _of(values: Iterable[Value]) -> list[list[tuple[Atom, ...]]]:
+    return [value.dims for value in values]
+
+
+def names_of_members(body: Body) -> set[str]:
+    """The names of layers and parameters of a model."""
+    return {identifier(own.name) for own in body.own} | {layer_name(body, layer) for layer in body.layers}
+
+
+def layer_name(body: Body, layer: Any) -> str:
+    """The name of a layer: its attribute; a list's name for an array."""
+    path = layer.array.name if layer.array else layer.path
+    prefix = f"{body.call.scope.path}." if body.call.scope.path else ""
+    name = path.removeprefix(prefix)
+    if name[:1].isdigit():
+        kind = layer.body.call.scope.kind.rpartition(".")[2]
+        name = f"{re.sub('(?<=[a-z])(?=[A-Z])', '_', kind).lower()}_{name}"
+    return identifier(name)
+
+
+def identifier(path: str) -> str:
+    """A path of a module as a name of the language."""
+    name = re.sub(r"\W", "_", path)
+    return f"{name}_" if name in reserved() else name
+
+
+def reserved() -> frozenset[str]:
+    """Words of the language and its operators, which hide no layer, but would mislead."""
+    return frozenset(REGISTRY) | frozenset(tables().keywords)
+
+
+def fields_of(config: Any) -> dict[int, str]:
+    """Sizes that one field of a configuration alone has, and what their dims are called."""
+    values = {} if config is None else dict(getattr(config, "to_dict", lambda: vars(config))())
+    found: dict[int, set[str]] = {}
+    for name, value in values.items():
+        if isinstance(value, int) and not isinstance(value, bool) and value > 1 and name in FIELDS:
+            found.setdefault(value, set()).add(FIELDS[name])
+    return {size: names.pop() for size, names in found.items() if len(names) == 1}

@@ -1,0 +1,213 @@
+"""The statements of `forward`: which values get a name of their own, and which are written
+where they are used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardlang.importing.bodies.body import Const, Expr, Layer, Value
+from shardlang.importing.bodies.models import Model
+from shardlang.importing.text.names import identifier, names_of_members, reserved
+from shardlang.importing.text.terms import Terms
+
+INFIX = {"**": 4, "*": 3, "/": 3, "@": 3, "+": 2, "-": 2, "==": 1, "!=": 1, "<": 1, "<=": 1, ">": 1, ">=": 1}
+# A nested expression that is longer gets a name.
+_LONG = 72
+_PIPED = 3
+
+
+class Statements:
+    """The body of one forward; `names` of the values that have one."""
+
+    def __init__(self, model: Model, terms: Terms) -> None:
+        self.model, self.terms = model, terms
+        self.values = model.body.live()
+        self.names: dict[Value, str] = {}
+        self.uses: dict[Value, list[Value | None]] = {}
+        for value in self.values:
+            assert value.expr is not None
+            for each in value.expr.operands:
+                if isinstance(each, Value):
+                    self.uses.setdefault(each, []).append(value)
+        for result in model.body.results:
+            self.uses.setdefault(result, []).append(None)
+        self.taken = set(names_of_members(model.body)) | set(terms.namer.names[model].values())
+        self.taken |= set(model.varying.values())
+        self._inputs()
+
+    def _inputs(self) -> None:
+        inputs = self.model.body.inputs
+        plain = ["x"] if len(inputs) == 1 else ["x", "y", "z"]
+        for number, value in enumerate(inputs):
+            usual = plain[number] if number < len(plain) else f"x{number}"
+            self.names[value] = self.free(value.name or ("ids" if value.kind == "i64" else usual))
+        for own in self.model.body.own:
+            self.names[own.value] = identifier(own.name)
+
+    def free(self, name: str) -> str:
+        """A name that is not taken, and is from now on."""
+        number, found = 1, f"{name}_" if name in reserved() else name
+        while found in self.taken:
+            number += 1
+            found = f"{name}{number}"
+        self.taken.add(found)
+        return found
+
+    def lines(self) -> tuple[list[str], list[str]]:
+        """The statements, and what is returned."""
+        lines = []
+        done: set[Value] = set()
+        for value in self.values:
+            if value in done or value in self.names:
+                continue
+            if value.results:
+                done.update(value.results)
+                lines.append(self._several(value))
+            elif self._named(value):
+                text = self.statement(value)
+                self.names[value] = self.free(value.name or self._plain(value))
+                lines.append(f"{self.names[value]} = {text}")
+        return lines, [self.statement(value) for value in self.model.body.results]
+
+    def _several(self, value: Value) -> str:
+        text = self.expr(value)[0]
+        names = []
+        for each in value.results:
+            used = each in self.uses
+            self.names[each] = self.free(each.name or "part") if used else "_"
+            names.append(self.names[each])
+        return f"{', '.join(names)} = {text}"
+
+    def _named(self, value: Value) -> bool:
+        uses = self.uses.get(value, [])
+        if len(uses) > 1:
+            return True
+        user = uses[0] if uses else None
+        if user is None or self.chained(user) is value:
+            return False
+        if value.name and value.name != user.name:
+            return True
+        return len(self.expr(value)[0]) > _LONG
+
+    def _plain(self, value: Value) -> str:
+        """A name for a value that its author gave none."""
+        return "mask" if value.kind == "bool" else "h"
+
+    def chained(self, value: Value) -> Value | None:
+        """The value of the layer before it in an array, if a value is the next layer's."""
+        expr = value.expr
+        if expr is None or expr.layer is None or expr.layer.array is None or not expr.layer.index or value.results:
+            return None
+        before = expr.operands[0] if expr.operands else None
+        if not isinstance(before, Value) or before.expr is None or before.expr.layer is None or before.results:
+            return None
+        follows = before.expr.layer.array is expr.layer.array and before.expr.layer.index == expr.layer.index - 1
+        alike = before.expr.operands[1:] == expr.operands[1:] and len(self.uses[before]) == 1
+        whole = follows and alike and (before.expr.layer.index == 0 or self.chained(before) is not None)
+        return before if whole else None
+
+    def _last_of_chain(self, value: Value) -> bool:
+        """Whether a value is what a whole array gives."""
+        expr = value.expr
+        if expr is None or expr.layer is None or expr.layer.array is None:
+            return False
+        count = len(expr.layer.array.layers)
+        return expr.layer.index == count - 1 and (count == 1 or self.chained(value) is not None)
+
+    def operand(self, x: Any) -> tuple[str, int]:
+        """The text of an operand, and how strongly it binds."""
+        if isinstance(x, Const):
+            text = self.terms.number(self.model, x)
+            return text, 3 if text.startswith("-") else 9
+        if x in self.names:
+            return self.names[x], 9
+        if x.expr is not None and x.expr.word == "path":
+            return self.terms.path(self.model, x), 9
+        if self._depth(x) >= _PIPED or self._last_of_chain(x):
+            return self.pipe(x), 0
+        return self.expr(x)
+
+    def statement(self, value: Value) -> str:
+        """The text of a value by itself: a pipe, where calls are nested deep."""
+        if value in self.names or value.expr is None or value.expr.word == "path":
+            return self.operand(value)[0]
+        if self._depth(value) >= _PIPED or self._last_of_chain(value):
+            return self.pipe(value)
+        return self.expr(value)[0]
+
+    def _depth(self, value: Any) -> int:
+        if not self._pipes(value):
+            return 0
+        return 1 + self._depth(self._before(value))
+
+    def _pipes(self, value: Any) -> bool:
+        """Whether a value is a call that a pipe can write."""
+        if not isinstance(value, Value) or value in self.names or value.expr is None or not value.expr.operands:
+            return False
+        expr = value.expr
+        called = expr.layer is not None or (expr.word.isidentifier() and expr.word not in ("path", "neg"))
+        return called and expr.into is None and isinstance(expr.operands[0], Value)
+
+    def _before(self, value: Value) -> Any:
+        """The value that is piped into the call of a value; of a whole array, into its first."""
+        assert value.expr is not None
+        before = value.expr.operands[0]
+        if self._last_of_chain(value):
+            while (inner := self.chained(value)) is not None:
+                value = inner
+            assert value.expr is not None
+            before = value.expr.operands[0]
+        return before
+
+    def pipe(self, value: Value) -> str:
+        """`x |> fc1 |> relu |> fc2`."""
+        parts: list[str] = []
+        here: Any = value
+        while self._pipes(here):
+            parts.append(self._step(here))
+            here = self._before(here)
+        text, binds = self.operand(here)
+        return " |> ".join([text if binds == 9 else f"({text})", *parts[::-1]])
+
+    def _step(self, value: Value) -> str:
+        expr = value.expr
+        assert expr is not None
+        name = expr.word
+        if expr.layer is not None:
+            name = self.terms.layer(self.model, expr.layer)
+            if self._last_of_chain(value):
+                name = name.rpartition("[")[0]
+        parts = [self.operand(each)[0] for each in expr.operands[1:]]
+        parts += [self.terms.named(self.model, key, given) for key, given in expr.named.items()]
+        return f"{name}({', '.join(parts)})" if parts else name
+
+    def expr(self, value: Value) -> tuple[str, int]:
+        """The text of what computes a value, and how strongly it binds."""
+        expr, model = value.expr, self.model
+        assert expr is not None
+        if expr.layer is not None:
+            return self._call(expr, expr.layer)
+        if expr.word == "neg":
+            text, binds = self.operand(expr.operands[0])
+            return f"-{text if binds > 3 else f'({text})'}", 3
+        if expr.word in INFIX:
+            return self._infix(expr)
+        parts = [self.operand(each)[0] for each in expr.operands]
+        for name, given in expr.named.items():
+            parts.append(self.terms.named(model, name, given))
+        into = ""
+        if expr.into is not None:
+            into = f" -> {self.terms.dims(model, expr.into)}"
+        return f"{expr.word}({', '.join(parts)}{into})", 9
+
+    def _infix(self, expr: Expr) -> tuple[str, int]:
+        binds = INFIX[expr.word]
+        left, right = (self.operand(each) for each in expr.operands)
+        one = left[0] if left[1] > binds or (left[1] == binds and expr.word != "**") else f"({left[0]})"
+        other = right[0] if right[1] > binds else f"({right[0]})"
+        return f"{one} {expr.word} {other}", binds
+
+    def _call(self, expr: Expr, layer: Layer) -> tuple[str, int]:
+        name = self.terms.layer(self.model, layer)
+        parts = [self.operand(each)[0] for each in expr.operands]
+        return f"{name}({', '.join(parts)})", 9

@@ -1,0 +1,84 @@
+"""Names of dims, numbers, layers and parameters as they are written in a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardlang.importing.bodies.body import Body, Const, Layer, Own, Value
+from shardlang.importing.bodies.dims import Atom, Term, flat
+from shardlang.importing.bodies.models import Model
+from shardlang.importing.text.names import Namer, identifier, layer_name
+
+
+class Terms:
+    """The words of the models of a file."""
+
+    def __init__(self, made: Mapping[Body, Model], namer: Namer) -> None:
+        self.made, self.namer = made, namer
+
+    def name(self, model: Model, atom: Atom) -> str:
+        names = self.namer.names[model]
+        return names[model.dims.get(atom, atom)]
+
+    def term(self, model: Model, term: Term) -> str:
+        return " * ".join(str(a.size) if a.fixed else self.name(model, a) for a in flat(term)) or "1"
+
+    def type(self, model: Model, value: Value) -> str:
+        return value.kind + self.dims(model, value.dims)
+
+    def dims(self, model: Model, dims: Sequence[Term]) -> str:
+        """Dims as they are written; leading ones that do not matter are `...`."""
+        terms = [self.term(model, term) for term in dims]
+        rest = [text for text in terms if text != "..."]
+        return f"[{', '.join(['...'] * (model.kind != '' and len(rest) < len(terms)) + rest)}]"
+
+    def number(self, model: Model, const: Const) -> str:
+        return model.varying.get(const) or literal(const.value)
+
+    def named(self, model: Model, name: str, given: Any) -> str:
+        if isinstance(given, Const):
+            return f"{name} = {self.number(model, given)}"
+        if name == "dim":
+            return self.term(model, given)
+        if name == "slice":
+            term, start, end = given
+            return f"{self.term(model, term)} = {self.number(model, start)}..{self.number(model, end)}"
+        if given and isinstance(given[0], tuple):
+            return f"{name} = ({', '.join(self.term(model, term) for term in given)})"
+        return f"{name} = {self.term(model, given)}"
+
+    def layer(self, model: Model, layer: Layer) -> str:
+        index = f"[{layer.index}]" if layer.array else ""
+        return layer_name(model.body, layer) + index
+
+    def path(self, model: Model, value: Value) -> str:
+        """A parameter of a layer by its path."""
+        assert value.expr is not None
+        layer, name = value.expr.operands
+        parts, body = [self.layer(model, layer)], layer.body
+        while True:
+            own = next((own for own in body.own if _full(body, own) == name), None)
+            if own is not None:
+                return ".".join([*parts, identifier(own.name)])
+            layer = next(each for each in body.layers if name.startswith(f"{each.path}."))
+            parts.append(self.layer(self.made[body], layer))
+            body = layer.body
+
+
+def _full(body: Body, own: Own) -> str:
+    path = body.call.scope.path
+    return f"{path}.{own.name}" if path else own.name
+
+
+def literal(value: Any) -> str:
+    """A number as the language writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(literal, value))})"
+    if isinstance(value, float) and value == int(value) and abs(value) < 1e6:
+        return f"{value:.1f}"
+    return repr(value)

@@ -1,0 +1,140 @@
+"""Models -> their text, before the formatter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardlang.importing.bodies.body import Body, Layer, Own, Value
+from shardlang.importing.bodies.dims import Atom, Term, flat
+from shardlang.importing.bodies.library import arguments
+from shardlang.importing.bodies.models import Model
+from shardlang.importing.text.names import Namer, identifier, layer_name
+from shardlang.importing.text.statements import Statements
+from shardlang.importing.text.terms import Terms
+from shardlang.owned import MODEL_MARK
+
+
+class Writer:
+    """Writes the models of one file."""
+
+    def __init__(self, made: dict[Body, Model], namer: Namer, root: Model) -> None:
+        self.made, self.namer, self.root = made, namer, root
+        self.terms = Terms(made, namer)
+
+    def text(self, place: str, comments: list[str]) -> str:
+        """The file."""
+        models = list(dict.fromkeys(self.made.values()))
+        used = sorted({model.library.name for model in models if model.library is not None})
+        parts = [f"{MODEL_MARK} `{place}`.\n", *(f"## {line}\n" for line in comments)]
+        parts += [f"\nuse std.nn: {', '.join(used)}\n"] * bool(used)
+        parts += [self.model(model) for model in models if model.library is None]
+        return "".join(parts)
+
+    def model(self, model: Model) -> str:
+        inside = [f"  {line}\n" for line in [*self._copies(model), *self._layers(model), *self._params(model)]]
+        return f"\n{self._formals(model)}) {{\n{''.join(inside)}\n{self._forward(model)}}}\n"
+
+    # Members.
+
+    def _formals(self, model: Model) -> str:
+        found = []
+        for atom in model.formals():
+            default = f" = {atom.size}" if model is self.root else ""
+            found.append(f"{self.terms.name(model, atom)}: dim{default}")
+        for const, name in model.varying.items():
+            found.append(f"{name}: {_kind(const.value)}")
+        return wrapped(f"model {model.name}(", found)
+
+    def _copies(self, model: Model) -> list[str]:
+        live = {atom for value in model.body.live() for term in value.dims for atom in flat(term)}
+        found = {}
+        for new, old in model.body.copies:
+            for mine, theirs in zip(flat((new,)), flat((old,)), strict=False):
+                if mine in live and mine not in model.dims:
+                    found[self.terms.name(model, mine)] = self.terms.name(model, theirs)
+        return [f"dim {new} = {old}" for new, old in found.items()]
+
+    def _layers(self, model: Model) -> list[str]:
+        lines = []
+        for layer in model.body.layers:
+            if layer.index:
+                continue
+            inner = self.made[layer.body]
+            name = layer_name(model.body, layer)
+            many = f"[{len(layer.array.layers)}]" if layer.array else ""
+            kind = inner.library.name if inner.library else inner.name
+            lines.append(f"layer {name}{many} = {kind}({', '.join(self._arguments(model, layer, inner))})")
+        return lines
+
+    def _arguments(self, model: Model, layer: Layer, inner: Model) -> list[str]:
+        given: dict[Atom, str] = {}
+        for mine, theirs in zip(inner.body.formals(), layer.body.formals(), strict=True):
+            given.setdefault(inner.dims[mine], self.terms.term(model, layer.terms[theirs]))
+        terms = list(given.values())
+        if inner.library is not None:
+            return arguments(inner.library, layer.body, terms)
+        return terms + [f"{const.role} = {self.terms.number(model, const)}" for const in layer.constants]
+
+    def _params(self, model: Model) -> list[str]:
+        lines = []
+        for own in model.body.own:
+            head = f"{'state' if own.state else 'param'} {identifier(own.name)}"
+            lines.append(f"{head}: {self.terms.type(model, own.value)} = {self._start(model, own)}")
+        return lines
+
+    def _start(self, model: Model, own: Own) -> str:
+        dims = own.value.dims
+        if own.start.kind == "kaiming_uniform":
+            return f"kaiming_uniform({self._product(model, dims[1:])})"
+        if own.start.kind == "xavier_uniform":
+            back = self._product(model, dims[2:]) if len(dims) > 2 else ""
+            fans = [" * ".join(filter(None, (self._product(model, [dim]), back))) for dim in (dims[1], dims[0])]
+            return f"xavier_uniform({', '.join(fans)})"
+        if own.start.kind == "fan_uniform":
+            weight = f"{own.name.removesuffix('bias')}weight"
+            fan = next(each for each in model.body.own if each.name == weight)
+            text = self._product(model, fan.value.dims[1:])
+            text = f"({text})" if " " in text else text
+            return f"uniform(-({text} ** -0.5), {text} ** -0.5)"
+        return f"{own.start.kind}({', '.join(self.terms.number(model, each) for each in own.numbers)})"
+
+    def _product(self, model: Model, dims: list[Term]) -> str:
+        return " * ".join(self.terms.term(model, term) for term in dims if flat(term)) or "1"
+
+    # Forward.
+
+    def _forward(self, model: Model) -> str:
+        body = model.body
+        statements = Statements(model, self.terms)
+        lines, results = statements.lines()
+        inputs = ", ".join(f"{statements.names[value]}: {self.terms.type(model, value)}" for value in body.inputs)
+        made = "" if any(_unnamed(value) for value in body.results) else " -> " + ", ".join(
+            self.terms.type(model, value) for value in body.results)  # fmt: skip
+        head = f"  forward({inputs}){made} {{\n"
+        return "".join([head, *(f"    {line}\n" for line in lines), f"    return {', '.join(results)}\n", "  }\n"])
+
+def _unnamed(value: Value) -> bool:
+    """Whether a value has a dim that an operator has made for itself."""
+    return any(atom.called for term in value.dims for atom in flat(term))
+
+
+def wrapped(head: str, parts: Sequence[str]) -> str:
+    """Parts behind an open bracket, on lines of at most 110 columns."""
+    lines = [head]
+    for at, part in enumerate(parts):
+        text = part + ", " * (at < len(parts) - 1)
+        if len(lines[-1]) + len(text) > 110 and at:
+            lines[-1] = lines[-1].rstrip()
+            lines.append(" " * len(head))
+        lines[-1] += text
+    return "\n".join(lines)
+
+
+def _kind(value: Any) -> str:
+    return "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else (
+        "str" if isinstance(value, str) else "float")  # fmt: skip
+
+
+
+

@@ -1,0 +1,1 @@
+"""`shardc import`: torch modules as programs, beside the modules."""

@@ -1,0 +1,168 @@
+"""Modules as their authors would write them, with example tensors: what the tests import."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Example = tuple[nn.Module, dict[str, Tensor]]
+
+
+class MLP(nn.Module):
+    """Two layers with dropout between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(12, 20)
+        self.fc2 = nn.Linear(20, 5)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.relu(self.fc1(x))
+        return self.fc2(self.drop(h))
+
+
+def mlp() -> Example:
+    return MLP(), {"x": torch.rand(3, 12)}
+
+
+def sequential() -> Example:
+    net = nn.Sequential(nn.Linear(12, 20), nn.Tanh(), nn.Linear(20, 20, bias=False), nn.SiLU(), nn.Linear(20, 1))
+    return net, {"input": torch.rand(3, 12)}
+
+
+class Block(nn.Module):
+    """A residual block."""
+
+    def __init__(self, d: int, hidden: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d)
+        self.up = nn.Linear(d, hidden)
+        self.down = nn.Linear(hidden, d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(x)
+        return x + self.down(F.gelu(self.up(h)))
+
+
+class Words(nn.Module):
+    """Blocks between a table and itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(30, 8)
+        self.blocks = nn.ModuleList([Block(8, 16) for _ in range(3)])
+        self.last = Block(8, 24)
+        self.head = nn.Linear(8, 30, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.table(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.last(x))
+
+
+def words() -> Example:
+    return Words(), {"ids": torch.randint(0, 30, (2, 7))}
+
+
+class Attention(nn.Module):
+    """Causal attention by one matrix for queries, keys and values."""
+
+    def __init__(self, d: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.c_attn = nn.Linear(d, 3 * d)
+        self.c_proj = nn.Linear(d, d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, t, d = x.shape
+        q, k, v = self.c_attn(x).split(d, dim=2)
+        q, k, v = (part.view(b, t, self.heads, d // self.heads).transpose(1, 2) for part in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.c_proj(y.transpose(1, 2).contiguous().view(b, t, d))
+
+
+class Layer(nn.Module):
+    """Attention and two layers, each behind a norm."""
+
+    def __init__(self, d: int, heads: int) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(d)
+        self.attn = Attention(d, heads)
+        self.ln_2 = nn.LayerNorm(d)
+        self.mlp = nn.Sequential(nn.Linear(d, 4 * d), nn.GELU(approximate="tanh"), nn.Linear(4 * d, d))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class Tiny(nn.Module):
+    """A small transformer with learned positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(40, 16)
+        self.positions = nn.Embedding(32, 16)
+        self.layers = nn.ModuleList([Layer(16, 2) for _ in range(2)])
+        self.norm = nn.LayerNorm(16)
+        self.head = nn.Linear(16, 40, bias=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x))
+
+
+def tiny() -> Example:
+    return Tiny(), {"ids": torch.randint(0, 40, (2, 6))}
+
+
+class Residual(nn.Module):
+    """Two convolutions beside the image, made to fit."""
+
+    def __init__(self, inner: int, outer: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inner, outer, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outer)
+        self.conv2 = nn.Conv2d(outer, outer, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outer)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = None
+        if stride != 1 or inner != outer:
+            conv = nn.Conv2d(inner, outer, 1, stride=stride, bias=False)
+            self.downsample = nn.Sequential(conv, nn.BatchNorm2d(outer))
+
+    def forward(self, x: Tensor) -> Tensor:
+        identity = x if self.downsample is None else self.downsample(x)
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        out += identity
+        return self.relu(out)
+
+
+class Images(nn.Module):
+    """A small residual net."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(8)
+        self.pool = nn.MaxPool2d(2)
+        self.layer1 = nn.Sequential(Residual(8, 8, 1), Residual(8, 8, 1))
+        self.layer2 = nn.Sequential(Residual(8, 12, 2), Residual(12, 12, 1))
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(12, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(F.relu(self.bn1(self.conv1(x))))
+        x = self.layer2(self.layer1(x))
+        return self.fc(torch.flatten(self.avgpool(x), 1))
+
+
+def images() -> Example:
+    return Images(), {"x": torch.rand(2, 3, 16, 16)}

@@ -1,0 +1,100 @@
+"""`shardc import` as a user meets it, and an imported program that trains as its module does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from shardlang.cli.main import run
+from tests.cli.process import shardc
+from tests.importing import modules
+
+SAVED = ["-o", "net.shard", "--weights", "net.safetensors"]
+TRAIN = """
+strategy data_parallel {
+  mesh dp = 2
+  split batch over dp
+}
+
+dim batch = 8
+
+train {
+  model = Net()
+  data = numpy("data.npz", input: [batch, 12], y: [batch, 1], shuffle = false)
+  loss = mse_loss(model(input), y)
+  optimizer = sgd(lr = 0.1)
+  steps = 3
+  init = safetensors("net.safetensors", names = "net.map")
+}
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copy(modules.__file__, tmp_path / "theirs.py")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_all_files_are_written_and_may_be_written_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["import", "theirs:words", *SAVED, "--report", "net.json", "--dims", "ids=batch,place"]
+    assert run(line) == 0
+    assert "wrote net.shard, net.map, net.safetensors: values and gradients are" in capsys.readouterr().out
+    names = ["net.shard", "net.map", "net.safetensors"]
+    written = [(here / name).read_bytes() for name in names]
+    assert b"forward(ids: i64[batch, place])" in written[0]
+    assert json.loads((here / "net.json").read_text())["second sizes"] == {"ids": [3, 9]}
+    assert run(line) == 0
+    assert written == [(here / name).read_bytes() for name in names]
+
+
+def test_nothing_is_written_where_a_module_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import", "theirs:missing", *SAVED]) == 1
+    assert "error[SH600]: `theirs` has no function `missing`" in capsys.readouterr().err
+    assert sorted(path.name for path in here.iterdir() if path.suffix != ".py" and path.is_file()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("import theirs:mlp -o net.txt", "`net.txt` must end in `.shard`"),
+        ("import theirs:mlp -o none/net.shard", "there is no folder `none`"),
+        ("import theirs:mlp -o mine.shard", "the imported program would replace a file that holds something else"),
+        ("import theirs:mlp -o net.shard --dims x", "`x` is not INPUT=DIM,DIM"),
+        ("import theirs:mlp -o net.shard --accept SH601", "'SH601' is not one of"),
+    ],
+)
+def test_a_command_used_wrongly_says_so(here: Path, capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
+    (here / "mine.shard").write_text("dim batch = 2\n")
+    assert run(line.split()) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_imported_program_trains_as_its_module_does(here: Path) -> None:
+    """Three steps from the module's own weights on two ranks: its losses to 1e-6."""
+    assert run(["import", "theirs:sequential", *SAVED]) == 0
+    torch.manual_seed(1)
+    net, _ = modules.sequential()
+    draws = np.random.default_rng(0)
+    x, y = draws.random((24, 12), np.float32), draws.random((24, 1), np.float32)
+    np.savez("data.npz", input=x, y=y)
+    (here / "train.shard").write_text((here / "net.shard").read_text() + TRAIN)
+    done = shardc("run", "train.shard", "--ranks", "2", "--metrics", "figures.jsonl", folder=here)
+    assert done.returncode == 0, done.stderr
+    lines = map(json.loads, (here / "figures.jsonl").read_text().splitlines())
+    losses = [line["loss"] for line in lines if "step" in line]
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for step, loss in enumerate(losses):
+        rows = slice(8 * step, 8 * step + 8)
+        expected = F.mse_loss(net(torch.from_numpy(x[rows])), torch.from_numpy(y[rows]))
+        assert loss == pytest.approx(expected.item(), abs=1e-6)
+        optimizer.zero_grad()
+        expected.backward()
+        optimizer.step()
+    assert len(losses) == 3

@@ -1,0 +1,69 @@
+"""What comes out of importing a module: a program in its one form, that computes what the module computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.errors import RunError
+from shardlang.importing import compare as comparison
+from shardlang.importing.imported import Imported, Wanted, import_module
+from shardlang.source import Source
+from tests.importing import modules
+
+HERE = Path(__file__).parent
+MODULES = ("mlp", "sequential", "words", "tiny", "images")
+# The float64 of a value is right to this, relative to its largest number.
+EXACT = 1e-9
+
+
+def imported(name: str, **wanted: object) -> Imported:
+    return import_module(getattr(modules, name), Wanted(f"modules:{name}", wanted.pop("dims", {}), **wanted))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_text_and_names_are_the_golden_ones(name: str) -> None:
+    """`import_module` itself compares values and gradients with the module's; a second time gives the same bytes."""
+    found, again = imported(name), imported(name)
+    assert (found.text, found.names) == (again.text, again.names)
+    assert found.report["largest difference"] <= EXACT and found.report["unnamed dims"] == []
+    assert found.text == (HERE / "golden" / f"{name}.shard").read_text("utf-8")
+    assert found.names == (HERE / "golden" / f"{name}.map").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_text_is_in_its_one_form_and_has_no_mistakes(name: str) -> None:
+    text, sink = imported(name).text, Sink()
+    assert driver.format_source(Source("m.shard", text), sink) == text
+    assert driver.check_source(Source("m.shard", text), sink) is not None
+    assert not sink.found
+
+
+def test_dims_have_the_names_that_are_given() -> None:
+    text = imported("mlp", dims={"x": ["rows", "pixels"]}).text
+    assert "forward(x: [rows, pixels]) -> [rows, out]" in text and "model MLP(pixels: dim = 12" in text
+    with pytest.raises(RunError, match="`x` has 2 dims, and --dims names 1"):
+        imported("mlp", dims={"x": ["rows"]})
+
+
+FAULTS = {
+    "relu": ("relu(fc1(x))", "tanh(fc1(x))"),
+    "a layer twice": ("return fc2(dropout(h, p = 0.1))", "return fc2(dropout(h * 1.000001, p = 0.1))"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_text_that_computes_something_else_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = comparison.ours
+
+    def wrong(text: str, *rest: object) -> comparison.Side:
+        assert FAULTS[fault][0] in text
+        return ours(text.replace(*FAULTS[fault]), *rest)
+
+    monkeypatch.setattr("shardlang.importing.imported.ours", wrong)
+    with pytest.raises(RunError, match=r"result 1 differs from the module's") as error:
+        imported("mlp")
+    assert error.value.code == "SH607"
