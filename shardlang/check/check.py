@@ -20,7 +20,7 @@ from shardlang.check.train.finished import finish, report_unused
 from shardlang.check.train.graph_checks import report_moved
 from shardlang.check.train.hardware import machines
 from shardlang.check.train.train import check_train
-from shardlang.check.values import UNKNOWN, DimValue, FileScope
+from shardlang.check.values import UNKNOWN, DimValue, FileScope, HardwareDecl
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.patterns import SingleLayers, count
@@ -53,6 +53,7 @@ def _check(file: ast.File, context: Context, overrides: Mapping[str, str], strat
     given = read_overrides(file, overrides, strategy, sink)
     library = Library(context, given.get("dim", {}))
     scope = library.open(file)
+    context.runs &= not any(isinstance(found, HardwareDecl) for found in scope.names.values())
     # Dims of the file, by which strategies may call them.
     context.build.dims.update({name: v.term for name, v in scope.names.items() if isinstance(v, DimValue)})
     train = _train(file, context)
