@@ -70,23 +70,27 @@ class Guess:
         batch = [r for r in splits if any(graph.batch in graph.dims.get(dim.text, ()) for dim in r.dims)]
         self.batch_axes = {use.name.text for rule in batch for use in rule.axes}
 
-    def __call__(self, point: Point, known: float | None = None) -> float:
-        """Seconds of a point. known: those of all but its parameters, nothing computed again."""
-        grid, count = self._grid(point), point.microbatches or 1
-        virtual = max(1, point.virtual)
-        own, shared = HELD[point.zero[0] if point.zero else (0, False)]
-        sizes = grid.params * (own + shared / grid.zero)
+    def __call__(self, point: Point, levels: Sequence[Point] = (), known: float | None = None) -> float:
+        """Seconds of a point, with the best of some levels of ZeRO (by default its own). known:
+        those of all but its parameters, nothing computed again."""
+        grid, count, virtual = self._grid(point), point.microbatches or 1, max(1, point.virtual)
         alive = min(count, grid.stages * (1 + (virtual > 1) * (1 - 1 / grid.stages)))
         kept = (KEPT * self.handed * self.layers / grid.stages * alive + 2 * self.largest) / (grid.cut * count)
-        again = self._again(sizes + kept - self.limit, kept)
         bubble = (grid.stages - 1) / (count * virtual)
         inline = (self.handed * grid.handed + count * grid.latency) * self.layers / grid.stages
         plain = known if known is not None else (self.compute + inline) * (1 + bubble)
-        time = plain * again + self._exposed(point, grid, self.compute * again, count)
         rare = 1 + 0.05 * BUCKETS.index(point.bucket) if point.bucket and not self.of.large else 1.0
         rare += 0.02 * sum(may for _, _, uses in point.splits for _, may in uses)
+        every = dict.fromkeys(each.zero[0] if each.zero else (0, False) for each in levels or (point,))
+        return min(self._with_zero(level, grid, kept, plain, count) for level in every) * rare
+
+    def _with_zero(self, level: tuple[int, bool], grid: Grid, kept: float, plain: float, count: int) -> float:
+        own, shared = HELD[level]
+        sizes = grid.params * (own + shared / grid.zero)
+        again = self._again(sizes + kept - self.limit, kept)
+        time = plain * again + self._exposed(level, grid, self.compute * again, count)
         least = sizes + kept / KEPT
-        return time * rare * (1 if least <= self.limit else 1e3 * least / self.limit)
+        return time * (1 if least <= self.limit else 1e3 * least / self.limit)
 
     def _grid(self, point: Point) -> Grid:
         key = point.sizes, point.splits
@@ -105,7 +109,7 @@ class Guess:
             count / math.prod(sizes[axis] for axis in {axis for dim in dims for axis in over.get(dim, ())})
             for dims, count in self.params.items()
         )
-        zero = math.prod(sizes[axis.text] for rule in self.of.zeros[:1] for axis in rule.axes)
+        zero = math.prod(sizes.get(axis.text, 1) for rule in self.of.zeros[:1] for axis in rule.axes)
         many = math.prod(sizes[axis] for axis in rest)
         stages = sizes.get(staged, 1)
         outer, inner = [x for x in rest if x not in tensor], [x for x in rest if x in tensor]
@@ -129,9 +133,9 @@ class Guess:
         less = over / kept / (1 - LEFT)
         return 1 + AGAIN * min(1.0, less) + (FORWARD - AGAIN) * min(1.0, max(0.0, less - 1) * (1 - LEFT) / LEFT)
 
-    def _exposed(self, point: Point, grid: Grid, compute: float, count: int) -> float:
+    def _exposed(self, zero: tuple[int, bool], grid: Grid, compute: float, count: int) -> float:
         """Seconds of sums and gathers of parameters that computing does not hide."""
-        level, keep = point.zero[0] if point.zero else (0, False)
+        level, keep = zero
         a_byte, back = grid.params * grid.summed, compute * (1 - FORWARD)
         if level < 2:
             return max(0.0, (8 - 4 * level) * a_byte - back / count) + 4 * level * a_byte

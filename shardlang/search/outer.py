@@ -132,7 +132,7 @@ def _few(of: Open) -> Open:
 
 def _deep(best: _Best, search: BestFirst, splitting: Splitting) -> Outcome:
     """Estimates points, and plans the best of them whole."""
-    wanted, reached = best.wanted, search.run(splitting, ESTIMATES * best.wanted.budget)
+    wanted, reached = best.wanted, search.run(splitting, ESTIMATES * best.wanted.budget, best.wanted.budget)
     if not reached.made and reached.short is not None:
         best.add(best.fitting.best(replace(reached.short[1], layers=())))
     every = sorted(reached.made, key=_first)

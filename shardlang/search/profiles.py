@@ -35,6 +35,9 @@ from shardlang.syntax import ast
 from shardlang.types.mesh import Axis, Mesh
 
 LEFT = 3
+# Seconds of a processor for a profile, for one that differs from another in ZeRO alone, and for the
+# first on a mesh of so many axes.
+A_PROFILE, ALIKE, A_MESH, MANY = 30e-3, 12e-3, 120e-3, 3
 
 
 def without_stages(of: Open, program: Program) -> Open:
@@ -153,16 +156,15 @@ class Estimate:
 @dataclass
 class Profiles:
     """Those of a program with one array of layers that are alike. cuts: the programs with few of
-    them, by how many. made, alike: how many there are, and those beside that differ from one in
-    ZeRO alone."""
+    them, by how many. spent: seconds of a processor for all, counted."""
 
     of: Open
     array: Array
     limit: int | None
     known: dict[object, Profile | None] = field(default_factory=dict)
-    made: int = 0
-    alike: int = 0
+    spent: float = 0.0
     _laid: dict[object, list[Plan]] = field(default_factory=dict)
+    _meshes: set[object] = field(default_factory=set)
 
     @cached_property
     def cuts(self) -> Mapping[int, Open]:
@@ -286,10 +288,19 @@ class Profiles:
             point, sizes=tuple(sizes), virtual=0, schedule="", bucket=0, microbatches=count, again="", layers=()
         )
 
+    def _costs(self, point: Point) -> float:
+        """Seconds of a processor for a profile: the first on a mesh of many axes finds all ways
+        between layouts there."""
+        sizes = [size for _, size in point.sizes if size > 1]
+        mesh = point.sizes, math.gcd(self.of.share(dict(point.sizes)) // (point.microbatches or 1), math.prod(sizes))
+        known = mesh in self._meshes or len(sizes) < MANY
+        self._meshes.add(mesh)
+        return A_PROFILE if known else A_MESH
+
     def _profile(self, point: Point, again: str | None) -> Profile | None:
         plans, key = list[Plan](), (replace(point, zero=()), again)
         like = self._laid.get(key, (None, None))
-        self.made, self.alike = self.made + (key not in self._laid), self.alike + (key in self._laid)
+        self.spent += self._costs(point) if key not in self._laid else ALIKE
         for (left, of), alike in zip(self.cuts.items(), like, strict=True):
             layers = tuple(self.array.paths[:left]) if again is not None else ()
             here = replace(point, layers=layers, again=again or "")

@@ -20,11 +20,9 @@ from shardlang.search.space import Cuts, Point, courses, heads, zeros
 from shardlang.search.wanted import Wanted
 from shardlang.syntax import ast
 
-# Seconds of a processor for a profile, for one that differs from another in ZeRO alone, for the
-# bound of a point, to simulate an action, and for what is around that.
-A_PROFILE, ALIKE, A_BOUND, AN_ACTION, A_SIMULATION = 40e-3, 12e-3, 1e-4, 1.5e-5, 15e-3
-# So many times the budget is spent before it is said that nothing fits.
-LONGER = 8
+# Seconds of a processor for the bound of a point, to simulate an action, and for what is around
+# that.
+A_BOUND, AN_ACTION, A_SIMULATION = 1e-4, 1.5e-5, 15e-3
 # Ways to compute layers again.
 AGAIN = ("all but products", "")
 
@@ -70,15 +68,15 @@ class BestFirst:
     reached: Reached = field(default_factory=Reached)
     priced: Priced | None = None
 
-    def run(self, ways: Callable[[dict[str, int]], Sequence[Cuts]], budget: float) -> Reached:
+    def run(self, ways: Callable[[dict[str, int]], Sequence[Cuts]], budget: float, most: float) -> Reached:
         """The search through all points, for so many seconds of a processor, which are counted by
-        what is done."""
+        what is done. most: those until it ends though nothing fits."""
         found = self.reached
         every = [head for head in heads(self.profiles.of, self._ways(ways)) if self._used(head)]
         self.priced = Priced(self.profiles, self.wanted.hardware, self._reference(every)) if every else None
         for head in every:
             self._add(head)
-        while self.waiting and self._spent() < (budget if found.made else LONGER * budget):
+        while self.waiting and self._spent() < (budget if found.made else most):
             _, bound, _, node = heapq.heappop(self.waiting)
             if bound < found.best:
                 self.wanted.tell(f"{found.looked} of {found.total:,} points")
@@ -115,14 +113,14 @@ class BestFirst:
         return Point(sizes, microbatches=share, zero=((0, False),) * len(of.zeros))
 
     def _spent(self) -> float:
-        return self.reached.spent + self.profiles.made * A_PROFILE + self.profiles.alike * ALIKE
+        return self.reached.spent + self.profiles.spent
 
     def _push(self, bound: float, node: Node, levels: Sequence[Point] = ()) -> None:
         """Keeps what may be better than the best. A guess at levels of ZeRO says when its turn is:
         before the last the bound knows nothing of what is sent, or of memory."""
         self.reached.spent += A_BOUND
         if bound < self.reached.best:
-            turn = max(bound, self._guessed(node.point, levels, node.known)) if levels else bound
+            turn = max(bound, self.guess(node.point, levels, node.known)) if levels else bound
             heapq.heappush(self.waiting, (turn, bound, next(self.number), node))
 
     def _pipe(self, point: Point) -> Pipe | None:
@@ -134,12 +132,9 @@ class BestFirst:
         every, levels = list(courses(self.profiles.of, head)), list(zeros(self.profiles.of, head))
         self.reached.total += len(every) * len(levels)
         deepest = {point.microbatches: point for point in every}.values()
-        turn = min((self._guessed(point, levels) for point in deepest), default=None)
+        turn = min((self.guess(point, levels) for point in deepest), default=None)
         if turn is not None:
             heapq.heappush(self.waiting, (turn, 0.0, next(self.number), Node(-1, head)))
-
-    def _guessed(self, point: Point, levels: Sequence[Point], known: float | None = None) -> float:
-        return min(self.guess(replace(point, zero=level.zero, bucket=level.bucket), known) for level in levels)
 
     def _add_courses(self, head: Point) -> None:
         levels = list(zeros(self.profiles.of, head))
@@ -215,5 +210,6 @@ class BestFirst:
         reached.made.append((self.wanted.seconds(estimate.work), reached.looked, estimate))
 
     def _lacks(self, memory: int, point: Point) -> None:
+        self.reached.looked += 1
         if self.reached.short is None or memory < self.reached.short[0]:
             self.reached.short = memory, point
