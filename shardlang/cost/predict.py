@@ -72,9 +72,15 @@ def predict(plan: Plan, hardware: Hardware, spread: float = 0.0) -> Prediction:
 
 def predict_work(work: Work, hardware: Hardware, overlap: Overlap | None = None, spread: float = 0.0) -> Prediction:
     """That of items that an executor runs with this overlap table, by default the emitted
-    program's on this hardware."""
-    prices = Prices(work, hardware)
-    return _prediction(work, prices, course(prices, overlap or hardware.overlap), spread)
+    program's on this hardware. The work keeps its last one."""
+    kept, asked = vars(work), (hardware, overlap, spread)
+    before, made = kept.get("predicted", (None, None))
+    if before is None or made is None or any(a is not b for a, b in zip(before, asked, strict=True)):
+        prices = Prices(work, hardware)
+        made = _prediction(work, prices, course(prices, overlap or hardware.overlap), spread)
+        kept["predicted"] = asked, made
+    found: Prediction = made
+    return found
 
 
 def _prediction(work: Work, prices: Prices, found: Course, spread: float) -> Prediction:

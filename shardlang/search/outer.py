@@ -101,7 +101,7 @@ def _halved(best: _Best, splitting: Splitting) -> Outcome:
 def _whole(best: _Best, waiting: Sequence[Point]) -> int:
     """Plans points whole; how many."""
     for looked, point in enumerate(waiting):
-        if best.found and best.fitting.spent() > best.wanted.budget:
+        if best.fitting.spent() > best.wanted.budget:
             return looked
         best.wanted.tell(f"{looked} of {len(waiting):,} points")
         best.add(best.fitting.best(point))
@@ -136,7 +136,7 @@ def _deep(best: _Best, search: BestFirst, splitting: Splitting) -> Outcome:
     if not reached.made and reached.short is not None:
         best.add(best.fitting.best(replace(reached.short[1], layers=())))
     every = sorted(reached.made, key=_first)
-    every = sorted([*every, *(each for known in every[:2] for each in _buckets(best, known))], key=_first)
+    every = sorted([*every, *(each for known in every[:1] for each in _buckets(best, known))], key=_first)
     for tried, (seconds, _, estimate) in enumerate(every):
         full = len(best.found) >= wanted.count and seconds >= best.found[wanted.count - 1].seconds
         if full or (tried and best.fitting.spent() > (1 - ESTIMATES) * wanted.budget):
@@ -151,10 +151,12 @@ def _first(made: tuple[float, int, Estimate]) -> tuple[float, int]:
 
 
 def _buckets(best: _Best, known: tuple[float, int, Estimate]) -> Iterator[tuple[float, int, Estimate]]:
-    """An estimate with other sizes of buckets, where these were left for last."""
-    _, looked, estimate = known
-    others = (size for size in BUCKETS if size != estimate.point.bucket)
-    for size in others if best.fitting.of.large and estimate.point.bucket else ():
+    """An estimate with smaller and smaller buckets, as long as that takes less."""
+    seconds, looked, estimate = known
+    sizes = sorted((n for n in BUCKETS if n < estimate.point.bucket), reverse=True) if best.fitting.of.large else ()
+    for size in sizes:
         work = replace(estimate.work, bucket_bytes=size * MB)
-        point = replace(estimate.point, bucket=size)
-        yield best.wanted.seconds(work), looked, replace(estimate, point=point, work=work)
+        before, seconds = seconds, best.wanted.seconds(work)
+        if seconds >= before:
+            return
+        yield seconds, looked, replace(estimate, point=replace(estimate.point, bucket=size), work=work)

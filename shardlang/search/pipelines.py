@@ -51,7 +51,15 @@ class Pipe:
 
 
 def pipe(of: Open, array: Array, point: Point) -> Pipe | None:
-    """The pipeline of a point; None where it has none so."""
+    """The pipeline of a point, found once; None where it has none so."""
+    key = point.sizes, point.virtual, point.microbatches, point.schedule
+    if key not in of.pipes:
+        of.pipes[key] = _pipe(of, array, point)
+    found: Pipe | None = of.pipes[key]
+    return found
+
+
+def _pipe(of: Open, array: Array, point: Point) -> Pipe | None:
     degrees = {**of.program.statics, **dict(point.sizes)}
     size, count = stage_count(of, dict(point.sizes)), _count(of, point, degrees)
     if count is None:

@@ -37,7 +37,7 @@ from shardlang.types.mesh import Axis, Mesh
 LEFT = 3
 # Seconds of a processor for a profile, for one that differs from another in ZeRO alone, and for the
 # first on a mesh of so many axes.
-A_PROFILE, ALIKE, A_MESH, MANY = 30e-3, 12e-3, 120e-3, 3
+A_PROFILE, ALIKE, A_MESH, MANY = 30e-3, 12e-3, 200e-3, 3
 
 
 def without_stages(of: Open, program: Program) -> Open:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import combinations, product
+from typing import Any
 
 from shardlang.check.program import Program
 from shardlang.check.selectors import matcher
@@ -88,6 +89,17 @@ class Open:
     def memory(self) -> dict[tuple[int, int], list[range] | None]:
         """The layers of stages, by the number of coordinates and of stages on each; pipelines.py
         fills it."""
+        return {}
+
+    @cached_property
+    def pipes(self) -> dict[object, Any]:
+        """The pipelines of points; pipelines.py fills it."""
+        return {}
+
+    @cached_property
+    def every_course(self) -> dict[tuple[tuple[str, int], ...], Sequence[tuple[int, int, str]]]:
+        """Stages of a coordinate, microbatches and schedules, by the sizes that they depend on;
+        course_facts() fills it."""
         return {}
 
     @cached_property
@@ -224,11 +236,24 @@ def heads(of: Open, ways: Callable[[dict[str, int]], Sequence[Cuts]]) -> Iterato
 
 def courses(of: Open, head: Point) -> Iterator[Point]:
     """The stages, microbatches and schedules of one of them."""
+    for virtual, count, schedule in course_facts(of, head):
+        yield replace(head, virtual=virtual, microbatches=count, schedule=schedule)
+
+
+def course_facts(of: Open, head: Point) -> Sequence[tuple[int, int, str]]:
+    """Stages of a coordinate, microbatches and the schedule of each."""
     degrees = dict(head.sizes)
-    for virtual in _virtuals(of, degrees):
-        for count in _counts(of, of.share(degrees)):
-            for schedule in _schedules(of, degrees, virtual, count):
-                yield replace(head, virtual=virtual, microbatches=count, schedule=schedule)
+    staged, share = of.stages.axis.text if of.stages is not None else "", of.share(degrees)
+    open = of.hole(ast.Microbatches) and (of.stages is None or of.stages.virtual is None)
+    key = ((staged, degrees.get(staged, 1)), ("", share)) if open else head.sizes
+    if key not in of.every_course:
+        of.every_course[key] = [
+            (virtual, count, schedule)
+            for virtual in _virtuals(of, degrees)
+            for count in _counts(of, share)
+            for schedule in _schedules(of, degrees, virtual, count)
+        ]
+    return of.every_course[key]
 
 
 def zeros(of: Open, point: Point) -> Iterator[Point]:

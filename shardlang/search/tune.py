@@ -157,10 +157,12 @@ def _report_nothing(strategy: ast.Strategy, outcome: Outcome, wanted: Wanted, si
     """SH326, with the least memory that was found."""
     span = strategy.name.span if not _is_all_open(strategy) else None
     name = f"strategy `{strategy.name.text}`" if span is not None else "a strategy"
-    short = outcome.short
+    short, ended = outcome.short, outcome.looked < outcome.total
+    part = (f"{outcome.looked:,} of {outcome.total:,} points were looked at: `--budget` looks longer",) * ended
     if short is None:
+        fact = "was found before the budget ended" if ended else "can be filled"
         sink.report(
-            "SH326", f"on {wanted.ranks} ranks nothing that {name} leaves open can be filled", span,
+            "SH326", f"on {wanted.ranks} ranks nothing that {name} leaves open {fact}", span, notes=part,
             help="another rank count, or fewer sizes that are fixed; dims have to divide over their axes",
         )  # fmt: skip
         return
@@ -170,6 +172,6 @@ def _report_nothing(strategy: ast.Strategy, outcome: Outcome, wanted: Wanted, si
     sink.report(
         "SH326", f"nothing that {name} leaves open fits: a rank needs {size(short.memory, up=True)} at least, and a "
         f"device has {size(wanted.limit)}", span, f"least with {where or '1 rank'}" if span is not None else "",
-        notes=() if span is not None else (f"the least is needed with {where or '1 rank'}",),
+        notes=(*(() if span is not None else (f"the least is needed with {where or '1 rank'}",)), *part),
         help=(f"more ranks, say {wanted.ranks * times}", "a smaller batch", "`place on host` for large tables"),
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -226,6 +227,20 @@ def test_what_was_not_all_tried_has_a_gap(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "t.shard").write_text(head + open + rest.partition("}\n")[2])
     found = json.loads(tuned(tmp_path, capsys, "--json"))
     assert found["points"]["looked_at"] == found["points"]["all"] > 0 and 0 < found["gap"] < 1
+
+
+@pytest.mark.parametrize(("more", "said"), [(["--strategy", "open"], "fits"), ([], "fits"), (["--budget", "1e-9"], "")])
+def test_the_budget_ends_where_nothing_fits(
+    more: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Some of the points were looked at, which is told."""
+    (tmp_path / "t.shard").write_text(DEEP.replace("memory = 1MB", "memory = 1kB"))
+    assert run(["tune", str(tmp_path / "t.shard"), "--ranks", "8", "--budget", "1", *more]) == 1
+    shown = capsys.readouterr().err
+    found = re.search(r"([\d,]+) of ([\d,]+) points were looked at: `--budget` looks longer", shown)
+    assert found is not None and "SH326" in shown and said in shown
+    looked, every = (int(number.replace(",", "")) for number in found.groups())
+    assert looked < every / 2
 
 
 def test_a_strategy_of_that_name_that_was_not_tuned_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

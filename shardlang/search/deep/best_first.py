@@ -16,7 +16,7 @@ from shardlang.search.deep.usual import usual
 from shardlang.search.guess import Guess
 from shardlang.search.pipelines import Pipe, pipe
 from shardlang.search.profiles import Estimate, Profiles
-from shardlang.search.space import Cuts, Point, courses, heads, zeros
+from shardlang.search.space import Cuts, Point, course_facts, courses, heads, zeros
 from shardlang.search.wanted import Wanted
 from shardlang.syntax import ast
 
@@ -129,10 +129,11 @@ class BestFirst:
     def _add(self, head: Point) -> None:
         """A mesh with its splits, whose turn comes by a guess at the best of it: with as many
         stages as it can have."""
-        every, levels = list(courses(self.profiles.of, head)), list(zeros(self.profiles.of, head))
+        every, levels = course_facts(self.profiles.of, head), list(zeros(self.profiles.of, head))
         self.reached.total += len(every) * len(levels)
-        deepest = {point.microbatches: point for point in every}.values()
-        turn = min((self.guess(point, levels) for point in deepest), default=None)
+        deepest = [*{count: virtual for virtual, count, _ in every}.items()][::2]
+        points = (replace(head, virtual=virtual, microbatches=count) for count, virtual in deepest)
+        turn = min((self.guess(point, levels) for point in points), default=None)
         if turn is not None:
             heapq.heappush(self.waiting, (turn, 0.0, next(self.number), Node(-1, head)))
 

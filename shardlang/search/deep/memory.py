@@ -56,7 +56,11 @@ def _moments(line: Sequence[Action]) -> Sequence[Moment]:
         found[tuple(alive), tuple(there)] = None
         there[at] = 1
         alive[at] -= action.kind in "BW"
-    return [one for one in found if not any(_within(one, other) for other in found if other != one)]
+    most = dict[Moment, None]()
+    for one in sorted(found, key=lambda one: -sum(one[0]) - sum(one[1])):
+        if not any(_within(one, other) for other in most):
+            most[one] = None
+    return [one for one in found if one in most]
 
 
 def _within(one: Moment, other: Moment) -> bool:
