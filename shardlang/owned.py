@@ -26,6 +26,8 @@ WEIGHTS_MARK = '{"__metadata__":{"format":"pt","written_by":"shardlang"}'
 # What a trace of steps begins with.
 TRACE_MARK = '{"written_by":"shardlang",'
 TOKENS_MARK = b"SHARDTOK"
+# What a file of `shardc predict` ends with: the comment of an archive.
+PREDICTED_MARK = b"written by shardc predict"
 # Stands in the head of a page of `shardc report`.
 PAGE_MARK = '<meta name="generator" content="shardc report">'
 # What files of `shardc calibrate` begin with: the program, and its profile.
@@ -49,6 +51,17 @@ def _begins(mark: bytes, at: int | None = 0) -> Callable[[Path], bool]:
         with path.open("rb") as file:
             head = file.read(_HEAD)
         return mark in head if at is None else head.startswith(mark, at)
+
+    return is_own
+
+
+def _ends(mark: bytes) -> Callable[[Path], bool]:
+    """A function that tells whether a file ends with a mark."""
+
+    def is_own(path: Path) -> bool:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - len(mark)))
+            return file.read() == mark
 
     return is_own
 
@@ -87,6 +100,7 @@ PROFILE = Kind("the profile", _begins(PROFILE_MARK.encode()), "another file for 
 MODEL = Kind("the imported program", _begins(MODEL_MARK.encode()), "another file for -o")
 NAMES = Kind("the name map", _begins(NAMES_MARK.encode()), "another file for -o")
 REPORT = Kind("the report", _begins(REPORT_MARK.encode()), "another file for --report")
+PREDICTED = Kind("what is predicted", _ends(PREDICTED_MARK), "another file for --out")
 TOKENS = Kind("tokens", _begins(TOKENS_MARK), "another file for -o")
 
 

@@ -104,7 +104,7 @@ class Program:
     names an expression in a strategy may use (file dims). `hardware`: by its name in the file.
     `schedules`: files of actions that strategies name, by the name as written. `unread`: strategies
     that were not asked for and that have mistakes in their syntax, so that they are not here as a
-    whole."""
+    whole. `predicted`: the paths of values that an evaluation keeps, as `shardc predict` asks."""
 
     source: Source
     graph: Graph
@@ -115,6 +115,7 @@ class Program:
     statics: Mapping[str, int | float]
     schedules: Mapping[str, Source] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
+    predicted: tuple[str, ...] = ()
 
     @property
     def machine(self) -> Machine | None:

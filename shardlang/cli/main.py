@@ -28,6 +28,7 @@ COMMANDS = {
     "tune": "Find the strategy that is predicted fastest, and write it.",
     "compile": "Write the torch program that each rank runs.",
     "run": "Train on this machine.",
+    "predict": "Write what a trained model gives for each example.",
     "calibrate": "Measure this machine: its device, its cluster, its profile.",
     "launch": "Write, and start, a job on several hosts: torchrun, Slurm, Kubernetes.",
     "checkpoint": "Show what a checkpoint holds, or verify that it is whole.",

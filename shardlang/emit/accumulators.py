@@ -15,7 +15,7 @@ from shardlang.emit.statements import operator
 from shardlang.ops.declaration import Total
 from shardlang.ops.rule import Split
 from shardlang.plan.plan import Plan
-from shardlang.plan.reads import Form, final_form, form, layout_of, steps_for
+from shardlang.plan.reads import Form, final_form, form, layout_of, made_form, steps_for
 from shardlang.records import dataclass
 
 
@@ -44,10 +44,12 @@ class Accumulator:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Accumulators by value id; `after`: the operators (indices into `Plan.ops`) after them."""
+    """Accumulators by value id; `after`: the operators (indices into `Plan.ops`) after them;
+    `predicted`: the forms of values that are kept for each example."""
 
     accumulators: Mapping[int, Accumulator]
     after: tuple[int, ...]
+    predicted: tuple[Form, ...] = ()
 
 
 class _Refused(Exception):
@@ -117,7 +119,24 @@ def evaluation(plan: Plan, sink: Sink | None) -> Evaluation | None:
         except _Refused as reason:
             _report(plan, sink, name, value, str(reason))
             fine = False
-    return Evaluation(search.found, tuple(sorted(search.after))) if fine else None
+    kept = _predicted(plan, sink)
+    return Evaluation(search.found, tuple(sorted(search.after)), kept) if fine else None
+
+
+def _predicted(plan: Plan, sink: Sink | None) -> tuple[Form, ...]:
+    """The forms of the values that an evaluation keeps: as produced, or else the first that is no
+    pending sum. One that is always pending is reported (SH400)."""
+    found = []
+    for value in (value for value in plan.graph.values if value.path in plan.program.predicted):
+        forms = [(value.id, -1), *((c.value, c.id) for c in plan.conversions if c.value == value.id)]
+        made = [at for at in forms if made_form(plan, at[1]) == at[1]]
+        whole = next((at for at in made if not layout_of(plan, at).pending), None)
+        if whole is not None:
+            found.append(whole)
+        elif sink is not None:
+            fact = f"`{value.path}` is nowhere more than a pending sum, which `predict` cannot write yet"
+            sink.report("SH400", fact, value.span, help="ask for a value that is computed from it")
+    return tuple(found)
 
 
 def wanted_values(plan: Plan) -> dict[str, int]:

@@ -41,6 +41,7 @@ class Evaluate:
     scope: Scope
     evaluation: Evaluation
     totals: tuple[Accumulator, ...]
+    predicted: tuple[Form, ...]
     sent: tuple[Form, ...]
     body: Body
 
@@ -56,10 +57,11 @@ def evaluate_of(scope: Scope, evaluation: Evaluation, functions: Functions) -> E
     plan, wanted = scope.plan, evaluated_steps(scope.plan, evaluation)
     sends = zip(scope.sent, evaluated_sends(scope, wanted), strict=True)
     mine, sent = tuple(accumulators_of(scope, evaluation)), tuple(at for at, needed in sends if needed)
-    ends = [*sent, *(at for a in mine for at in _summed_forms(plan, a))]
+    predicted = tuple(at for at in evaluation.predicted if made_here(scope, at[0]))
+    ends = [*sent, *(at for a in mine for at in _summed_forms(plan, a)), *predicted]
     steps = [step for step in plan.steps if step in wanted and step in scope.steps]
     scene = Scene(plan, False, Forms(plan, standing=_without_dropout(plan)), steps, scope.stage)
-    return Evaluate(scope, evaluation, mine, sent, functions.body(scene, steps, ends))
+    return Evaluate(scope, evaluation, mine, predicted, sent, functions.body(scene, steps, ends))
 
 
 def _summed_forms(plan: Plan, accumulator: Accumulator) -> list[Form]:
@@ -74,11 +76,12 @@ def evaluate_text(parts: Evaluate, groups: Groups) -> Code:
     plan, names, sizes = scope.plan, parts.names(), Sizes(scope.plan, groups)
     writer, own = body.writer(names, sizes), short_names(plan.graph)
     blocks = body.blocks(writer)
-    for at in [*parts.sent, *(at for a in parts.totals for at in _summed_forms(plan, a))]:
+    for at in [*parts.sent, *(at for a in parts.totals for at in _summed_forms(plan, a)), *parts.predicted]:
         names[at] = names[body.scene.forms.form(*at)]
     totals = {a.value: sizes.taken.claim(f"{own[a.value]}_total") for a in parts.totals}
     blocks.extend(_total_block(writer, a, totals[a.value]) for a in parts.totals)
     sums = {a.name: _summed(groups, a, totals[a.value]) for a in parts.totals}
+    sums |= {plan.graph.values[at[0]].path: names[at] for at in parts.predicted}
     results = [*(names[at] for at in parts.sent), *([dict_text(sums)] if sums else [])]
     received = evaluated_values(scope, parts.evaluation)
     arguments = [names[value, -1] for value in (*received, *scope.fields)]
@@ -109,13 +112,14 @@ def evaluated_sends(scope: Scope, steps: Set[Step]) -> list[bool]:
 
 def accumulators_of(scope: Scope, evaluation: Evaluation) -> list[Accumulator]:
     """The accumulators of a file: those of its own values; of parameters, in the loss's file."""
+    return [a for a in _ordered(evaluation) if made_here(scope, a.value)]
+
+
+def made_here(scope: Scope, value: int) -> bool:
+    """Whether a value is made in a file; one that is not computed counts where the loss is."""
     graph = scope.plan.graph
-
-    def here(value: int) -> bool:
-        made = value in scope.received or Step("op", graph.producers.get(value, -1)) in scope.steps
-        return made if graph.values[value].kind is Kind.RESULT else scope.loss is not None
-
-    return [a for a in _ordered(evaluation) if here(a.value)]
+    made = value in scope.received or Step("op", graph.producers.get(value, -1)) in scope.steps
+    return made if graph.values[value].kind is Kind.RESULT else scope.loss is not None
 
 
 def _summed(groups: Groups, accumulator: Accumulator, name: str) -> str:
@@ -149,7 +153,7 @@ def evaluated_steps(plan: Plan, evaluation: Evaluation) -> frozenset[Step]:
             wanted.extend(at for at in read if at not in step_inputs)
         else:
             wanted.append(accumulator.form)
-    steps = steps_for(plan, wanted)
+    steps = steps_for(plan, [*wanted, *evaluation.predicted])
     return frozenset(s for s in steps if s.kind != "op" or not operator(plan, plan.ops[s.index]).train_only)
 
 

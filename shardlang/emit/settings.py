@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardlang.check.program import DataSource, OptimizerSetting, Training
-from shardlang.emit.accumulators import Evaluation
+from shardlang.emit.accumulators import Accumulator, Evaluation
 from shardlang.emit.gathers import order_arguments
 from shardlang.emit.header import cut_arguments
 from shardlang.emit.text.citations import file_text
@@ -17,7 +17,7 @@ from shardlang.patterns import covered
 from shardlang.plan.bytes.fits import device
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.plan import Plan
-from shardlang.plan.reads import left_pending
+from shardlang.plan.reads import Form, layout_of, left_pending
 from shardlang.plan.work import peak_flops, step_flops, step_tokens
 from shardlang.python_text import literal
 
@@ -31,9 +31,7 @@ def program_text(
     """`program = rt.Program(...)`, an argument or two a line. `once`: functions run once a step."""
     loss_pending = left_pending(plan, loss)
     metrics = {name: left_pending(plan, value) for name, value in plan.graph.metrics.items()}
-    kept = list(evaluation.accumulators.values()) if evaluation else []
-    totals = {a.name: a.left_pending for a in kept if not a.joined}
-    joined = tuple(a.name for a in kept if a.joined)
+    totals = {a.name: a.left_pending for a in _kept(evaluation) if not a.joined}
     for pending in ([loss_pending, *metrics.values()], totals.values()):
         groups.note_all(pending)
     data = _source_text(plan, training.data)
@@ -43,8 +41,7 @@ def program_text(
     if plan.pipeline is not None:
         forward, evaluate = ("stages=stages, pipeline=schedule", "finish=finish")
     functions = _fitted([f"{forward}, loss_pending={literal(loss_pending)}", _mapping("metrics_pending", metrics)])
-    tests = _fitted([evaluate, _mapping("eval_pending", totals)]) if evaluated else []
-    tests += [f"eval_joined={literal(joined)}"] if evaluated and joined else []
+    tests = [*_fitted([evaluate, _mapping("eval_pending", totals)]), *_joined(plan, evaluation)] if evaluated else []
     lines = [
         f"name={name}, strategy={literal(plan.strategy)}, ranks={plan.ranks}",
         f"mesh=mesh, groups={literal(groups.listed(0))}, seed={training.seed}",
@@ -64,6 +61,18 @@ def program_text(
     ]
     body = "\n".join(f"{line}," for line in lines)
     return f"program = rt.Program(\n{indented(body)}\n)"
+
+
+def _kept(evaluation: Evaluation | None) -> list[Accumulator]:
+    return list(evaluation.accumulators.values()) if evaluation is not None else []
+
+
+def _joined(plan: Plan, evaluation: Evaluation | None) -> list[str]:
+    """The numbers of each example that an evaluation has, beside its sums."""
+    joined = tuple(a.name for a in _kept(evaluation) if a.joined)
+    predicted = evaluation.predicted if evaluation is not None else ()
+    found = [f"eval_joined={literal(joined)}"] if joined else []
+    return [*found, *([f"predicted={list_text([_cut_text(plan, at) for at in predicted])}"] if predicted else [])]
 
 
 def _fitted(parts: list[str]) -> list[str]:
@@ -177,6 +186,13 @@ def _field_text(plan: Plan, value: int) -> str:
     if value in plan.memory_of:
         arguments.append(f"place={literal(plan.memory_of[value])}")
     return call_text("rt.Field", arguments, 3)
+
+
+def _cut_text(plan: Plan, at: Form) -> str:
+    """A value that an evaluation keeps, and how it is cut."""
+    value = plan.graph.values[at[0]]
+    arguments = [literal(value.path), literal(value.type.dtype), literal(value.type.shape)]
+    return call_text("rt.Field", [*arguments, *cut_arguments(value.type, layout_of(plan, at), plan)], 3)
 
 
 def _optimizer_text(plan: Plan, optimizer: OptimizerSetting) -> str:

@@ -219,9 +219,9 @@ class Program:
 
     forward: one microbatch, from parameters and fields to the loss and the metrics. prepare: from
     its fields to numbers whose sums over the microbatches, by way of `prepared`, `forward` takes by
-    name. conclude: from the sums of what `forward` returns third to further metrics. gathers: what
-    ZeRO 3 gathers together. With a `pipeline`, its stages are in these places. drops:
-    `rt.recompute` drops results."""
+    name. conclude: from the sums of what `forward` returns third to further metrics. predicted:
+    what an evaluation keeps of each example. gathers: what ZeRO 3 gathers together. With a
+    `pipeline`, its stages are in these places. drops: `rt.recompute` drops results."""
 
     name: str
     strategy: str
@@ -249,6 +249,7 @@ class Program:
     finish: Callable[..., Mapping[str, Any]] | None = None
     eval_pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     eval_joined: tuple[str, ...] = ()
+    predicted: Sequence[Field] = ()
     epochs: int | None = None
     steps: int | None = None
     bucket_bytes: int = 25_000_000

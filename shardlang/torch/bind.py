@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,14 +14,12 @@ from typing import Any
 import torch
 
 from shardlang.api.values import Compiled
-from shardlang.checkpoints.index import INDEX
 from shardlang.errors import RunError
 from shardlang.runtime import compiled as blocks
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.program import Program, Safetensors
-from shardlang.runtime.state.checkpoints import Checkpoints, SavedRun
-from shardlang.runtime.step.resume import resume as go_on
+from shardlang.runtime.step.resume import resumed
 from shardlang.runtime.step.stepper import Stepper
 from shardlang.scratch import scratch
 from shardlang.torch.module import ShardModule
@@ -51,13 +50,19 @@ def bind(
             names = program.init.names if program.init is not None else None
             program = replace(program, init=Safetensors(str(Path(weights).absolute()), names))
         stepper = Stepper(program)
-        saved = _resumed(stepper, Path(resume)) if resume is not None else None
+        saved = resumed(stepper.model, Path(resume), _warn) if resume is not None else None
         net = ShardModule(program, stepper, saved)
     except BaseException:
         stack.close()
         raise
     weakref.finalize(net, stack.close)
     return net
+
+
+def _warn(text: str) -> None:
+    """Says why a checkpoint is passed over, once for all ranks."""
+    if world.rank == 0:
+        warnings.warn(text, stacklevel=5)
 
 
 def _program(compiled: Compiled | Folder, base: Path, stack: ExitStack) -> Program:
@@ -76,20 +81,3 @@ def _program(compiled: Compiled | Folder, base: Path, stack: ExitStack) -> Progr
         raise RunError("SH503", "there is no compiled program", file=main, help=help)
     program = read_program(main)
     return replace(program, base=base, optimizers=(), checkpoint=None, log=None)
-
-
-class _One(Checkpoints):
-    """One checkpoint, which is the one to go on from."""
-
-    def offered(self) -> list[Path]:
-        return [self.folder]
-
-
-def _resumed(stepper: Stepper, path: Path) -> SavedRun:
-    """Fills the model from a checkpoint; all ranks call it."""
-    kind = _One if (path / INDEX).is_file() else Checkpoints
-    passed: list[str] = []
-    found = go_on(stepper.model, kind(path, 1, 0), {}, passed.append)
-    if found is None:
-        raise RunError("SH508", "there is no checkpoint to go on from", file=path)
-    return found

@@ -1,4 +1,4 @@
-"""Faults of loops of the user's own: `shardlang/torch/`."""
+"""Faults of loops of the user's own, `shardlang/torch/`, and of `shardc predict`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from tests.mutants.fault import Fault
 LOSSES = ("bind/test_losses.py",)
 LOOPS = ("bind/test_loops.py",)
 MISTAKES = ("bind/test_mistakes.py",)
+PREDICT = ("cli/test_predict.py",)
 
 FAULTS = (
     Fault("updated rows stay where they are", "ZeRO 1 and 2 in a loop of one's own", "torch/module.py",
@@ -41,4 +42,14 @@ FAULTS = (
           'return kind == "failed" and peer_gone(value[0]), rank.number', "return False, rank.number", MISTAKES),
     Fault("ranks agree on nothing", "SHARD_SYNC", "torch/module.py",
           "        if self._synced:\n", "        if False:\n", MISTAKES),
+    Fault("rows that fill up a batch are written", "the last batch of a set", "runtime/step/predict.py",
+          "whole[:rows].cpu()", "whole.cpu()", PREDICT),
+    Fault("what several ranks hold is added up", "a value that is whole on several ranks", "runtime/step/predict.py",
+          "if blocks and self._counts(field):", "if blocks:", PREDICT),
+    Fault("all microbatches are put where the first is", "values under microbatches", "runtime/step/predict.py",
+          "for number in microbatches(len(blocks)):", "for number in range(len(blocks)):", PREDICT),
+    Fault("values with dropout", "a value behind a dropout", "emit/evaluate.py",
+          "_without_dropout(plan)), steps", "{}), steps", PREDICT),
+    Fault("a value is kept where it is still a sum", "values of a matrix that is cut", "emit/accumulators.py",
+          "next((at for at in made if not layout_of(plan, at).pending), None)", "made[0]", PREDICT),
 )  # fmt: skip

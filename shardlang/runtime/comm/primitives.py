@@ -173,6 +173,15 @@ def begin_all_gather(x: Tensor, group: Group) -> Ready:
     return Awaited(result, work.of(group.handle(x).alltoall_base(result.view(-1), sent, [], [])), sent)
 
 
+def put_together(x: Tensor) -> Tensor:
+    """A tensor of which every rank of the run has some elements, and zeros elsewhere; no two have
+    the same. It is added up as bytes, so that -0.0 and numbers that are none stay what they are."""
+    if world.size == 1:
+        return x
+    sent = x.contiguous().reshape(-1).view(torch.uint8)
+    return begin_reduce(sent, everyone()).wait().view(x.dtype).view(x.shape)
+
+
 def meet() -> None:
     """Returns once every rank of the run has come here."""
     if world.size > 1:

@@ -23,7 +23,7 @@ from shardlang.owned import WEIGHTS_MARK
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.blocks import chunk_sizes, gathered
 from shardlang.runtime.comm.host_copies import device_of
-from shardlang.runtime.comm.mesh import everyone, world
+from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.messages import begin_receive, begin_send
 from shardlang.runtime.program import DTYPES, Block, Declared, Program, dtype_of, listed
 from shardlang.runtime.weight_names import FileTensor, Names
@@ -51,12 +51,11 @@ def whole_of(program: Program, tensor: Declared, local: Tensor | None) -> Tensor
     if program.pipeline is None:
         assert found is not None
         return found
-    # The first rank that has it sends it to all, as bytes: in a sum with zeros, -0.0 would be lost.
+    # The first rank that has it sends it to all.
     first = program.coordinates(tensor)[0] * program.mesh._stride(program.pipeline.axis)
     nothing = torch.zeros(tensor.shape, dtype=dtype_of(program, tensor), device=world.device)
     mine = found if found is not None and world.rank == first else nothing
-    sent = mine.to(world.device).contiguous().reshape(-1).view(torch.uint8)
-    return primitives.begin_reduce(sent, everyone()).wait().view(nothing.dtype).view(nothing.shape)
+    return primitives.put_together(mine.to(world.device))
 
 
 def save(

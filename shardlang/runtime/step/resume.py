@@ -154,6 +154,23 @@ def resume(
     return None
 
 
+class _One(Checkpoints):
+    """One checkpoint, which is the one to go on from."""
+
+    def offered(self) -> list[Path]:
+        return [self.folder]
+
+
+def resumed(model: Model, path: Path, note: Callable[[str], None]) -> SavedRun:
+    """Fills the model from a checkpoint, or from the newest whole one of a folder of them; all
+    ranks call it. RunError where there is none."""
+    kind = _One if (path / INDEX).is_file() else Checkpoints
+    found = resume(model, kind(path, 1, 0), {}, note)
+    if found is None:
+        raise RunError("SH508", "there is no checkpoint to go on from", file=path)
+    return found
+
+
 def _seen(path: Path) -> int | None:
     """The checksum of an index; None where none can be read."""
     try:

@@ -6,9 +6,10 @@ both step by this, and differ in what they do around it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from shardlang.runtime import compiled, random
 from shardlang.runtime.comm.collectives import Beside
@@ -34,7 +35,8 @@ class Stepper:
         self.model = Model(program)
         shown = {"loss": program.loss_pending, **program.metrics_pending}
         self.figures = Totals(program.mesh, shown, stages=program.stage_axis, pause=pause)
-        self.evaluated = Totals(program.mesh, program.eval_pending, (2,), program.stage_axis)
+        kept = [field.name for field in program.predicted]
+        self.evaluated = Totals(program.mesh, program.eval_pending, (2,), program.stage_axis, listed=kept)
         passes = Accumulation if program.pipeline is None else Pipeline
         self.passes: Accumulation | Pipeline = passes(program, self.model, self.figures, self.evaluated)
         self._connect()
@@ -67,11 +69,18 @@ class Stepper:
         record.at_step(self.step)
 
     @torch.no_grad()
-    def evaluation(self, batches: Iterable[tuple[Batch, int]]) -> dict[str, float]:
+    def evaluation(
+        self, batches: Iterable[tuple[Batch, int]],
+        keep: Callable[[Mapping[str, Sequence[Tensor]], int], None] | None = None,
+    ) -> dict[str, float]:  # fmt: skip
         """The figures of a whole set, by name. batches: each with its number of real rows; all
-        ranks must call it with as many."""
+        ranks must call it with as many. keep: takes what the program keeps of each batch."""
         assert self.program.finish is not None
         whole = WholeSet(self.evaluated, self.program.eval_joined)
         for batch, rows in batches:
-            whole.add(self.passes.evaluate(batch, rows))
+            values = dict(self.passes.evaluate(batch, rows))
+            kept = {field.name: values.pop(field.name, []) for field in self.program.predicted}
+            if keep is not None:
+                keep(kept, rows)
+            whole.add(values)
         return {name: float(value) for name, value in self.program.finish(whole.totals()).items()}

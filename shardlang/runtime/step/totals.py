@@ -26,24 +26,25 @@ class Totals:
     """name -> axes over which its numbers are pending, and from that one reduction for all.
 
     shape: of each. stages: the axis of pipeline stages ("": none), along which each number is known
-    at one coordinate and afterwards at all. pause: seconds for which numbers may be held back, to
+    at one coordinate and afterwards at all. listed: names beside, which are not summed
+    (`Parts`). pause: seconds for which numbers may be held back, to
     sum those of several batches at once."""
 
     def __init__(
         self, mesh: Mesh, pending: Mapping[str, Sequence[str]], shape: tuple[int, ...] = (), stages: str = "",
-        pause: float = 0.0,
+        pause: float = 0.0, listed: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.names, self.shape, self.pause = list(pending), shape, pause
         axes = tuple(axis for axis in mesh if axis == stages or any(axis in p for p in pending.values()))
         self.group = mesh[axes]
         once = {name: tuple(a for a in axes if a not in p and a != stages) for name, p in pending.items()}
         self.kept = {name: mesh[others].index == 0 for name, others in once.items()}
-        self.mesh, self.pending = mesh, pending
+        self.mesh, self.pending, self.listed = mesh, pending, frozenset(listed)
         self._open, self.every, self._since = Sum(self), 1, time.perf_counter()
 
     def parts(self) -> Parts:
         """To put together a batch's numbers from those of its microbatches."""
-        return Parts({name for name, axes in self.pending.items() if self.mesh._time in axes})
+        return Parts({name for name, axes in self.pending.items() if self.mesh._time in axes}, self.listed)
 
     def start(self, values: Mapping[str, Tensor]) -> Pending:
         """Starts the sum in float64, now or with that of a later batch; every rank must call it,
@@ -117,16 +118,19 @@ class Parts:
     """The numbers of one batch: added up where they are pending over its microbatches, else those
     of the first.
 
-    summed: the names of the first kind; None: all are."""
+    summed: the names of the first kind; None: all are. listed: those of which each microbatch's
+    stays, in a list."""
 
-    def __init__(self, summed: Set[str] | None = None) -> None:
-        self.summed = summed
-        self.values: dict[str, Tensor] = {}
+    def __init__(self, summed: Set[str] | None = None, listed: Set[str] = frozenset()) -> None:
+        self.summed, self.listed = summed, listed
+        self.values: dict[str, Any] = {}
 
     def add(self, values: Mapping[str, Tensor]) -> None:
         """Takes in the numbers of the current microbatch."""
         for name, value in values.items():
-            if not isinstance(value, Tensor):
+            if name in self.listed:
+                self.values.setdefault(name, []).append(value)
+            elif not isinstance(value, Tensor):
                 self.values.setdefault(name, value)
             elif name not in self.values:
                 self.values[name] = value.detach()

@@ -1,0 +1,146 @@
+"""`shardc predict`: the values of a trained model for each example of a set, under any strategy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from shardlang import driver
+from shardlang.cli import options, output
+from shardlang.cli.files import write_files
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.nearest import offer
+from shardlang.errors import RunError
+from shardlang.files import folder_of
+from shardlang.launch.started import require_alone
+from shardlang.locks import Claims
+from shardlang.owned import PREDICTED
+from shardlang.run_files import LOGS, claim
+
+if TYPE_CHECKING:
+    from shardlang.check.program import Program
+
+
+@click.command(
+    "predict",
+    epilog="Examples: shardc predict examples/digits.shard --ranks 2 --weights weights.safetensors --out scores.npz; "
+    "shardc predict model.shard --ranks 8 --checkpoint checkpoints --value logits --out logits.npz",
+)
+@options.file_argument
+@options.ranks_option(required=True)
+@options.strategy_option
+@options.set_option
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The .npz file to write.")
+@click.option("--weights", type=click.Path(path_type=Path), metavar="FILE", help="Safetensors of the parameters.")
+@click.option(
+    "--checkpoint", type=click.Path(path_type=Path), metavar="DIR",
+    help="A checkpoint, or a folder of them: the newest whole one.",
+)  # fmt: skip
+@click.option(
+    "--value", "wanted", multiple=True, metavar="NAME",
+    help="A value to write. May be repeated. [default: all that `train` names for each example]",
+)  # fmt: skip
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="By default CUDA if there is a GPU per rank, else the CPU."
+)
+@click.option(
+    "--log-dir", type=click.Path(path_type=Path), metavar="DIR",
+    help=f"Where the compiled program and each rank's log go. [default: a new folder of {LOGS}]",
+)  # fmt: skip
+@click.pass_context
+def command(
+    ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], out: Path,
+    weights: Path | None, checkpoint: Path | None, wanted: tuple[str, ...], device: str | None, log_dir: Path | None,
+) -> None:  # fmt: skip
+    """Write what a trained model gives for each example.
+
+    The examples are those of `eval`, without one those of `data`."""
+    if weights is not None and checkpoint is not None:
+        raise click.UsageError("the parameters are of --weights or of --checkpoint, not of both")
+    if not out.absolute().parent.is_dir():
+        raise click.UsageError(f"`{out}` cannot be written: there is no folder `{out.parent}`")
+    sink = Sink()
+    program = driver.check_source(options.source(file), sink, overrides, strategy)
+    names = _names(program, wanted) if program is not None and program.training is not None else {}
+    kept = _keeping(program, names, weights, checkpoint) if program is not None else None
+    plan = driver.plan_program(kept, strategy, ranks, sink) if kept is not None else None
+    files = driver.emit_plan(plan, sink) if plan is not None else None
+    code = output.show(sink)
+    if files is None:
+        ctx.exit(code)
+    try:
+        require_alone("`shardc predict`")
+        with Claims() as claims:
+            target = claims.file(out, PREDICTED)
+            folder = claim(claims, ranks, log_dir, None, None, files).log_dir
+            code = _predict(files, folder, ranks, device, folder_of(file), target, names, checkpoint)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        code = 3
+    ctx.exit(code)
+
+
+def _names(program: Program, wanted: tuple[str, ...]) -> dict[str, str]:
+    """The paths of the values to write, with their names. UsageError where there is no such
+    value."""
+    from shardlang.emit.text.names import short_names
+    from shardlang.graph.graph import Kind
+    from shardlang.syntax import ast
+
+    graph = program.graph
+    each = [v for v in graph.values if v.kind is Kind.RESULT and any(graph.batch in term for term in v.type.dims)]
+    called = short_names(graph)
+    known = {called[value.id]: value for value in each}
+    if not wanted:
+        tree = driver.parse_source(program.source, Sink())
+        named = {s.name.text for item in tree.items if isinstance(item, ast.Train) for s in item.settings}
+        wanted = tuple(name for name in known if name in named)
+    for name in wanted:
+        if name not in known:
+            raise click.UsageError(f"there is no value `{name}` of each example; {offer(name, known, _some(known))}")
+    if not wanted:
+        raise click.UsageError(f"`train` names no value of each example: give one by --value; {_some(known)}")
+    return {known[name].path: name for name in wanted}
+
+
+def _some(known: Mapping[str, object]) -> str:
+    return f"there are: {', '.join([*known][:12])}"
+
+
+def _keeping(
+    program: Program, names: Mapping[str, str], weights: Path | None, checkpoint: Path | None
+) -> Program:
+    """The program, whose evaluation keeps values. UsageError where nothing says its parameters."""
+    training = program.training
+    if training is None:
+        return program
+    if weights is None and checkpoint is None and training.init is None:
+        raise click.UsageError("nothing says the trained parameters: give --weights FILE or --checkpoint DIR")
+    if weights is not None:
+        rest = {key: value for key, value in training.init[1].items() if key == "names"} if training.init else {}
+        training = replace(training, init=("safetensors", {"path": str(weights.absolute()), **rest}))
+    elif checkpoint is not None:
+        training = replace(training, init=None)
+    training = replace(training, eval=training.eval or training.data, checkpoint=None, log=None)
+    return replace(program, training=training, predicted=tuple(names))
+
+
+def _predict(
+    files: Mapping[str, str], folder: Path, ranks: int, device: str | None, base: Path, out: Path,
+    names: Mapping[str, str], checkpoint: Path | None,
+) -> int:  # fmt: skip
+    """Runs the emitted files; the exit code."""
+    write_files(folder, files)
+    from shardlang.runtime.launch.devices import chosen
+    from shardlang.runtime.launch.launcher import launch_program, read_program
+    from shardlang.runtime.step.predict import Predict
+
+    program = read_program(folder / "main.py")
+    program.base = base
+    work = Predict(out, names, checkpoint)
+    return launch_program(program, folder / "main.py", ranks, chosen(device, ranks), folder, None, None, work)

@@ -1,0 +1,91 @@
+"""An evaluation that keeps values of each example -> a file of arrays, one for each value, in the
+order of the examples.
+
+The values are laid out as in training. Each rank puts its blocks of a batch into zeros, and the
+ranks add these up as bytes, so that the first has the whole, bit for bit."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shardlang.locks import drafted
+from shardlang.owned import PREDICTED_MARK
+from shardlang.runtime.comm.mesh import microbatches, world
+from shardlang.runtime.comm.primitives import put_together
+from shardlang.runtime.comm.record import record
+from shardlang.runtime.data.dataset import Dataset
+from shardlang.runtime.logs import Log
+from shardlang.runtime.program import Field, Program, dtype_of, numbers_of
+from shardlang.runtime.step.resume import resumed
+from shardlang.runtime.step.train import Run, require_ranks
+
+
+class Kept:
+    """The values of a set's examples so far; on rank 0 alone."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.parts: dict[str, list[np.ndarray]] = {field.name: [] for field in program.predicted}
+
+    def add(self, values: Mapping[str, Sequence[Tensor]], rows: int) -> None:
+        """Takes in a batch of `rows` real rows: of each value this rank's block, for each
+        microbatch. All ranks call it."""
+        for field in self.program.predicted:
+            whole = put_together(self._mine(field, values[field.name]))
+            if world.rank == 0:
+                whole = whole.float() if whole.dtype == torch.bfloat16 else whole
+                self.parts[field.name].append(whole[:rows].cpu().numpy())
+
+    def _mine(self, field: Field, blocks: Sequence[Tensor]) -> Tensor:
+        """The batch, with zeros where this rank has nothing, or another one counts."""
+        found = torch.zeros(field.shape, dtype=dtype_of(self.program, field), device=world.device)
+        if blocks and self._counts(field):
+            for number in microbatches(len(blocks)):
+                found[self.program.block(field).slices()] = blocks[number]
+        return found
+
+    def _counts(self, field: Field) -> bool:
+        """Whether this rank is the first of those that hold the same block."""
+        mesh = field.mesh or self.program.mesh
+        cut = {axis for axes in field.cut.values() for axis in ((axes,) if isinstance(axes, str) else axes)}
+        return not any(mesh._coordinate(axis) for axis in mesh if axis not in {*cut, self.program.stage_axis})
+
+
+@dataclass(frozen=True)
+class Predict:
+    """The work of a rank: evaluates, and writes what is kept to `out`. names: of the arrays, by the
+    paths of the values. checkpoint: whose parameters are taken, if any."""
+
+    out: Path
+    names: Mapping[str, str]
+    checkpoint: Path | None
+
+    def __call__(self, program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
+        require_ranks(program, world.size)
+        run = Run(replace(program, optimizers=(), checkpoint=None), data, log)
+        if self.checkpoint is not None:
+            log.note(f"parameters of {resumed(run.model, self.checkpoint, log.note).folder}")
+        kept = Kept(program)
+        assert run.test is not None
+        with numbers_of(program), record.during("evaluating"):
+            figures = run.evaluation(run.test.once(), kept.add)
+        log.note("  ".join(f"eval.{name} {value:.6g}" for name, value in figures.items()))
+        if world.rank == 0:
+            self._write(kept, log)
+
+    def _write(self, kept: Kept, log: Log) -> None:
+        """The arrays as numpy's `load` reads them."""
+        with drafted(self.out, "what is predicted") as file, zipfile.ZipFile(file, "w") as archive:
+            archive.comment = PREDICTED_MARK
+            for path, parts in kept.parts.items():
+                array = np.concatenate(parts)
+                with archive.open(f"{self.names[path]}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+                log.note(f"`{self.names[path]}` {list(array.shape)} of {array.dtype} in {self.out}")
