@@ -115,7 +115,7 @@ def run(program: rt.Program, kind: type[Model]) -> tuple[train.Run, Any, dict[st
     """A whole run: what it was, its figures, its parameters in the end."""
 
     class Kept(Figures):
-        def evaluation(self, epoch: int, step: int, figures: Any) -> None:
+        def evaluation(self, epoch: int, step: int, figures: Any, by_step: bool = False) -> None:
             self.steps[-step] = dict(figures)
 
     stepper.Model, log = kind, Kept()  # type: ignore[misc]

@@ -25,7 +25,7 @@ class Figures(Log):
     def step(self, step, epoch, figures, seconds, hosted=None):
         self.steps.append(figures)
 
-    def evaluation(self, epoch, step, figures):
+    def evaluation(self, epoch, step, figures, by_step=False):
         self.evaluations.append(figures)
 
 

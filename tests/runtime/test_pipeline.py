@@ -28,7 +28,7 @@ class Figures(Log):
     def step(self, step, epoch, figures, seconds, hosted=None):
         self.seen.append(figures)
 
-    def evaluation(self, epoch, step, figures):
+    def evaluation(self, epoch, step, figures, by_step=False):
         self.seen.append(figures)
 
 
