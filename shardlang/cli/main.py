@@ -39,6 +39,9 @@ COMMANDS = {
     "explain": "Print what a diagnostic's code, an operator, an optimizer or a data source means.",
 }
 
+# The folders of commands that are not beside the others.
+_FOLDERS = {"predict": "ranks."}
+
 
 class Commands(click.Group):
     """Finds a command in the module of its name."""
@@ -49,7 +52,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        module = _FOLDERS.get(cmd_name, "") + (f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         command: click.Command = importlib.import_module(f"shardlang.cli.commands.{module}").command
         return command
 

@@ -1,0 +1,1 @@
+"""Commands that start ranks for something else than training."""
