@@ -119,7 +119,10 @@ class _Way:
         root = tree(self.traced, f"{kind.__module__}.{kind.__qualname__}")
         read = {node.stored.name for node in _leaves(self.traced)}
         self.shared = Shared(starts(made, read, wanted.accept), wanted.accept)
-        self.root = Builder(root, self._arguments(), self.shared).build()
+        builder = Builder(root, self._arguments(), self.shared)
+        for name, node in self.traced.updated.items():
+            builder.accept("SH604", node, f"`{name}` is updated in training by the module, and would not be")
+        self.root = builder.build()
         if self.shared.refused:
             raise refusal(self.shared.refused)
         self._user_dims()

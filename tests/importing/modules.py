@@ -122,6 +122,61 @@ def tiny() -> Example:
     return Tiny(), {"ids": torch.randint(0, 40, (2, 6))}
 
 
+def turned(x: Tensor, base: float) -> Tensor:
+    """Rotary positions, as Llama has them."""
+    half = x.shape[-1] // 2
+    angles = torch.outer(torch.arange(x.shape[-2]).float(), base ** (-torch.arange(half).float() / half))
+    cos, sin = (torch.cat([table, table], -1) for table in (angles.cos(), angles.sin()))
+    return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+
+
+class Shared(nn.Module):
+    """Attention written out, with rotary positions, heads of keys that are shared, and a mask that is a table."""
+
+    def __init__(self, visible: Tensor) -> None:
+        super().__init__()
+        self.q = nn.Linear(16, 16, bias=False)
+        self.kv = nn.Linear(16, 16, bias=False)
+        self.out = nn.Linear(16, 16, bias=False)
+        self.register_buffer("visible", visible)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, t, _ = x.shape
+        q = turned(self.q(x).view(b, t, 4, 4).transpose(1, 2), 500.0)
+        k, v = self.kv(x).chunk(2, dim=-1)
+        k, v = (part.view(b, t, 2, 4).transpose(1, 2) for part in (k, v))
+        k, v = (part.unsqueeze(2).expand(b, 2, 2, t, 4).reshape(b, 4, t, 4) for part in (turned(k, 500.0), v))
+        scores = q @ k.transpose(-2, -1) / 2.0
+        scores = scores.masked_fill(self.visible[:t, :t] == 0, float("-inf"))
+        mixed = torch.softmax(scores, dim=-1) @ v
+        return self.out(mixed.transpose(1, 2).reshape(b, t, 16))
+
+
+class Gated(nn.Module):
+    """An RMS norm written out, around it attention and a gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(16))
+        self.attn = Shared(torch.ones(12, 12).tril())
+        self.gate = nn.Linear(16, 24)
+        self.down = nn.Linear(24, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.scale * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+        g = self.gate(h)
+        return x + self.attn(h) + self.down(g * torch.sigmoid(g))
+
+
+def gated() -> Example:
+    return Gated(), {"x": torch.rand(2, 6, 16)}
+
+
+def window() -> Example:
+    """The same with a mask that no word says."""
+    return Shared(torch.ones(12, 12).tril() * torch.ones(12, 12).triu(-2)), {"x": torch.rand(2, 6, 16)}
+
+
 class Residual(nn.Module):
     """Two convolutions beside the image, made to fit."""
 

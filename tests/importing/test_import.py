@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from shardlang.source import Source
 from tests.importing import modules
 
 HERE = Path(__file__).parent
-MODULES = ("mlp", "sequential", "words", "tiny", "images")
+MODULES = ("mlp", "sequential", "words", "tiny", "gated", "images")
 # The float64 of a value is right to this, relative to its largest number.
 EXACT = 1e-9
 
@@ -67,3 +68,38 @@ def test_a_text_that_computes_something_else_is_refused(fault: str, monkeypatch:
     with pytest.raises(RunError, match=r"result 1 differs from the module's") as error:
         imported("mlp")
     assert error.value.code == "SH607"
+
+
+def test_a_mask_that_no_word_says_is_refused() -> None:
+    with pytest.raises(RunError, match="attention under a mask that is neither causal nor of padding") as error:
+        imported("window")
+    assert error.value.code == "SH601"
+
+
+IDIOMS = {
+    "rotary of another sign": ("turned(self.q(x).view", "-turned(self.q(x).view", None),
+    "halves the other way": ("[-x[..., half:], x[..., :half]]", "[-x[..., :half], x[..., half:]]", "SH601"),
+    "tables of no base": ("angles.cos(), angles.sin()", "angles.cos(), angles.cos()", "SH601"),
+    "softmax over queries": ("torch.softmax(scores, dim=-1)", "torch.softmax(scores, dim=-2)", "SH601"),
+    "another scale": ("transpose(-2, -1) / 2.0", "transpose(-2, -1) / 3.0", None),
+}
+
+
+@pytest.mark.parametrize("fault", IDIOMS)
+def test_what_is_nearly_an_idiom_is_not_taken_for_it(fault: str, tmp_path: Path) -> None:
+    """It is imported as what it is, which the comparison holds, or refused."""
+    old, new, code = IDIOMS[fault]
+    text = Path(modules.__file__).read_text("utf-8")
+    assert old in text
+    path = tmp_path / "nearly.py"
+    path.write_text(text.replace(old, new), "utf-8")
+    spec = importlib.util.spec_from_file_location("nearly", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if code is None:
+        found = import_module(module.gated, Wanted("nearly:gated", {}))
+        assert found.text.replace("nearly", "modules") != (HERE / "golden" / "gated.shard").read_text("utf-8")
+    else:
+        with pytest.raises(RunError) as error:
+            import_module(module.gated, Wanted("nearly:gated", {}))
+        assert error.value.code == code

@@ -75,7 +75,8 @@ def form(body: Body) -> tuple[str, list[Const]]:
         lines.append(f"{called}{expr.word} {operands} {named} {into} {f.tensor(value)}")
     text = "\n".join([*lines, *map(f.part, body.results)])
     if leaf is not None:  # its leading dims, if any, are all the same to it
-        own_lines = [line for line in lines if line.partition(" ")[0] in {own.name for own in body.own}]
+        alone = _Form()
+        own_lines = [f"{own.name} {alone.tensor(own.value)} {own.start.kind}" for own in body.own]
         named = [name for value in body.live() if value.expr is not None for name in value.expr.named]
         text = " ".join([leaf.name, *own_lines, *named])
     return hashlib.sha256(text.encode()).hexdigest(), f.constants

@@ -28,6 +28,10 @@ class Known:
     bias: bool = False
 
 
+def _plain(body: Body) -> bool:
+    return not any(value.expr.named for value in body.live() if value.expr is not None)
+
+
 def _all_own(*names: str) -> Callable[[Body], bool]:
     return lambda body: {own.name for own in body.own} == set(names) and _one_dim(body)
 
@@ -52,7 +56,7 @@ LIBRARY = {
     each.name: each
     for each in (
         Known("Linear", (("einsum",), ("einsum", "+")), ("in", "out"), _FAN, {}, _any, True),
-        Known("Embedding", (("embedding",),), ("vocab", "width"), {"weight": ("normal", (1.0,))}, {}, _any),
+        Known("Embedding", (("embedding",),), ("vocab", "width"), {"weight": ("normal", (1.0,))}, {}, _plain),
         Known("LayerNorm", (("layer_norm",),), ("d",), _SCALE, {"eps": 1e-5}, _all_own("weight", "bias")),
         Known("RMSNorm", (("rms_norm",),), ("d",), _SCALE, {"eps": 1e-5}, _all_own("weight")),
         Known("Conv2d", (("conv2d",),), ("in", "out"), _FAN, {"stride": 1, "padding": 0}, _square,

@@ -142,7 +142,9 @@ class Maker:
         """A dim that an operator makes has the name of the one that it is made from."""
         for atom in flat(like)[:1]:
             for made in flat(term):
-                made.hints.update({name: rank + 1 for name, rank in atom.hints.items()})
+                made.hints.update({name: rank + 1 for name, rank in atom.hints.items() if rank >= 0})
+                if atom.called:
+                    made.hint("patches", 9)
 
     def accept(self, code: str, node: Node, fact: str) -> None:
         """A difference that stays, if its code is accepted."""

@@ -18,6 +18,7 @@ WORDS: dict[str, Word] = {}
 _SAME = ("relu", "silu", "tanh", "sigmoid", "exp", "log", "sqrt", "rsqrt", "square", "abs", "sin", "cos", "detach")
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
           "ge": ">="}  # fmt: skip
+_BASE = 10000
 _TRUTHS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
@@ -125,12 +126,17 @@ def matmul(b: Maker, node: Node, left: Node, right: Node) -> Value:
 @word("embedding")
 def embedding(b: Maker, node: Node, table: Node, ids: Node, padding: int = -1, scale: bool = False,
               sparse: bool = False) -> Value:  # fmt: skip
-    if padding >= 0:
-        b.accept("SH604", node, f"row {padding} of the table, of padding, is not trained in the module, and would be")
+    if ids.op == "const" and bool((ids.value == ids.value.flatten()[0]).all()):
+        table_ = b.use(table)
+        b.hint(table_.dims[0], "types", 1)
+        b.hint(table_.dims[1], "d", 6)
+        index = Const(int(ids.value.flatten()[0]), "row")
+        return b.add([b.solid(table_, 1)], Expr("pick", [table_], {"pick": (table_.dims[0], index)}), node=node)
+    named = {"padding": Const(padding, "padding")} if padding >= 0 else {}
     rows, value = b.use(table), b.use(ids)
     b.hint(rows.dims[0], "max_len" if value.counts else "vocab", 1)
     b.hint(rows.dims[1], "d", 6)
-    return b.add([*value.dims, b.solid(rows, 1)], Expr("embedding", [value, rows]), node=node)
+    return b.add([*value.dims, b.solid(rows, 1)], Expr("embedding", [value, rows], named), node=node)
 
 
 @word("layer_norm")
@@ -321,8 +327,6 @@ def attention(b: Maker, node: Node, q: Node, k: Node, v: Node, mask: Any = None,
               causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False) -> Value:  # fmt: skip
     if mask is not None:
         raise Refused(node, "attention under a mask that is neither causal nor of padding")
-    if p:
-        b.accept("SH604", node, f"attention's weights drop out in the module, p = {p:g}, and would not")
     queries, keys, values = b.use(q), b.use(k), b.use(v)
     for one, other in ((keys, queries), (values, keys)):
         for mine, theirs in zip(one.dims[:-3], other.dims[:-3], strict=True):
@@ -339,14 +343,25 @@ def attention(b: Maker, node: Node, q: Node, k: Node, v: Node, mask: Any = None,
     for value, at, name, rank in hints:
         b.hint(value.dims[at], name, rank)
     for value, name in ((queries, "q"), (keys, "k"), (values, "v")):
-        if value.expr is not None and value.expr.word == "rearrange":
+        if value.expr is not None and value.expr.word in ("rearrange", "rotary"):
             value.name = value.name or name
     named: dict[str, Any] = {"causal": Const(True, "causal")} if causal else {}
     if scale is not None and not math.isclose(scale, size(queries.dims[-1]) ** -0.5, rel_tol=1e-6):
         named["scale"] = Const(scale, "scale")
+    if p:
+        named["p"] = Const(p, "p")
     made = b.add([*queries.dims[:-1], values.dims[-1]], Expr("attention", [queries, keys, values], named), node=node)
     made.name = made.name or "mixed"
     return made
+
+
+@word("rotary")
+def rotary(b: Maker, node: Node, x: Node, base: float) -> Value:
+    value = b.use(x)
+    b.hint(value.dims[-1], "head_dim", 1)
+    named = {"over": value.dims[-1], "along": value.dims[-2]}
+    kept = {} if base == _BASE else {"base": Const(base, "base")}
+    return b.add(value.dims, Expr("rotary", [value], {**named, **kept}), node=node)
 
 
 @word("arange")

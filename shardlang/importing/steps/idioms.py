@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from shardlang.importing.steps.attends import attentions, repeated, rotary
 from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node, Scope, Stored, Traced
 from shardlang.importing.steps.patterns import Found, match
 
@@ -46,7 +47,7 @@ IDIOMS: list[tuple[Any, Make]] = [
 
 def apply(traced: Traced) -> None:
     """Changes the steps in place."""
-    changes: tuple[Callable[[Traced], None], ...] = (_patterns, _masks, _joined)
+    changes: tuple[Callable[[Traced], None], ...] = (_patterns, attentions, _masks, rotary, _joined)
     for change in changes:
         change(traced)
         traced.sweep()
@@ -86,7 +87,7 @@ def _masks(traced: Traced) -> None:
                 mask = None
             elif sees is not None and is_causal(sees):
                 mask, causal = None, True
-        node.args = (q, k, v, mask, p, causal)
+        node.args = (q, repeated(k), repeated(v), mask, p, causal)
 
 
 def seen(mask: torch.Tensor) -> torch.Tensor | None:

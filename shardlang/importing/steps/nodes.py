@@ -84,12 +84,13 @@ def mapped(argument: Any, change: Callable[[Node], Any]) -> Any:
 
 @dataclass
 class Traced:
-    """A module's steps in order; `outputs` are results, by name. buffers: names of the tensors of
-    `state_dict` that no step reads as a tensor of its own."""
+    """A module's steps in order; `outputs` are results, by name. updated: buffers that the module
+    writes to, and where."""
 
     nodes: list[Node]
     inputs: dict[str, Node]
     outputs: dict[str, Node]
+    updated: dict[str, Node] = field(default_factory=dict)
 
     def replace(self, changes: dict[Node, Node]) -> None:
         """Lets all that read a node read another one instead."""

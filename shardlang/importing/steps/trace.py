@@ -19,6 +19,8 @@ from shardlang.importing.steps.problems import Refused, refusal
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in \w+')
 # Steps that have effects on buffers alone, or none at all.
+# What BatchNorm counts changes nothing that it computes.
+_COUNTS = "num_batches_tracked"
 SKIPPED = ("aten._assert_tensor_metadata", "aten._assert_scalar", "aten.sym_constrain_range_for_size")
 _VALUES = ("Unsupported", "GuardOnDataDependentSymNode", "DataDependentOutputException", "UserError")
 
@@ -130,6 +132,8 @@ class _Reader:
         """`x.relu_()`: all that reads x from now on reads the result."""
         target = node.args[0]
         if inputs[0].op == STATE:
+            if not inputs[0].name.endswith(_COUNTS):
+                self.traced.updated[inputs[0].name] = step
             return inputs[0]
         if inputs[0].op == CONST:
             return self._computed(node, step)

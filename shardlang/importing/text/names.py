@@ -83,7 +83,7 @@ class Namer:
                 hints[name] = min(2, hints.get(name, 2))
             for name, rank in self._suggested(model, atom):
                 hints.setdefault(name, rank)
-            if atom.size in self.config and atom.size > 1:
+            if atom.size in self.config and atom in model.dims:
                 hints.setdefault(self.config[atom.size], _CONFIG)
         found: dict[Atom, str] = {}
         taken = names_of_members(model.body)

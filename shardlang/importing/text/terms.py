@@ -41,6 +41,8 @@ class Terms:
             return f"{name} = {self.number(model, given)}"
         if name == "dim":
             return self.term(model, given)
+        if name == "pick":
+            return f"{self.term(model, given[0])} = {self.number(model, given[1])}"
         if name == "slice":
             term, start, end = given
             return f"{self.term(model, term)} = {self.number(model, start)}..{self.number(model, end)}"
