@@ -76,6 +76,12 @@ def test_an_all_gather_over_two_nodes() -> None:
     assert seconds(POD, "all_gather", Placing(2, 1, 2, 1), 0.8e9) == pytest.approx(18836.93 * US, rel=1e-5)
 
 
+def test_a_hall_whose_network_is_seven_times_thinner() -> None:
+    """The bytes of the last test over 2 x 8 take 7 x 4411.76 us; hops and the rest as long."""
+    took = seconds(POD, "all_gather", Placing(16, 8, 2, 2, 7.0), 1.5e9)
+    assert took == pytest.approx((4495.17 + 6 * 4411.765) * US, rel=1e-5)
+
+
 def test_few_bytes_over_many_nodes_go_by_a_tree() -> None:
     """64 nodes: up and down 6 levels are 12 hops, 60 us, and not the 126 of a ring; 4 KB take 0.1 us."""
     sent = 4096 * 2 * 63 / 64

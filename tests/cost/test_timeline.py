@@ -65,6 +65,13 @@ def test_nothing_that_runs_beside_makes_a_step_longer() -> None:
     assert predict_work(found, POD, replace(EMITTED, copies=False)).step_s < step
 
 
+def test_an_update_waits_for_the_last_sum() -> None:
+    """By links so slow that nothing else counts, a step takes as long as its sums of gradients."""
+    plan = small("mesh dp = 2; split batch over dp", 2)
+    slow, slower = (predict(plan, replace(POD, link=link)).step_s for link in (1e5, 0.5e5))
+    assert slower == pytest.approx(2 * slow, rel=0.05)
+
+
 def test_faster_hardware_is_faster() -> None:
     plan = small(PIPELINE.replace("16", "4") + '"1f1b"', 4)
     step = predict(plan, POD).step_s

@@ -14,6 +14,7 @@ from tests.mutants import (
     runtime_files,
     runtime_functions,
     runtime_training,
+    search,
     stages,
     views,
 )
@@ -30,6 +31,7 @@ FAULTS = (
     *runtime_files.FAULTS,
     *runtime_functions.FAULTS,
     *runtime_training.FAULTS,
+    *search.FAULTS,
     *stages.FAULTS,
     *views.FAULTS,
 )

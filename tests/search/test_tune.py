@@ -229,7 +229,13 @@ def test_what_was_not_all_tried_has_a_gap(tmp_path: Path, capsys: pytest.Capture
     assert found["points"]["looked_at"] == found["points"]["all"] > 0 and 0 < found["gap"] < 1
 
 
-@pytest.mark.parametrize(("more", "said"), [(["--strategy", "open"], "fits"), ([], "fits"), (["--budget", "1e-9"], "")])
+FEW = ["--set", "model.layers=3"]  # whose points are all planned whole
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [(["--strategy", "open"], "fits"), ([], "fits"), (FEW, "fits"), (["--budget", "1e-9"], "before the budget ended")],
+)
 def test_the_budget_ends_where_nothing_fits(
     more: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
