@@ -250,3 +250,13 @@ def test_each_layer_reads_what_is_made_outside() -> None:
     layers, graph = EqualLayers(program.graph), program.graph
     read = {graph.values[graph.ops[op].operands[at]].path.partition(":")[0] for op, at in layers.shared}
     assert read <= {"beside", "a", "0.1"} and "beside" in read
+
+
+def test_another_strategy_than_the_program_was_checked_for_may_cut_stages() -> None:
+    staged = "strategy t {\n  mesh pp = 2, dp = 2\n  split batch over dp\n  stages over pp balanced\n}\n\ntrain {"
+    text = LLAMA.replace("RULE", "").replace("MORE", "").replace("LAYERS", "20").replace("train {", staged)
+    sink = Sink()
+    program = driver.check_source(Source("deep.shard", text), sink, runs=True)
+    assert program is not None and driver.plan_program(program, "s", 4, sink) is not None
+    with pytest.raises(SingleLayers):
+        driver.plan_program(program, "t", 4, sink)
