@@ -46,21 +46,20 @@ def expected(folder: Path, split: str = "test") -> dict[str, np.ndarray]:
     w = {name: value.astype(np.float64) for name, value in load_file(folder / "w.safetensors").items()}
     h = np.maximum(image @ w["up.weight"].T + w["up.bias"], 0.0)
     scores = h @ w["down.weight"].T + w["down.bias"]
-    return {"h": h, "scores": scores, "accuracy_2": scores.argmax(1) == label}
+    return {"h": h, "scores": scores, "accuracy_1": scores.argmax(1), "accuracy_2": scores.argmax(1) == label}
 
 
 @pytest.mark.parametrize(("strategy", "ranks"), WAYS)
 def test_values_are_those_of_one_device(strategy: str, ranks: int, trained: Path) -> None:
-    """The last batch is short, and nothing of what fills it up is there. One value is of truths, and whole on several
-    ranks.
+    """The last batch is short, and nothing of what fills it up is there. Two values are whole on several ranks.
     """
     out = f"{strategy}.npz"
     words = ["--ranks", str(ranks), "--strategy", strategy, "--weights", "w.safetensors", "--out", out]
-    values = [word for name in ("h", "scores", "accuracy_2") for word in ("--value", name)]
+    values = [word for name in ("h", "scores", "accuracy_1", "accuracy_2") for word in ("--value", name)]
     said = shardc(trained, "predict", "digits.shard", *words, *values)
     assert f"`scores` [360, 10] of float32 in {trained / out}" in said and "eval.accuracy" in said
     with np.load(trained / out) as found:
-        assert set(found.files) == {"h", "scores", "accuracy_2"} and found["accuracy_2"].dtype == bool
+        assert set(found.files) == {"h", "scores", "accuracy_1", "accuracy_2"} and found["accuracy_2"].dtype == bool
         for name, value in expected(trained).items():
             np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-5)
 

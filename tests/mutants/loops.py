@@ -48,8 +48,6 @@ FAULTS = (
           "if blocks and self._counts(field):", "if blocks:", PREDICT),
     Fault("all microbatches are put where the first is", "values under microbatches", "runtime/step/predict.py",
           "for number in microbatches(len(blocks)):", "for number in range(len(blocks)):", PREDICT),
-    Fault("values with dropout", "a value behind a dropout", "emit/evaluate.py",
-          "_without_dropout(plan)), steps", "{}), steps", PREDICT),
     Fault("a value is kept where it is still a sum", "values of a matrix that is cut", "emit/accumulators.py",
           "next((at for at in made if not layout_of(plan, at).pending), None)", "made[0]", PREDICT),
 )  # fmt: skip
