@@ -122,6 +122,23 @@ def tiny() -> Example:
     return Tiny(), {"ids": torch.randint(0, 40, (2, 6))}
 
 
+class Twice(nn.Module):
+    """Two layers that are called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.mix = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.mix(self.norm(x))
+        return x + torch.tanh(self.mix(self.norm(x)))
+
+
+def twice() -> Example:
+    return Twice(), {"x": torch.rand(3, 8)}
+
+
 def turned(x: Tensor, base: float) -> Tensor:
     """Rotary positions, as Llama has them."""
     half = x.shape[-1] // 2

@@ -16,7 +16,7 @@ from shardlang.source import Source
 from tests.importing import modules
 
 HERE = Path(__file__).parent
-MODULES = ("mlp", "sequential", "words", "tiny", "gated", "images")
+MODULES = ("mlp", "sequential", "words", "tiny", "twice", "gated", "images")
 # The float64 of a value is right to this, relative to its largest number.
 EXACT = 1e-9
 

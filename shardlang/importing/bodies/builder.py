@@ -34,14 +34,16 @@ class Builder(Maker):
 
     def build(self) -> Body:
         for item in self.call.items:
-            if isinstance(item, Call):
-                self._layer(item)
-                continue
+            results = item.results if isinstance(item, Call) else [item]
             try:
-                self.known[item] = self._step(item)
+                if isinstance(item, Call):
+                    self._layer(item)
+                else:
+                    self.known[item] = self._step(item)
             except Refused as refused:
                 self.shared.refused.append(refused)
-                self.known[item] = self.add(new_dims(item.shape), Expr(item.op, []), KINDS.get(str(item.dtype), ""))
+                for node in results:
+                    self.known[node] = self.add(new_dims(node.shape), Expr(node.op, []), KINDS.get(str(node.dtype), ""))
         self.body.results = [self.use(node) for node in self.call.results]
         find_arrays(self.body)
         self.body.form, self.body.constants = form(self.body)

@@ -138,7 +138,7 @@ def _separate(node: Node, part: Node, label: str, which: tuple[int, int]) -> Nod
     if all(each is None or each.name.rpartition(".")[0] == node.path for each in node.args[1:]) and attribute:
         path = f"{home}.{label}" if home else label
         last = node.scopes[-1]
-        scopes = (*node.scopes[:-1], Scope(path, last.call.replace(last.path, path), last.kind))
+        scopes = (*node.scopes[:-1], Scope(path, f"{last.call}.{label}", last.kind))
         prefix = f"{path}."
     weights = [None if each is None else _rows(each, prefix, which) for each in node.args[1:]]
     return node.like("aten.linear", node.args[0], *weights, shape=part.shape, scopes=scopes, code=part.code)

@@ -13,7 +13,7 @@ LEAVES = frozenset((INPUT, PARAM, STATE, CONST))
 
 @dataclass(frozen=True)
 class Scope:
-    """A call of a module: `path` of the module, `call` of this call of it (`h.0@1` is a second),
+    """A call of a module: `path` of the module, `call` a name of this call of it,
     and its class."""
 
     path: str

@@ -208,8 +208,8 @@ def _name(target: Any) -> str:
 
 def _scopes(node: Any) -> tuple[Scope, ...]:
     stack = (node.meta.get("nn_module_stack") or {}).items()
-    return tuple(Scope(re.sub(r"@\d+", "", path), path, kind if isinstance(kind, str) else kind.__name__)
-                 for _, (path, kind) in stack if path)  # fmt: skip
+    return tuple(Scope(re.sub(r"@\d+", "", path), call, kind if isinstance(kind, str) else kind.__name__)
+                 for call, (path, kind) in stack if path)  # fmt: skip
 
 
 def _line(stack: str) -> tuple[str, str]:
