@@ -139,7 +139,8 @@ class Functions:
 
     def _draws(self, call: Call, scene: Scene) -> tuple[str | tuple[str, int], ...]:
         ops = [self.plan.graph.ops[self.plan.ops[step.index].op] for step in call.steps() if step.kind == "op"]
-        random = [op for op in ops if REGISTRY[op.operator].random(op.attrs)] if scene.training else []
+        drawn = [(op, REGISTRY[op.operator]) for op in ops]
+        random = [op for op, o in drawn if o.random(op.attrs) and (scene.training or not o.train_only)]
         below = {(relative(op.path, call.path), op.call): None for op in random}
         return tuple((path, number) if number else path for path, number in below)
 

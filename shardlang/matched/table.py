@@ -53,7 +53,9 @@ OPERATORS: Mapping[str, Within] = {
     "exchanged_embedding": Within(3, exchanges=(ROWS,)),
     "layer_norm": Within(-1, (2, 1)),
     "log_softmax": Within(2, (2, 1)),
+    "logsumexp": Within(2, (2, 0)),
     "ring_attention": Within(3, exchanges=(HALVES, RING)),
     "rms_norm": Within(-1, (1, 1)),
     "softmax": Within(2, (2, 1)),
+    "var": Within(2, (2, 0)),
 }

@@ -37,8 +37,9 @@ class Param:
     int, float, bool, str, dtype                        -> the Python value (dtype as "bf16")
     number   int or float                               -> the Python value
     pair     an int, or a tuple of two ints             -> (int, int)
-    slices   all further keywords `d = 0..4`            -> tuple of (Term, start, stop)
+    slices   all further keywords `d = 0..4`            -> tuple of (Term, start, stop, step)
     places   all further keywords `d = 3`               -> tuple of (Term, index)
+    pads     all further keywords `d = 1`, `d = (1, 2)`  -> tuple of (Term, before, behind)
     `default` REQUIRED means the argument must be given; a tensor with default None may be absent.
     """
 

@@ -59,10 +59,11 @@ class Tuple(Node):
 
 @node
 class Range(Node):
-    """`0..4`, end exclusive."""
+    """`0..4`, end exclusive; `0..8..2`: each second."""
 
     start: Expr
     end: Expr
+    step: Expr | None = None
 
 
 @node

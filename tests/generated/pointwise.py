@@ -289,6 +289,61 @@ def settled(s: Scope) -> Value | None:
     return s.let(f"{kind}({x.name}, over = {text(term)})", (*x.dims[:place], *x.dims[place + 1 :]), FLOAT, x.size, x)
 
 
+def placed(s: Scope) -> Value | None:
+    """Elements in other places along a dim; numbers drawn; a variance beside, or the log of a sum."""
+    x = s.pick(least=2)
+    rest = [] if x is None else [t for t in x.dims if len(t) == 1 and not s.batch(t)]
+    if x is None or not rest:
+        return None
+    term, n = s.rng.choice(rest), x.name
+    over = f"over = {text(term)}"
+    wide = typed([() if t == term else t for t in x.dims])
+    forms = [f"{n} + flip({n}, {over})", f"{n} - 0.5 * roll({n}, {over}, shift = {s.rng.randint(-2, 2)})",
+             f"{n} + 0.1 * rearrange(logsumexp({n}, {over}) -> {wide})",
+             f"{n} + 0.1 * rand(-> {typed(x.dims)})", f"{n} * (1 + 0.1 * tanh(randn(-> {typed(x.dims)})))"]  # fmt: skip
+    if s.length(term) > 1:
+        forms += [f"{n} * 0.5 + rearrange(tanh(var({n}, {over})) -> {wide})"]
+    return s.let(s.rng.choice(forms), x.dims, FLOAT, 2 * x.size + 3, x)
+
+
+def stacked(s: Scope) -> Value | None:
+    """Values one upon the other, their mean padded and sliced by steps, and the sum of what is left."""
+    x = s.pick(least=2)
+    rest = [] if x is None else [t for t in x.dims if len(t) == 1 and not s.batch(t)]
+    names = [] if x is None else [n for n in s.others(x.parts()) if s.size(n) < 5]
+    if x is None or not rest or not names:
+        return None
+    y, term, many = s.alike(x), s.rng.choice(rest), s.size(names[0])
+    given = ", ".join((x.name, y.name)[at % 2] for at in range(many))
+    one = s.let(f"mean(stack({given}, over = {names[0]}), over = {names[0]})", x.dims, FLOAT, x.size, x, y)
+    size, place = s.length(term), x.dims.index(term)
+    before, total = s.rng.randint(0, 2), s.rng.randint(1, 2)
+    wide = _with(x, place, s.made(term[0], before + size + total))
+    long = s.let(f"pad({one.name}, {text(term)} = ({before}, {total}))", wide, FLOAT, x.size, one)
+    less = _with(x, place, s.made(term[0], -(-(size + 1) // 2)))
+    short = s.let(f"{long.name}[{text(term)} = 0..{size + 1}..2]", less, FLOAT, x.size, long)
+    rows = s.let(f"sum({short.name}, over = {text(term)})", tuple(t for t in x.dims if t != term), FLOAT,
+                 x.size * size, short)  # fmt: skip
+    shape = typed([() if t == term else t for t in x.dims])
+    return s.let(f"{x.name} + 0.1 * rearrange({rows.name} -> {shape})", x.dims, FLOAT, 2 * x.size, x, rows)
+
+
+def looked_up_in(s: Scope) -> Value | None:
+    """`take` of a table's columns, or rows, by ids of the data or by the greatest of a dim."""
+    x = s.pick(least=2)
+    if x is None or len(x.dims[-1]) != 1 or s.batch(x.dims[-1]) or len(x.dims) < 3:
+        return None
+    names = s.others(x.parts())
+    if not names:
+        return None
+    table = s.param(((names[0],), x.dims[-1]))
+    best = s.let(f"top_k({x.name}, 1, over = {text(x.dims[-1])})", (*x.dims[:-1], (s.made("one", 1),)), WHOLE)
+    found = s.let(f"take({table}, {best.name}, over = {text(x.dims[-1])})", ((names[0],), *best.dims), FLOAT, 1.0, best)
+    mean = s.let(f"sum({found.name}, over = {names[0]})", best.dims, FLOAT, 2.0, found)
+    wide = typed([*x.dims[:-1], ()])
+    return s.let(f"{x.name} + tanh(rearrange({mean.name} -> {wide}))", x.dims, FLOAT, x.size + 1, x, mean)
+
+
 def picked(s: Scope) -> Value | None:
     """One index of a dim, which the result lacks; beside a value of its dims, if there is one."""
     x = s.pick(least=3)
@@ -305,4 +360,5 @@ def picked(s: Scope) -> Value | None:
 PIECES: tuple[Piece, ...] = (
     smooth, smooth, guarded, guarded, guarded, chosen, chosen, scaled, pair, pair, affine, affine, shares, norm, norm,
     batch_norm, reduced, centred, running, dropped, halted, counted, best, narrowed, picked,
+    reduced, smooth, placed, stacked, looked_up_in,
 )  # fmt: skip

@@ -149,7 +149,7 @@ def turned(s: Scope) -> Value | None:
     x = s.pick(least=2)
     if x is None or any(len(t) != 1 for t in x.dims[-2:]) or s.length(x.dims[-1]) % 2 or len(x.dims) < 3:
         return None
-    base = s.rng.choice(["", ", base = 100.0"])
+    base = s.rng.choice(["", ", base = 100.0", ', pairs = "neighbours"', ", part = 2", ", part = 2, scales = (0.5,)"])
     call = f"rotary({x.name}, over = {text(x.dims[-1])}, along = {text(x.dims[-2])}{base})"
     return s.let(call, x.dims, FLOAT, 2 * x.size, x)
 

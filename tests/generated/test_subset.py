@@ -209,7 +209,7 @@ def test_every_operator_is_generated_with_and_without_a_gradient_and_every_featu
     forward: set[str] = set()
     backward: set[str] = set()
     features: set[str] = set()
-    for seed in range(FIRST, FIRST + 150):
+    for seed in range(FIRST, FIRST + 200):
         sink = Sink()
         written = program.write(random.Random(seed))
         features |= written.features

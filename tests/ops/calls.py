@@ -65,7 +65,9 @@ def _static(value: Any, kind: str, dims: dict[str, Dim]) -> Any:
         case "places":
             return tuple((term(name, dims), index) for name, index in value.items())
         case "slices":
-            return tuple((term(name, dims), *bounds) for name, bounds in value.items())
+            return tuple((term(name, dims), *bounds, *[1][len(bounds) - 2 :]) for name, bounds in value.items())
+        case "pads":
+            return tuple((term(name, dims), *both) for name, both in value.items())
     return value
 
 

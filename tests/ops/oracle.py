@@ -72,11 +72,16 @@ def truth(shape: tuple[int, ...]) -> Tensor:
     return torch.rand(shape) > 0.5
 
 
-def drawn(index: int) -> float:
-    """splitmix64 (Steele, Lea and Flood, 2014) at an index, keyed by seed 0, path net.x, call 0, step 0: 24 bits."""
+def random_word(index: int, lane: int = 0) -> int:
+    """splitmix64 (Steele, Lea and Flood, 2014) at an index, keyed by seed 0, path net.x, call 0, step 0."""
     word = 1 << 64
     key = int.from_bytes(blake2b(b"0\x00net.x\x000\x000", digest_size=8).digest(), "little")
-    x = (key + (index + 1) * 0x9E3779B97F4A7C15) % word
+    x = (key + lane * 0xD1B54A32D192ED03 + (index + 1) * 0x9E3779B97F4A7C15) % word
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % word
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB % word
-    return ((x ^ (x >> 31)) >> 40) / (1 << 24)
+    return x ^ (x >> 31)
+
+
+def drawn(index: int) -> float:
+    """A number of 24 bits."""
+    return (random_word(index) >> 40) / (1 << 24)

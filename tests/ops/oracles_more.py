@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
-from tests.ops.oracle import Array, Oracle, below, drawn, oracle, positive, truth
+from tests.ops.oracle import Array, Oracle, below, drawn, oracle, positive, random_word, truth
 
 PAIRS = (("b=4 h=6", "b h"), ("b=4 s=2 h=6", "h"), ("b=4 1 n=2*e=3", "s=2 n*e"))
 UNARY: dict[str, Callable[[Array], Array]] = {
@@ -45,6 +46,33 @@ def attended(
         return result
 
     return formula
+
+
+def some(shape: tuple[int, ...]) -> torch.Tensor:
+    """Numbers of which several are equal."""
+    return torch.randint(0, 4, shape).double()
+
+
+def bell(index: int) -> float:
+    """Box and Muller's transform of two words."""
+    radius, angle = ((random_word(index, lane) >> 11) * 2.0**-53 for lane in (0, 1))
+    return float(np.float32(math.sqrt(-2.0 * math.log(1.0 - radius)) * math.cos(2.0 * math.pi * angle)))
+
+
+def spun(over: int, along: int, pairs: str, part: int | None, scales: tuple[float, ...] | None) -> Callable[..., Array]:
+    """Each pair by a turn of its own."""
+
+    def turn(x: Array) -> Array:
+        x = np.moveaxis(x, (along, over), (-2, -1)).copy()
+        width = part or x.shape[-1]
+        for i in range(width // 2):
+            a, b = (2 * i, 2 * i + 1) if pairs == "neighbours" else (i, i + width // 2)
+            angle = np.arange(x.shape[-2]) * 10000.0 ** (-2.0 * i / width) * (scales[i] if scales else 1.0)
+            x[..., a], x[..., b] = (x[..., a] * np.cos(angle) - x[..., b] * np.sin(angle),
+                                    x[..., b] * np.cos(angle) + x[..., a] * np.sin(angle))  # fmt: skip
+        return np.moveaxis(x, (-2, -1), (along, over))
+
+    return turn
 
 
 def trained(padding: int) -> dict[str, Any]:
@@ -88,4 +116,33 @@ MORE = (
     *[oracle(n, *[f"bool {s}" for s in p], means=f, make={0: truth, 1: truth})
       for n, f in (("logical_and", np.logical_and), ("logical_or", np.logical_or)) for p in PAIRS],
     *[oracle("logical_not", f"bool {s}", means=np.logical_not, make={0: truth}) for s in ("b=5", "b=4 h=6", "b=2 1")],
+    *[oracle("logsumexp", s, over=o, means=lambda x, d=d: np.log(np.exp(x).sum(d)))
+      for s, o, d in (("b=4 s=2 h=6", "h", 2), ("b=4 s=2 h=6", "b h", (0, 2)), ("b=5", None, 0))],
+    *[oracle("var", s, over=o, means=lambda x, d=d, c=c: x.var(d, ddof=c), correction=c)
+      for s, o, d, c in (("b=4 s=2 h=6", "h", 2, 1), ("b=4 s=2 h=6", "b h", (0, 2), 0), ("b=5", None, 0, 1))],
+    *[oracle("top_k", s, k="k=2", over="h", means=lambda x, d=d: np.argsort(-x, d, kind="stable").take([0, 1], d),
+             make={0: some}) for s, d in (("b=4 h=6", 1), ("h=5 b=4", 0), ("b=2 h=4 s=3", 1))],
+    *[oracle("flip", s, over=o, means=lambda x, d=d: np.flip(x, d).copy())
+      for s, o, d in (("b=4 h=6", "h", 1), ("b=4 s=2 h=3", "s h", (1, 2)), ("b=5", "b", 0))],
+    *[oracle("roll", s, over=o, shift=n, means=lambda x, d=d, n=n: np.roll(x, n, d))
+      for s, o, n, d in (("b=4 h=6", "h", 2, 1), ("b=4 s=3", "b", -1, 0), ("b=5", "b", 7, 0))],
+    *[oracle("stack", *xs, over=f"k={len(xs)}", means=lambda *xs: np.stack(xs))
+      for xs in (("b=4 h=6", "b h"), ("b=4", "b", "b"), ("b=4 h=2*e=3", "b h*e"))],
+    oracle("pad", "b=4 c=3", pads={"c": (1, 2)}, means=lambda x: np.pad(x, ((0, 0), (1, 2)))),
+    oracle("pad", "b=4 c=3 s=2", pads={"b": (0, 1), "s": (2, 0)}, means=lambda x: np.pad(x, ((0, 1), (0, 0), (2, 0)))),
+    oracle("pad", "b=4 c=3", pads={"c": (1, 1)}, value=0.5,
+           means=lambda x: np.pad(x, ((0, 0), (1, 1)), constant_values=0.5)),
+    *[oracle("take", s, i, over="v", make={1: below(8)}, means=lambda x, i, d=d: np.take(x, i, d))
+      for s, i, d in (("v=8 h=3", "i64 q=4 k=2", 0), ("b=4 v=8 h=3", "i64 k=5", 1), ("b=4 v=8", "i64", 1),
+                      ("v=8 h=3", "i64 v", 0))],
+    *[oracle("rotary", s, over="e", along="s", means=spun(o, a, p, n, c), pairs=p, part=n, scales=c)
+      for s, o, a, p, n, c in (("b=2 h=2 s=6 e=8", 3, 2, "neighbours", None, None),
+                               ("s=6 b=2 e=8", 2, 0, "neighbours", 4, (1.0, 0.5)),
+                               ("b=2 e=6 s=4", 1, 2, "halves", 4, None),
+                               ("b=2 s=4 e=4", 2, 1, "halves", None, (0.25, 2.0)))],
+    *[oracle("rand", arrow=a, means=lambda n=n: np.array([drawn(i) for i in range(math.prod(n))]).reshape(n))
+      for a, n in (("b=4 h=6", (4, 6)), ("b=5", (5,)), ("b=2 s=3 h=2*e=2", (2, 3, 4)))],
+    *[oracle("randn", arrow=a, means=lambda n=n: np.array([bell(i) for i in range(math.prod(n))]).reshape(n))
+      for a, n in (("b=4 h=6", (4, 6)), ("b=5", (5,)), ("b=2 s=3 h=2*e=2", (2, 3, 4)))],
+    oracle("slice", "b=4 c=7", slices={"c": (1, 6, 2), "b": (0, 4, 3)}, means=lambda x: x[0:4:3, 1:6:2]),
 )  # fmt: skip

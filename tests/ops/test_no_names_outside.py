@@ -21,6 +21,7 @@ OTHER_WORDS = {
     ("check/train/settings.py", "log"): "likewise",
     ("cost/calibrated.py", "attention"): "a member of a profile, for all kernels of that kind",
     ("cost/profile.py", "attention"): "likewise",
+    ("emit/evaluate.py", "stack"): "torch's, in the emitted text",
     ("emit/settings.py", "log"): "that setting in an emitted program",
     ("emit/text/names.py", "sum"): "a function of Python's, which no variable may hide",
     ("emit/text/names.py", "slice"): "likewise",

@@ -23,7 +23,7 @@ from shardlang.syntax import ast
 from shardlang.types.dim import DTYPES, Term
 
 _TENSORS = ("tensor", "tensors")
-_BY_DIM = ("slices", "places")
+_BY_DIM = ("slices", "places", "pads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def bind_operator(
         if param.kind in _TENSORS:
             continue
         if param.kind in _BY_DIM:
-            one = _range if param.kind == "slices" else _place
+            one = {"slices": _range, "places": _place, "pads": _pads}[param.kind]
             bound.static[param.name] = _by_dim(slices, one, first, bound, frame)
             continue
         argument = given.get(param.name)
@@ -226,7 +226,7 @@ def _by_dim(
     keywords: Sequence[ast.Keyword], one: Callable[[ast.Keyword, Frame], Any], first: Mapping[str, Term], bound: Bound,
     frame: Frame,
 ) -> Any:  # fmt: skip
-    """`d = 0..4` -> (term, 0, 4); of an index, `d = 3` -> (term, 3)."""
+    """`d = 0..4` -> (term, 0, 4, 1); of an index, `d = 3` -> (term, 3)."""
     found = []
     for keyword in keywords:
         term, value = named_term(keyword.name, first, frame), one(keyword, frame)
@@ -243,11 +243,20 @@ def _range(keyword: ast.Keyword, frame: Frame) -> tuple[Any, ...]:
         sink.report("SH210", f"`{keyword.name.text}` needs a range", node.span, "here", help="write `0..4`")
         return (UNKNOWN,)
     start = whole(frame.evaluate(node.start), node.start.span, sink, "the start of a range")
-    return start, whole(frame.evaluate(node.end), node.end.span, sink, "the end of a range")
+    stop = whole(frame.evaluate(node.end), node.end.span, sink, "the end of a range")
+    step = 1 if node.step is None else whole(frame.evaluate(node.step), node.step.span, sink, "the step of a range")
+    return start, stop, step
 
 
 def _place(keyword: ast.Keyword, frame: Frame) -> tuple[Any, ...]:
     return (whole(frame.evaluate(keyword.value), keyword.value.span, frame.context.sink, "an index"),)
+
+
+def _pads(keyword: ast.Keyword, frame: Frame) -> tuple[Any, ...]:
+    """How many before and behind; one number is for both."""
+    value, span = frame.evaluate(keyword.value), keyword.value.span
+    both = value if isinstance(value, tuple) and len(value) == 2 else (value, value)
+    return tuple(whole(each, span, frame.context.sink, "the count of a pad") for each in both)
 
 
 def _static(param: Param, argument: Argument, first: Mapping[str, Term], frame: Frame) -> Any:
@@ -288,7 +297,10 @@ def _convert(param: Param, value: Any, span: Span, frame: Frame) -> Any:
         case "float" | "number":
             return number(value, span, frame, what, param.kind == "float")
         case "numbers":
-            if not isinstance(value, tuple) or len(value) != len(param.default):
+            if param.default is None and isinstance(value, tuple):
+                found = tuple(number(v, span, frame, what, True) for v in value)
+                return UNKNOWN if UNKNOWN in found else found
+            if not isinstance(value, tuple) or len(value) != len(param.default or ()):
                 help = f"write `{param.name} = {show(param.default)}`"
                 fact = f"{what} must be {len(param.default)} numbers"
                 return frame.wrong("SH210", fact, span, describe(value), help=help)

@@ -47,6 +47,22 @@ def _gather(call: Call, x: Tensor, index: Tensor) -> Tensor:
     return found if call.attrs["keeps"] else found.squeeze(dim)
 
 
+def _take(call: Call, x: Tensor, index: Tensor) -> Tensor:
+    """The product with 1 at each index."""
+    dim = call.attrs["dim"]
+    start = call.start(call.rule.operands[0][dim])
+    places = torch.arange(start, start + x.shape[dim])
+    hot = (index.unsqueeze(-1) == places).to(x.dtype)
+    found = torch.tensordot(x.movedim(dim, -1), hot, dims=([-1], [-1]))
+    return found.movedim(list(range(x.dim() - 1, found.dim())), list(range(dim, dim + index.dim())))
+
+
+def _top_k(call: Call, x: Tensor) -> Tensor:
+    return torch.sort(x, dim=call.attrs["dim"], descending=True, stable=True).indices.narrow(
+        call.attrs["dim"], 0, call.attrs["k"]
+    )
+
+
 def _pick(call: Call, x: Tensor) -> Tensor:
     """The sum over the dim of what is at the index."""
     dim = call.attrs["dim"]
@@ -74,6 +90,12 @@ def _arange(call: Call) -> Tensor:
     return torch.arange(start, start + size)
 
 
+def _block(call: Call) -> tuple[tuple[int, ...], list[int], tuple[int, ...]]:
+    """The sizes of a result in the whole, where what is here begins, and its sizes here."""
+    (dims,) = call.rule.results
+    return call.whole(dims), [call.start(factors) for factors in dims], call.local(dims)
+
+
 def _kept(call: Call, x: Tensor, rank: int) -> Tensor:
     """0 for dropped elements (of the first `rank` dims), 1 / (1 - p) elsewhere; all 1 in `eval`."""
     p, dims = call.attrs["p"], call.rule.operands[0][:rank]
@@ -89,6 +111,10 @@ LOOKUPS: dict[str, Callable[..., Tensor]] = {
     "embedding": _embedding,
     "gather": _gather,
     "pick": _pick,
+    "take": _take,
+    "top_k": _top_k,
+    "rand": lambda call: draws.uniform(call.key, *_block(call)),
+    "randn": lambda call: draws.normal(call.key, *_block(call)),
     "one_hot": _one_hot,
     "arange": _arange,
     "dropout": lambda call, x: x * _kept(call, x, x.dim()),
@@ -149,13 +175,19 @@ def _thinned(call: Call, weights: Tensor) -> Tensor:
 
 def _rotary(call: Call, x: Tensor) -> Tensor:
     """Pairs as complex numbers, times e^(i * angle)."""
-    over, along = call.attrs["over"], call.attrs["along"]
-    half, size = x.shape[over] // 2, x.shape[along]
+    over, along, near = call.attrs["over"], call.attrs["along"], call.attrs["pairs"] == "neighbours"
+    width = call.attrs["part"] or x.shape[over]
+    half, size = width // 2, x.shape[along]
     places = call.start(call.rule.operands[0][along]) + torch.arange(size, dtype=torch.float64)
     angles = places[:, None] / call.attrs["base"] ** (torch.arange(half, dtype=torch.float64) / half)
+    angles = angles * torch.tensor(call.attrs["scales"] or [1.0] * half, dtype=torch.float64)
     lined = x.movedim((along, over), (-2, -1)).to(torch.float64)
-    turned = torch.complex(lined[..., :half], lined[..., half:]) * torch.polar(torch.ones_like(angles), angles)
-    return torch.cat((turned.real, turned.imag), -1).movedim((-2, -1), (along, over)).to(x.dtype)
+    turning, rest = lined[..., :width], lined[..., width:]
+    first, second = (turning[..., 0::2], turning[..., 1::2]) if near else (turning[..., :half], turning[..., half:])
+    turned = torch.complex(first, second) * torch.polar(torch.ones_like(angles), angles)
+    both = (turned.real, turned.imag)
+    made = torch.stack(both, -1).flatten(-2) if near else torch.cat(both, -1)
+    return torch.cat((made, rest), -1).movedim((-2, -1), (along, over)).to(x.dtype)
 
 
 ATTENTION: dict[str, Callable[..., Tensor]] = {"attention": _attention, "rotary": _rotary}

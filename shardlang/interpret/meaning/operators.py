@@ -115,20 +115,31 @@ def _expand(call: Call, x: Tensor) -> Tensor:
     return x.reshape([*call.local(tuple(t if t in before else () for t in after))]).expand(call.local(after)).clone()
 
 
+def _pad(call: Call, x: Tensor) -> Tensor:
+    for dim, sides in call.attrs["pads"]:
+        ends = [x.new_full([n if d == dim else m for d, m in enumerate(x.shape)], call.attrs["value"]) for n in sides]
+        x = torch.cat([ends[0], x, ends[1]], dim)
+    return x
+
+
 def _flatten(call: Call, x: Tensor) -> Tensor:
     kept = len(call.rule.results[0]) - 1
     return x.reshape([*x.shape[:kept], math.prod(x.shape[kept:])])
 
 
 def _slice(call: Call, x: Tensor) -> Tensor:
-    for dim, start, stop in call.attrs["ranges"]:
-        x = x.narrow(dim, start, stop - start)
+    for dim, start, stop, step in call.attrs["ranges"]:
+        x = x.index_select(dim, torch.arange(start, stop, step))
     return x
 
 
 SHAPES: dict[str, Function] = {
     "rearrange": _rearrange,
     "expand": _expand,
+    "flip": lambda call, x: x.flip(call.attrs["dims"]),
+    "roll": lambda call, x: torch.roll(x, call.attrs["shift"], call.attrs["dims"][0]),
+    "stack": lambda call, *xs: torch.cat([x[None] for x in xs]),
+    "pad": _pad,
     "relabel": _elementwise(lambda x: x),
     "flatten": _flatten,
     "concat": lambda call, *xs: torch.cat(xs, call.attrs["dim"]),

@@ -43,6 +43,18 @@ def _extreme(function: Callable[..., Tensor]) -> Function:
     return lambda call, x: function(x, call.attrs["dims"]) if call.attrs["dims"] else x * 1
 
 
+def _logsumexp(call: Call, x: Tensor) -> Tensor:
+    dims = call.attrs["dims"]
+    top = x.detach().amax(dims, keepdim=True) if dims else x.detach()
+    return torch.exp(x - top).sum(dims).log() + top.sum(dims) if dims else x * 1
+
+
+def _var(call: Call, x: Tensor) -> Tensor:
+    dims = call.attrs["dims"]
+    count = math.prod(x.shape[d] for d in dims)
+    return (x - x.mean(dims, keepdim=True)).square().sum(dims) / (count - call.attrs["correction"])
+
+
 # --- softmax, normalisations ---
 
 
@@ -171,6 +183,8 @@ def _logit_entropies(x: Tensor, target: Tensor) -> Tensor:
 
 STATISTICS: dict[str, Function] = {
     "sum": _sum,
+    "logsumexp": _logsumexp,
+    "var": _var,
     "mean": _mean,
     "amax": _extreme(torch.amax),
     "amin": _extreme(torch.amin),

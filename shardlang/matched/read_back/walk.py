@@ -131,8 +131,9 @@ class Frame:
     kept: bool = False
 
     def define(self, node: ast.FunctionDef) -> None:
-        """Takes in the local sizes that comments at the head of a function define."""
-        for row in self.file.rows[node.lineno : node.body[0].lineno - 1]:
+        """Takes in the local sizes that comments of a function define, before or behind those that
+        its text computes."""
+        for row in self.file.rows[node.lineno : node.end_lineno]:
             if match := _SIZE.match(row):
                 sizes: list[int] = []
                 for size, _, count in (run.partition(" x ") for run in match[2].split(",") if run.strip()):

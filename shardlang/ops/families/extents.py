@@ -1,16 +1,19 @@
-"""Operators that repeat or place elements along dims: expand."""
+"""Operators that repeat or place elements along dims: expand, flip, roll, stack, pad."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardlang.ops.code import Code, around, method
+from shardlang.ops.code import TORCH, Code, F, around, joined, method
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
-from shardlang.ops.factors import Factors, no_arrow, quoted, sized, twice
-from shardlang.ops.rule import FactorRule
+from shardlang.ops.factors import Factors, marked, no_arrow, quoted, same_dims, sized, twice
+from shardlang.ops.families.reductions import positions, single_position
+from shardlang.ops.rule import FactorRule, Split
 from shardlang.ops.saved_activations import Aliasing, Local, nothing, own, rearranged
 from shardlang.ops.site import OpSite
-from shardlang.types.dim import TensorType, Term
+from shardlang.ops.texts import dims_text
+from shardlang.ops.working_memory import parts
+from shardlang.types.dim import TensorType, Term, term_size
 
 _X = Param("x", "tensor")
 
@@ -81,3 +84,114 @@ declare("expand", (_X,), _infer_expand, _emit_expand,
         "The same value along further dims, by name: dims of x keep their order, and a literal 1 is left out or added.",
         example="(token: [1, d], x: [batch, 1, d]) -> [batch, 1, d] { x + expand(token -> [batch, 1, d]) }",
         saved=nothing, aliasing=_aliasing_expand, moves=True, precision=Precision.GIVEN)  # fmt: skip
+
+
+# --- flip, roll ----------------------------------------------------------------
+
+
+def _moved(site: CallSite, dims: tuple[int, ...] | None) -> Inference | None:
+    """Elements change places along dims, which no rule may split."""
+    if dims is None:
+        return None
+    type = site.operands[0]
+    factors = Factors(marked([type.dims[d] for d in dims], Split.WHOLE))
+    places = factors.dims(type.dims)
+    attrs = {"dims": dims, **{name: site.static[name] for name in ("shift",) if name in site.static}}
+    return Inference((type,), factors.rule((places,), (places,), ((0,),)), attrs)
+
+
+def _one_dim(site: CallSite) -> tuple[int, ...] | None:
+    at = single_position(site, (site.static["over"],))
+    return None if at is None else (at,)
+
+
+declare("flip", (_X, Param("over", "dims")), lambda site: _moved(site, positions(site, site.static["over"])),
+        lambda site: method(site.operands[0], "flip", dims_text(site.attrs["dims"])),
+        "The elements along the dims `over` in the opposite order.",
+        example="(x: [batch, seq]) -> [batch, seq] { flip(x, over = seq) }",
+        saved=nothing, moves=True, precision=Precision.GIVEN)  # fmt: skip
+declare("roll", (_X, Param("over", "dim"), Param("shift", "int")), lambda site: _moved(site, _one_dim(site)),
+        lambda site: method(site.operands[0], "roll", site.attrs["shift"], site.attrs["dims"][0]),
+        "The elements along a dim `shift` places on; the last come first.",
+        example="(x: [batch, seq]) -> [batch, seq] { roll(x, over = seq, shift = 1) }",
+        saved=nothing, moves=True, precision=Precision.GIVEN)  # fmt: skip
+
+
+# --- stack ---------------------------------------------------------------------
+
+
+def _infer_stack(site: CallSite) -> Inference | None:
+    first, over = site.operands[0], site.static["over"]
+    for at, type in enumerate(site.operands):
+        if type.dtype != first.dtype or not same_dims(site, type.dims, first.dims):
+            site.sink.report(
+                "SH292", f"`stack` needs all dims alike: {quoted(site.names[0])} is {first}, "
+                f"{quoted(site.names[at])} is {type}", site.span,
+                labels=[(site.spans[0], str(first)), (site.spans[at], str(type))],
+                help="`concat` is along a dim in which values may differ",
+            )  # fmt: skip
+            return None
+    size = term_size(over)
+    if size is not None and size != len(site.operands):
+        site.sink.report(
+            "SH292", f"`stack` makes a dim of {len(site.operands)}, and {sized(over)} is none", site.span,
+            help=f"`over = {len(site.operands)}`, or a dim of that size",
+        )  # fmt: skip
+        return None
+    dims = (over, *map(site.dims.resolve, first.dims))
+    if twice(site, dims):
+        return None
+    factors = Factors()
+    mine = factors.dims(dims[1:])
+    count = len(site.operands)
+    rule = factors.rule([mine] * count, ((factors.alone(over), *mine),), (tuple(range(count)),))
+    return Inference((TensorType(first.dtype, dims),), rule)
+
+
+declare("stack", (Param("operands", "tensors"), Param("over", "newdim")), _infer_stack,
+        lambda site: TORCH("stack", joined(site.operands, brackets="[]")),
+        "Several values of the same dims one after the other along a new first dim.",
+        example="(a: [batch, d], b: [batch, d]) -> [2, batch, d] { stack(a, b, over = 2) }",
+        saved=nothing, work=parts, moves=True, precision=Precision.ALIKE)  # fmt: skip
+
+
+# --- pad -----------------------------------------------------------------------
+
+
+def _infer_pad(site: CallSite) -> Inference | None:
+    type, value = site.operands[0], site.static["value"]
+    factors, dims = Factors(), list(type.dims)
+    own: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+    pads: dict[int, tuple[int, int]] = {}
+    for term, *both in site.static["pads"]:
+        at, size = single_position(site, (term,)), term_size(term)
+        if at is None:
+            return None
+        if min(both) < 0:
+            site.sink.report(
+                "SH293", f"`pad` adds {both[0]} before and {both[1]} behind {sized(term)}", site.span,
+                labels=[(site.spans[0], str(type))], help="`slice` takes a part of a dim",
+            )  # fmt: skip
+            return None
+        dims[at] = site.dims.fresh(" * ".join(d.name for d in term), None if size is None else size + sum(both))
+        own[at], pads[at] = (factors.alone(term), factors.alone(dims[at])), (both[0], both[1])
+    before, after = (
+        tuple(own[d][side] if d in own else factors.term(t) for d, t in enumerate(terms))
+        for side, terms in enumerate((type.dims, dims))
+    )
+    rule = factors.rule((before,), (after,), ((0,),) if not value else ())
+    attrs = {"pads": tuple(sorted(pads.items())), "value": value}
+    return Inference((TensorType(type.dtype, tuple(dims)),), rule, attrs)
+
+
+def _emit_pad(site: OpSite) -> Code:
+    """torch names the last dim first."""
+    pads, rank = dict(site.attrs["pads"]), len(site.operand_shapes[0])
+    given = [n for d in reversed(range(min(pads, default=rank), rank)) for n in pads.get(d, (0, 0))]
+    value = site.attrs["value"]
+    return F("pad", site.operands[0], tuple(given), **({"value": value} if value else {}))
+
+
+declare("pad", (_X, Param("pads", "pads"), Param("value", "number", 0)), _infer_pad, _emit_pad,
+        "x with `value` before and behind dims, which are new ones in the result.",
+        example="(x: [batch, seq]) { pad(x, seq = (1, 2)) }", saved=nothing, precision=Precision.GIVEN)  # fmt: skip

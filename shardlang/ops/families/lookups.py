@@ -1,4 +1,4 @@
-"""Lookups by index: embedding, gather, pick, one_hot, arange.
+"""Lookups by index: embedding, gather, take, pick, one_hot, arange.
 
 Over a split dim a rank looks up what it has, and the sum is pending."""
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from shardlang.ops.code import RT, TORCH, Code, F, around, atom, infix
 from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Precision, declare
-from shardlang.ops.factors import Factors, quoted, require, same_dims, sized
+from shardlang.ops.factors import Factors, quoted, require, same_dims, sized, twice
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import shared_axes
 from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, nothing, own, size
@@ -152,6 +152,46 @@ declare(
     "own dim, or none, in the place of `over`.",
     example="(x: [batch, classes], index: i64[batch]) -> [batch] { gather(x, index, over = classes) }",
     saved=_saved_gather, precision=Precision.GIVEN, indexes=Indexing(1, 0),
+)  # fmt: skip
+
+
+# --- take ----------------------------------------------------------------------
+
+
+def _infer_take(site: CallSite) -> Inference | None:
+    x, index = site.operands
+    at = single_position(site, (site.static["over"],))
+    if at is None or not require(site, 1, "integer"):
+        return None
+    dims = (*x.dims[:at], *index.dims, *x.dims[at + 1 :])
+    if twice(site, dims):
+        return None
+    factors = Factors()
+    # The places of the index over the dim that is looked up are another index than that.
+    (chosen,), (values,) = factors.by_place([index.dims]), factors.by_place([x.dims])
+    rule = factors.rule((values, chosen), ((*values[:at], *chosen, *values[at + 1 :]),), ((0,),))
+    return Inference((TensorType(x.dtype, dims),), rule, {"dim": at})
+
+
+def _emit_take(site: OpSite) -> Code:
+    dim = site.attrs["dim"]
+    factors = site.rule.operands[0][dim]
+    part = cut(site, 0, (dim,)) or group_text(site, factors)
+    start = {"start": offset_text(site, factors)} if part else {}
+    return RT("take", site.operands[0], dim, site.operands[1], **start)
+
+
+def _saved_take(local: Local) -> Saved:
+    dim = local.attrs["dim"]
+    part = local.shares((dim,)) or local.operands[0][dim] != local.operand_types[0].shape[dim]
+    return Saved(more=_places(local, 1)) if part else Saved((1,))
+
+
+declare(
+    "take", (Param("x", "tensor"), Param("index", "tensor"), Param("over", "dim")), _infer_take, _emit_take,
+    "The elements of x at each index along the dim `over`, in whose place the dims of the index stand.",
+    example="(x: [buckets, heads], index: i64[seq, keys]) -> [seq, keys, heads] { take(x, index, over = buckets) }",
+    saved=_saved_take, precision=Precision.GIVEN, indexes=Indexing(1, 0),
 )  # fmt: skip
 
 

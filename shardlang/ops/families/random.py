@@ -1,4 +1,4 @@
-"""dropout and dropout2d.
+"""dropout and dropout2d; rand and randn.
 
 The same elements fall out under every layout, since each draws the number of its global index."""
 
@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardlang.ops.code import RT, Code
+from shardlang.ops.code import RT, Code, method
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, always, declare
-from shardlang.ops.factors import quoted, require, unary_rule
+from shardlang.ops.factors import Factors, quoted, require, unary_rule
 from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, own, size, view
 from shardlang.ops.site import OpSite
 from shardlang.ops.streams import NOTHING, Streams, Way
 from shardlang.ops.texts import cut, key_text, offset_text
 from shardlang.ops.working_memory import drawn
-from shardlang.types.dim import BYTES
+from shardlang.types.dim import BYTES, TensorType
 
 
 def _infer(site: CallSite) -> Inference | None:
@@ -84,3 +84,36 @@ declare("dropout2d", _PARAMS, _infer, _emit("dropout2d"),
         random=always, train_only=True,
         saved=_masked(2), aliasing=_aliasing, work=drawn(2), streams=_streams(2),
         precision=Precision.GIVEN)  # fmt: skip
+
+
+# --- rand, randn -----------------------------------------------------------------
+
+
+def _infer_drawn(site: CallSite) -> Inference | None:
+    if site.arrow is None:
+        site.sink.report(
+            "SH284", f"`{site.operator.name}` needs the dims of its result", site.span,
+            help=f"`{site.operator.name}(-> [batch, d])`, say",
+        )  # fmt: skip
+        return None
+    dims = tuple(map(site.dims.resolve, site.arrow))
+    factors = Factors()
+    return Inference((TensorType(site.floating, dims),), factors.rule((), (factors.dims(dims),)))
+
+
+def _emit_drawn(name: str) -> Callable[[OpSite], Code]:
+    def emit(site: OpSite) -> Code:
+        shape, whole = site.result_shapes[0], site.result_types[0].shape
+        offsets = tuple(offset_text(site, factors) for factors in site.rule.results[0])
+        place = {"whole": whole, "offsets": offsets} if shape != whole or any(o != "0" for o in offsets) else {}
+        made = RT(name, shape, key_text(site), **place)
+        return method(made, "double") if site.result_types[0].dtype == "f64" else made
+
+    return emit
+
+
+for _name, _doc in (("rand", "uniform in [0, 1)"), ("randn", "normal of mean 0 and deviation 1")):
+    declare(_name, (), _infer_drawn, _emit_drawn(_name),
+            f"Numbers that are {_doc}, drawn anew in each step, by the same generator as `dropout`.",
+            example=f"(x: [batch, d]) -> [batch, d] {{ x + {_name}(-> [batch, d]) }}", random=always,
+            differentiable=False)  # fmt: skip

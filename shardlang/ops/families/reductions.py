@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 
 from shardlang.ops.code import RT, Code, around, infix, method
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, Total, declare
-from shardlang.ops.factors import Factors, marked, quoted, require
+from shardlang.ops.factors import Factors, marked, quoted, require, sized
 from shardlang.ops.rule import DimFactors, Split
 from shardlang.ops.saved_activations import Local, Saved, elements, nothing, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import TORCH_DTYPES, cut, dims_text, factors_of, group_text, offset_text
-from shardlang.types.dim import TensorType, Term, low, term_text
+from shardlang.python_text import tuple_text
+from shardlang.types.dim import TensorType, Term, low, term_size, term_text
 
 _OVER = Param("over", "dims", None)
 _X = Param("x", "tensor")
@@ -145,6 +146,71 @@ declare("mean", (_X, _OVER), _infer_linear(""), _emit_mean,
         saved=nothing, precision=Precision.SUM)  # fmt: skip
 
 
+# --- logsumexp, var ---------------------------------------------------------
+
+
+def _infer_logsumexp(site: CallSite) -> Inference | None:
+    dims = positions(site, site.static["over"])
+    if dims is None or not require(site, 0, "floating"):
+        return None
+    return _reduce(site, dims, site.operands[0].dtype, Split.INSIDE, False, (2, 0))
+
+
+def _infer_var(site: CallSite) -> Inference | None:
+    found, correction = _infer_logsumexp(site), site.static["correction"]
+    if found is None:
+        return None
+    type = site.operands[0]
+    sizes = [term_size(type.dims[d]) for d in found.attrs["dims"]]
+    count = math.prod(size or 0 for size in sizes)
+    if None not in sizes and not 0 <= correction < count:
+        site.sink.report(
+            "SH293", f"`var` divides by {count} elements less {correction}", site.span,
+            labels=[(site.spans[0], str(type))], help="`correction = 0` divides by how many elements there are",
+        )  # fmt: skip
+        return None
+    return Inference(found.results, found.rule, {**found.attrs, "correction": correction})
+
+
+def _saved_logsumexp(local: Local) -> Saved:
+    return Saved((0,), (0,)) if local.operands[0] else Saved()
+
+
+def _saved_var(local: Local) -> Saved:
+    """Over a split dim the mean too."""
+    shared = local.shares(local.attrs["dims"])
+    return Saved((0,), more=size(local.results[0], local.operand_types[0].dtype) if shared else 0)
+
+
+def _over_all(site: OpSite) -> tuple[str, str]:
+    """The dims as an argument, and the group that shares them."""
+    dims = site.attrs["dims"]
+    return tuple_text(dims), group_text(site, factors_of(site.rule.operands[0][d] for d in dims))
+
+
+def _emit_logsumexp(site: OpSite) -> Code:
+    dims, group = _over_all(site)
+    if group:
+        return RT("logsumexp", site.operands[0], dims, group)
+    return method(site.operands[0], "logsumexp", dims) if site.operand_shapes[0] else around("", site.operands[0])
+
+
+def _emit_var(site: OpSite) -> Code:
+    (dims, group), correction = _over_all(site), site.attrs["correction"]
+    if not group:
+        return method(site.operands[0], "var", dims, **({} if correction == 1 else {"correction": correction}))
+    count = math.prod(site.operand_types[0].shape[d] for d in site.attrs["dims"])
+    return RT("var", site.operands[0], dims, group, count, **({} if correction == 1 else {"correction": correction}))
+
+
+declare("logsumexp", (_X, _OVER), _infer_logsumexp, _emit_logsumexp,
+        "The logarithm of the sum of exp(x) over the dims `over`, or over all.",
+        example="(x: [batch, seq, d]) -> [batch, d] { logsumexp(x, over = seq) }", saved=_saved_logsumexp)  # fmt: skip
+declare("var", (_X, _OVER, Param("correction", "int", 1)), _infer_var, _emit_var,
+        "The sum of the squared distances from the mean over n - correction, over the dims `over`, or over all.",
+        example="(x: [batch, seq, d]) -> [batch, d] { var(x, over = seq) }", saved=_saved_var)  # fmt: skip
+
+
 # --- maxima ------------------------------------------------------------------
 
 
@@ -197,6 +263,34 @@ declare(
     "argmax", (_X, Param("over", "dims")), _infer_argmax, _emit_argmax,
     "The index of the greatest value over one dim, the first of equal ones.", differentiable=False,
     example="(x: [..., classes]) -> i64[...] { argmax(x, over = classes) }", precision=Precision.GIVEN,
+)  # fmt: skip
+
+
+def _infer_top_k(site: CallSite) -> Inference | None:
+    dim, many = single_position(site, (site.static["over"],)), site.static["k"]
+    if dim is None or not require(site, 0, "number"):
+        return None
+    type = site.operands[0]
+    size, count = term_size(type.dims[dim]), term_size(many)
+    if size is not None and count is not None and count > size:
+        site.sink.report(
+            "SH293", f"`top_k` takes {count} of {sized(type.dims[dim])}", site.span,
+            labels=[(site.spans[0], str(type))], help="`k` is at most the size of the dim",
+        )  # fmt: skip
+        return None
+    factors = Factors(marked([type.dims[dim]], Split.WHOLE))
+    dims = factors.dims(type.dims)
+    result = (*dims[:dim], factors.alone(many), *dims[dim + 1 :])
+    found = TensorType("i64", (*type.dims[:dim], many, *type.dims[dim + 1 :]))
+    return Inference((found,), factors.rule((dims,), (result,)), {"dim": dim, "k": count or 1})
+
+
+declare(
+    "top_k", (_X, Param("k", "newdim"), Param("over", "dim")), _infer_top_k,
+    lambda site: RT("top_k", site.operands[0], site.attrs["k"], site.attrs["dim"]),
+    "The indices of the k greatest values over a dim, the greatest first and of equal ones the first.",
+    differentiable=False, precision=Precision.GIVEN,
+    example="(x: [batch, experts]) -> i64[batch, 2] { top_k(x, 2, over = experts) }",
 )  # fmt: skip
 
 

@@ -14,6 +14,9 @@ from shardlang.ops.texts import offset_text
 from shardlang.ops.working_memory import Work
 from shardlang.types.dim import BYTES, term_size, term_text
 
+# Which elements are a pair.
+PAIRS = ("halves", "neighbours")
+
 
 def _infer_rotary(site: CallSite) -> Inference | None:
     if not require(site, 0, "floating"):
@@ -22,27 +25,38 @@ def _infer_rotary(site: CallSite) -> Inference | None:
     if over is None or along is None:
         return None
     type, base = site.operands[0], site.static["base"]
-    width = term_size(type.dims[over])
-    if over == along or base <= 0 or (width is not None and width % 2):
-        _report_rotary(site, over, along)
+    if not _possible(site, over, along):
         return None
     factors = Factors(marked([type.dims[over]], Split.WHOLE))
     dims = factors.dims(type.dims)
-    return Inference((type,), factors.rule((dims,), (dims,), ((0,),)), {"over": over, "along": along, "base": base})
+    attrs = {"over": over, "along": along, "base": base}
+    attrs |= {name: site.static[name] for name in ("pairs", "part", "scales")}
+    return Inference((type,), factors.rule((dims,), (dims,), ((0,),)), attrs)
 
 
-def _report_rotary(site: CallSite, over: int, along: int) -> None:
+def _possible(site: CallSite, over: int, along: int) -> bool:
+    """Whether all arguments are; else SH293."""
     term, base = site.operands[0].dims[over], site.static["base"]
-    if over == along:
-        fact, help = (
-            f"`rotary` is over and along `{term_text(term)}`",
-            "it turns pairs over one dim, by places along another",
-        )
+    size, part, scales = term_size(term), site.static["part"], site.static["scales"]
+    turned = size if part is None else part
+    fact = help = ""
+    if part is not None and not (0 < part <= (part if size is None else size) and part % 2 == 0):
+        fact, help = f"`part` is {part}, of {sized(term)}", "an even number of elements is turned, the first of the dim"
+    elif site.static["pairs"] not in PAIRS:
+        fact, help = f"`rotary` knows no pairs `{site.static['pairs']}`", '`pairs` is "halves" or "neighbours"'
+    elif scales is not None and turned is not None and len(scales) != turned // 2:
+        fact = f"`scales` has {len(scales)} numbers, for {turned // 2} pairs"
+        help = "each is a factor of the angle of a pair, in their order"
+    elif over == along:
+        fact = f"`rotary` is over and along `{term_text(term)}`"
+        help = "it turns pairs over one dim, by places along another"
     elif base <= 0:
         fact, help = f"`base` is {base:g}, and angles are its powers", "`base = 10000.0` is usual"
-    else:
+    elif turned is not None and turned % 2:
         fact, help = f"`rotary` turns pairs, and {sized(term)} is odd", f"make `{term_text(term)}` even"
-    site.sink.report("SH293", fact, site.span, labels=[(site.spans[0], str(site.operands[0]))], help=help)
+    if fact:
+        site.sink.report("SH293", fact, site.span, labels=[(site.spans[0], str(site.operands[0]))], help=help)
+    return not fact
 
 
 def _work_rotary(local: Local) -> Work:
@@ -64,16 +78,30 @@ def _streams_rotary(local: Local) -> Streams:
 def _emit_rotary(site: OpSite) -> Code:
     start = offset_text(site, site.rule.operands[0][site.attrs["along"]])
     parts = [site.operands[0], *(site.attrs[name] for name in ("over", "along", "base"))]
-    return RT("rotary", *parts, **({"start": start} if start != "0" else {}))
+    pairs, part, scales = (site.attrs[name] for name in ("pairs", "part", "scales"))
+    options: dict[str, object] = {"start": start} if start != "0" else {}
+    options |= {"neighbours": True} if pairs != PAIRS[0] else {}
+    options |= {name: value for name, value in (("part", part), ("scales", scales)) if value is not None}
+    return RT("rotary", *parts, **options)
 
 
 declare(
     "rotary",
-    (Param("x", "tensor"), Param("over", "dim"), Param("along", "dim"), Param("base", "number", 10000.0)),
+    (
+        Param("x", "tensor"),
+        Param("over", "dim"),
+        Param("along", "dim"),
+        Param("base", "number", 10000.0),
+        Param("pairs", "str", PAIRS[0]),
+        Param("part", "int", None),
+        Param("scales", "numbers", None),
+    ),
     _infer_rotary,
     _emit_rotary,
     "Turns each pair (i, i + n/2) of the n elements over a dim by position * base ** (-2 i / n), as Llama does. "
-    "The position is the index along another dim.",
+    "The position is the index along another dim. With `pairs = \"neighbours\"` pairs are (2 i, 2 i + 1), as in GPT-J; "
+    "of a `part` only so many elements, the first, are turned, and n is their number; `scales` are factors of the "
+    "angles, one a pair.",
     example="(x: [batch, heads, seq, head_dim]) -> [batch, heads, seq, head_dim] "
     "{ rotary(x, over = head_dim, along = seq) }",
     saved=nothing,

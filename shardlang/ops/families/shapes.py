@@ -273,20 +273,21 @@ def _infer_slice(site: CallSite) -> Inference | None:
     factors = Factors()
     dims = list(type.dims)
     own: dict[int, tuple[DimFactors, DimFactors]] = {}
-    ranges: list[tuple[int, int, int]] = []
-    for term, start, stop in site.static["slices"]:
+    ranges: list[tuple[int, int, int, int]] = []
+    for term, start, stop, step in site.static["slices"]:
         at, size = single_position(site, (term,)), term_size(term)
         if at is None:
             return None
-        if not 0 <= start < stop or (size is not None and stop > size):
+        if not 0 <= start < stop or step < 1 or (size is not None and stop > size):
+            by = "" if step == 1 else f" by {step}"
             site.sink.report(
-                "SH291", f"`slice` takes {start}..{stop} of {sized(term)}", site.span,
+                "SH291", f"`slice` takes {start}..{stop}{by} of {sized(term)}", site.span,
                 labels=[(site.spans[0], str(type))], help=f"a range within 0..{size}, its end exclusive",
             )  # fmt: skip
             return None
-        dims[at] = site.dims.fresh(_name(term), stop - start)
+        dims[at] = site.dims.fresh(_name(term), -(-(stop - start) // step))
         own[at] = (factors.alone(term), factors.alone(dims[at]))
-        ranges.append((at, start, stop))
+        ranges.append((at, start, stop, step))
     operand = _with(factors, type.dims, {at: mine[0] for at, mine in own.items()})
     result = _with(factors, dims, {at: mine[1] for at, mine in own.items()})
     rule = factors.rule((operand,), (result,), _THROUGH)
@@ -294,13 +295,14 @@ def _infer_slice(site: CallSite) -> Inference | None:
 
 
 def _emit_slice(site: OpSite) -> Code:
-    ranges = {at: f"{start}:{stop}" for at, start, stop in site.attrs["ranges"]}
+    ranges = {at: f"{start}:{stop}{f':{step}' * (step > 1)}" for at, start, stop, step in site.attrs["ranges"]}
     index = [ranges.get(d, ":") for d in range(max(ranges, default=0) + 1)]
     return around("", atom(site.operands[0]), f"[{', '.join(index)}]")
 
 
 declare(SLICE, (_X, Param("slices", "slices")), _infer_slice, _emit_slice,
-        "A range of a dim, its end exclusive, also written `x[d = 0..4]`; the dim is a new one in the result.",
+        "A range of a dim, its end exclusive, also written `x[d = 0..4]`, or `x[d = 0..8..2]` for each second element; "
+        "the dim is a new one in the result.",
         example="(x: [batch, d]) { slice(x, d = 0..4) }", saved=nothing, aliasing=view, moves=True,
         precision=Precision.GIVEN)  # fmt: skip
 

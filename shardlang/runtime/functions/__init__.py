@@ -11,6 +11,10 @@ from shardlang.runtime.functions.lookups import (
     gather,
     one_hot,
     pick,
+    rand,
+    randn,
+    take,
+    top_k,
     without_gradient,
 )
 from shardlang.runtime.functions.losses import chunked_cross_entropy, cross_entropy, nll_loss
@@ -24,12 +28,12 @@ from shardlang.runtime.functions.normalisations import (
 )
 from shardlang.runtime.functions.products import linear
 from shardlang.runtime.functions.rotary import rotary
-from shardlang.runtime.functions.statistics import amax, amin, argmax, auc, count, tally
+from shardlang.runtime.functions.statistics import amax, amin, argmax, auc, count, logsumexp, tally, var
 
 __all__ = [
     "amax", "amin", "arange", "argmax", "attention", "auc", "avg_pool2d", "batch_norm", "batch_norm_eval",
     "chunked_cross_entropy", "conv2d",
     "count", "cross_entropy", "dropout", "dropout2d", "embedding", "even_attention", "gather", "layer_norm", "linear",
-    "log_softmax", "max_pool2d", "nll_loss", "one_hot", "pick", "ring_attention", "rms_norm", "rotary",
-    "softmax", "tally", "without_gradient",
+    "log_softmax", "logsumexp", "max_pool2d", "nll_loss", "one_hot", "pick", "rand", "randn", "ring_attention",
+    "rms_norm", "rotary", "softmax", "take", "tally", "top_k", "var", "without_gradient",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
@@ -49,6 +50,20 @@ def gather(x: Tensor, dim: int, index: Tensor, start: int | None = None) -> Tens
     else:
         found = picked(x, dim, *located(index.long(), start, x.shape[dim]))
     return found.squeeze(dim) if lacks else found
+
+
+def take(x: Tensor, dim: int, index: Tensor, start: int | None = None) -> Tensor:
+    """x at each index along `dim`, in whose place stand the dims of the index. With `start` x is a
+    part; else 0."""
+    flat = index.reshape(-1)
+    shape = (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
+    if start is None:
+        return x.index_select(dim, flat).view(shape)
+    local, here = located(flat, start, x.shape[dim])
+    if x.shape[dim] == 0:
+        return x.sum(dim, keepdim=True).index_select(dim, torch.zeros_like(local)).view(shape)
+    marks = here.view([-1 if d == dim else 1 for d in range(x.dim())])
+    return x.index_select(dim, local).where(marks, 0).view(shape)
 
 
 class _Without(Function):
@@ -127,3 +142,23 @@ def dropout2d(
 ) -> Tensor:
     """As `dropout` for whole channels of x [batch, channels, height, width]."""
     return _masked(x, p, key, x.shape[:2], (whole or x.shape)[:2], (offsets or [0] * x.dim())[:2])
+
+
+def rand(
+    shape: Sequence[int], key: random.Key, whole: Sequence[int] | None = None, offsets: Sequence[int] | None = None
+) -> Tensor:
+    """float32 [*shape], uniform in [0, 1): the part at `offsets` of a value of sizes `whole`."""
+    return random.uniform(key, shape, whole or shape, offsets or [0] * len(shape), world.device)
+
+
+def randn(
+    shape: Sequence[int], key: random.Key, whole: Sequence[int] | None = None, offsets: Sequence[int] | None = None
+) -> Tensor:
+    """float32 [*shape], normal of mean 0 and variance 1, likewise."""
+    return random.normal(key, shape, whole or shape, offsets or [0] * len(shape), world.device)
+
+
+def top_k(x: Tensor, k: int, dim: int) -> Tensor:
+    """The indices of the k greatest values along `dim`, the greatest and of equal ones the first
+    before others."""
+    return x.sort(dim=dim, descending=True, stable=True).indices.narrow(dim, 0, k)

@@ -59,6 +59,50 @@ def _all_dims(x: Tensor, dims: Dims) -> tuple[int, ...]:
     return chosen or tuple(range(x.dim()))
 
 
+class _LogSumExp(Function):
+    """Over dims that are split: the greatest value and a sum are exchanged, forward alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dims: tuple[int, ...], group: Groups) -> Tensor:
+        top = greatest(extreme(x, dims), group)
+        top = top.masked_fill(top.abs() == torch.inf, 0.0)
+        result = top + summed(torch.exp(x - top).sum(dims, keepdim=True), group).log()
+        ctx.save_for_backward(x, result)
+        return result.squeeze(dims)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        x, result = ctx.saved_tensors
+        return gradient.view(result.shape) * torch.exp(x - result), None, None
+
+
+class _Variance(Function):
+    """Over dims that are split, of `size` elements in the whole: sums are exchanged, of x and then
+    of its squared distances from the mean."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dims: tuple[int, ...], group: Groups, size: int, correction: int) -> Tensor:
+        mean = summed(x.sum(dims, keepdim=True), group) / size
+        ctx.save_for_backward(x, mean)
+        ctx.count = size - correction
+        return summed((x - mean).square().sum(dims), group) / ctx.count
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, mean = ctx.saved_tensors
+        return gradient.view(mean.shape) * (x - mean) * (2.0 / ctx.count), None, None, None, None
+
+
+def logsumexp(x: Tensor, dims: tuple[int, ...], group: Groups) -> Tensor:
+    """The logarithm of the sum of exp(x) over dims that the group shares."""
+    return _LogSumExp.apply(x, dims, group)
+
+
+def var(x: Tensor, dims: tuple[int, ...], group: Groups, size: int, correction: int = 1) -> Tensor:
+    """The variance over dims that the group shares, of `size` elements in the whole."""
+    return _Variance.apply(x, dims, group, size, correction)
+
+
 class _Extremum(Function):
     """amax or amin over dims that are split: equal extremes share the gradient everywhere."""
 
