@@ -31,6 +31,12 @@ def _promoted(function: Callable[[Tensor, Tensor], Tensor]) -> Function:
     return lambda call, left, right: function(left.to(call.dtypes[0]), right.to(call.dtypes[0]))
 
 
+def _below(a: Tensor) -> Tensor:
+    """exp(a) - 1 with the gradient exp(a): that of `expm1` is its result + 1, which is 0 far below."""
+    rising = torch.exp(a)
+    return torch.expm1(a).detach() + (rising - rising.detach())
+
+
 def _gelu(call: Call, x: Tensor) -> Tensor:
     if call.attrs["approximate"] == "tanh":
         inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)
@@ -64,7 +70,7 @@ ELEMENTWISE: dict[str, Function] = {
     "floor_divide": _promoted(lambda a, b: torch.div(a, b, rounding_mode="floor").detach()),
     "remainder": _promoted(lambda a, b: a - b * torch.div(a, b, rounding_mode="floor")),
     "softplus": _elementwise(lambda a: torch.logaddexp(a, torch.zeros_like(a))),
-    "elu": _elementwise(lambda a: torch.where(a > 0, a, torch.expm1(torch.where(a > 0, 0.0, a)))),
+    "elu": _elementwise(lambda a: torch.where(a > 0, a, _below(torch.where(a > 0, 0.0, a)))),
     "neg": _elementwise(lambda a: -a),
     "gelu": _gelu,
     "silu": _elementwise(lambda a: a * torch.sigmoid(a)),

@@ -60,7 +60,9 @@ def facts(program: Program, length: int) -> dict[str, Any]:
     return {"batch": program.data.batch, "seed": program.seed, "data": identity(program.data, length)}
 
 
-def save(model: Model, to: Checkpoints, facts: Mapping[str, Any], step: int, best: Mapping[str, Any] | None) -> None:
+def save(
+    model: Model, to: Checkpoints, facts: Mapping[str, Any], step: int, best: Mapping[str, Any] | None = None
+) -> None:
     """Writes a checkpoint; all ranks call it. best: the best evaluation before this step's."""
     written = {**facts, "optimizers": _optimizers(model.program), "skipped": model.skipped}
     if best is not None:
