@@ -32,7 +32,8 @@ def _promoted(function: Callable[[Tensor, Tensor], Tensor]) -> Function:
 
 
 def _below(a: Tensor) -> Tensor:
-    """exp(a) - 1 with the gradient exp(a): that of `expm1` is its result + 1, which is 0 far below."""
+    """exp(a) - 1 with the gradient exp(a): that of `expm1` is its result + 1, which is 0 far
+    below."""
     rising = torch.exp(a)
     return torch.expm1(a).detach() + (rising - rising.detach())
 
