@@ -160,7 +160,7 @@ class Maker:
         dim = self.rng.choice(dims)
         size = self.b.dims[dim].size or 1
         at = self.rng.randint(1, size - 1)
-        one, other = self.op("slice", x, slices={dim: (0, at)}), self.op("slice", x, slices={dim: (at, size)})
+        one, other = self.op("slice", x, slices={dim: (0, at, 1)}), self.op("slice", x, slices={dim: (at, size, 1)})
         place = self.dims(x).index(dim)
         merged = self.b.op("concat", other, one, path=self.name("v"), over=self._of(other, place))
         return self.b.op("mean", merged, path=self.name("v"), over=self._of(merged, place))

@@ -86,12 +86,12 @@ def streams(clock: Clock, calls: Calls) -> dict[str, list[list[float]]]:
     sizes, found = BYTES[clock.kind], {"": microseconds(_plain(clock))}
     for name, words in calls.items():
         function = getattr(F, name, None) or getattr(torch, name, None)
-        if function is None:
+        way = _way(function, words, clock.device) if function is not None else None
+        if way is None:
             continue
-        over = _over(function, clock.device) if "over" in words else -1
         ways: tuple[Points, Points] = [], []
         for size in sizes[:6]:
-            given = [over if word == "over" else _leaf(word, size, clock.device) for word in words]
+            given = way(size)
             leaves = [x for x in given if isinstance(x, Tensor) and x.requires_grad]
             call = partial(_quiet, function, given)
             bytes = sum(x.numel() * x.element_size() for x in (*given, call()) if isinstance(x, Tensor))
@@ -110,13 +110,21 @@ def _plain(clock: Clock) -> Points:
     return found
 
 
-def _over(function: Any, device: torch.device) -> int | tuple[int]:
-    """How a function is told that it is over rows: by the dim, or by its size."""
-    try:
-        _quiet(function, [_leaf("x", 4096, device), -1])
-    except TypeError:
-        return (ROW,)
-    return -1
+def _way(function: Any, words: Sequence[str], device: torch.device) -> Callable[[int], list[Any]] | None:
+    """How a function is given arguments of a size. It is told that it is over rows by the dim or by
+    its size, also where ours is over all dims by default and torch's wants one. None: torch's of
+    this name is another function."""
+    for over, named in itertools.product((-1, (ROW,), (-1,)), (words, [*words, "over"])):
+
+        def given(size: int, over: Any = over, named: Sequence[str] = named) -> list[Any]:
+            return [over if word == "over" else _leaf(word, size, device) for word in named]
+
+        try:
+            _quiet(function, given(4096))
+        except (TypeError, IndexError):  # arguments of another kind, or a dim that is none
+            continue
+        return given
+    return None
 
 
 def _leaf(word: str, size: int, device: torch.device) -> Tensor:
