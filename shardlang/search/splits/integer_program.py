@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import field
 from importlib.util import find_spec
+from typing import Any
 
 from shardlang.records import dataclass
 from shardlang.search.splits.choices import Choices, Handed
@@ -111,8 +112,8 @@ class _Model:
         matrix.value_ = [factor for row in self.rows for factor in row[3]]
         kinds = highspy.HighsVarType
         model.integrality_ = [kinds.kInteger if whole else kinds.kContinuous for whole in self.whole]
-        solver = highspy.Highs()
-        for name, value in (("output_flag", False), ("threads", 1), ("parallel", "off"), ("random_seed", 0),
+        solver = _solver()
+        for name, value in (("threads", 1), ("parallel", "off"), ("random_seed", 0),
                             ("mip_max_nodes", NODES), ("mip_rel_gap", 0.0), ("mip_abs_gap", 0.0)):  # fmt: skip
             solver.setOptionValue(name, value)
         solver.passModel(model)
@@ -122,6 +123,23 @@ class _Model:
             return None
         picks = tuple(_largest([values[at] for at in mine]) for mine in binaries)
         return Solution(picks, solver.getModelStatus() == highspy.HighsModelStatus.kOptimal)
+
+
+def _solver() -> Any:
+    """HiGHS without a word on the terminal."""
+    import highspy
+
+    class Quiet(highspy.Highs):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.setOptionValue("output_flag", False)
+
+        def enableCallbacks(self) -> None:
+            # HiGHS 1.16 prints its name here, before an option can be set from outside.
+            self.setOptionValue("output_flag", False)
+            super().enableCallbacks()
+
+    return Quiet()
 
 
 def _largest(values: list[float]) -> int:
