@@ -107,3 +107,22 @@ def test_what_the_user_detaches_is_of_no_loss() -> None:
     assert found.graph is not None, found.messages
     frozen = {found.graph.values[p].path for p in found.graph.params if not found.graph.values[p].gradient}
     assert frozen == {"low.weight", "low.bias"}
+
+
+def parts(count: int, *more: str) -> list[str]:
+    """What is told of a program whose `count` layers have a loss each, and behind them 700 products."""
+    layers = "\n".join(f"  layer part{n} = Linear(d, d)" for n in range(count))
+    joined = " + ".join(f"part{n}(h)" for n in range(count))
+    steps = [f"w0 = {joined}", *(f"w{n} = w{n - 1} * h" for n in range(1, 701))]
+    text = TEXT.replace("  layer top", f"{layers}\n  layer top")
+    text = text.replace("y = mid(h) |> dropout(p = 0.5)", "\n    ".join([*steps, "y = mid(w700)"]))
+    lines = [f"loss at part{n} = first" for n in range(count)]
+    return checked(text.replace("LOSSES", "\n  ".join([*lines, *more]))).messages
+
+
+def test_losses_stay_within_what_a_program_may_have() -> None:
+    assert parts(32, "loss = second") == ["SH217: the program has 33 losses, more than 32"]
+
+
+def test_copies_for_losses_count_as_operators() -> None:
+    assert parts(31, "loss = second") == ["SH217: the program has more than 20,000 operators"]

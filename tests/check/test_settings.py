@@ -143,6 +143,13 @@ def test_an_argument_of_a_setting_is_set_from_outside(path: str) -> None:
     assert found.program.training.data.arguments["batches"] == 6
 
 
+def test_an_argument_without_a_name_is_set_from_outside() -> None:
+    text = TEXT.replace(END, END + "  checkpoint = every(2, keep = 3)\n")
+    found = checked(text, {"checkpoint.steps": "5"})
+    assert found.program is not None and found.program.training is not None, found.messages
+    assert found.program.training.checkpoint == ("every", {"steps": 5, "keep": 3, "to": "checkpoints"})
+
+
 @pytest.mark.parametrize(
     ("path", "value", "told"),
     [
@@ -190,6 +197,9 @@ def test_how_often_to_evaluate(lines: tuple[str, ...], read: dict[str, object]) 
         ((EVAL, "evaluate = every(2, best = least(loss), patience = 1)"), "SH237: `least(loss)` is no order"),
         ((EVAL, "evaluate = every(2, best = loss, patience = 1)"), "SH237: `loss` is no order"),
         ((EVAL, "evaluate = every(2, beast = lowest(loss))"), "SH220: `every` has no argument `beast`"),
+        ((EVAL, "evaluate = every(2, best = lowest(loss), best = lowest(loss), patience = 1)"), "SH219: `every` gets"),
+        ((EVAL, "evaluate = every(2, best = lowest(loss, x = 3), patience = 1)"), "SH237: `lowest(loss, x = 3)` is"),
+        ((EVAL, "evaluate = every(2, 3)"), "SH218: `every` takes 1 argument without a name"),
     ],
 )
 def test_what_evaluate_cannot_be(lines: tuple[str, ...], told: str) -> None:

@@ -157,8 +157,11 @@ def line_up(
     callee: str, names: Sequence[str], call: ast.Call, frame: Frame, most: int | None = None
 ) -> tuple[dict[str, Argument], bool]:
     """The arguments of a call by name, others in the order of `names` (by default all may be);
-    whether all are right."""
+    whether all are right. An argument by name from `--set` takes the place of one without."""
     given = {name: Argument(node.span, node) for name, node in zip(names, call.args, strict=False)}
+    for keyword in call.keywords:
+        if keyword.span.source != call.span.source:
+            given.pop(keyword.name.text, None)
     most = len(names) if most is None else most
     fits = len(call.args) <= most
     if not fits:

@@ -8,16 +8,17 @@ images twice. Copies are further calls of their layers, so they draw random numb
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
 from shardlang.check.context import Frame
 from shardlang.check.graph.drafts import OpDraft
-from shardlang.check.model.operators import infer
+from shardlang.check.model.operators import infer, too_many_operators
 from shardlang.check.selectors import EVERYWHERE, Specificity
 from shardlang.check.train.frozen import covered
-from shardlang.check.values import Tensor
+from shardlang.check.values import UNKNOWN, Tensor
 from shardlang.graph.graph import Graph
 from shardlang.ops.declaration import SYMBOLS
 from shardlang.ops.families.shapes import DETACH
@@ -28,12 +29,19 @@ from shardlang.syntax import ast
 
 # The call of a layer (index into `Builder.calls`) and the statement that read a value.
 Reader = tuple[int, Span | None]
+LOSSES_LIMIT = 32  # each computes again what it shares with others
 
 
 def trained_by(losses: Sequence[ast.Setting], graph: Graph, frozen: set[int], frame: Frame) -> list[set[int]]:
     """The parameters of each loss: the most specific selector decides; a loss without one has the
     rest."""
     sink = frame.context.sink
+    if len(losses) > LOSSES_LIMIT:
+        sink.report(
+            "SH217", f"the program has {len(losses)} losses, more than {LOSSES_LIMIT}", losses[LOSSES_LIMIT].span,
+            "one too many", help="add those that train the same parameters: `loss at SELECTOR = first + second`",
+        )  # fmt: skip
+        return [set() for _ in losses]
     best: dict[int, tuple[Specificity, int]] = {}
     for number, setting in enumerate(losses):
         everywhere = dict.fromkeys(graph.params, EVERYWHERE)
@@ -63,7 +71,7 @@ class Apart:
     `owner`: the loss that an operator which depends on several is first computed for. `copies`:
     (value, loss) -> the value there. `order`: operators as they are placed; `calls`: (call of a
     layer, loss) -> the copied call. `numbers`: the last call of each layer; `further`: those of
-    copies."""
+    copies. `counts`: how often a value is detached."""
 
     frame: Frame
     trains: Sequence[set[int]]
@@ -71,6 +79,7 @@ class Apart:
     owner: dict[int, int] = field(default_factory=dict)
     copies: dict[tuple[int, int], int] = field(default_factory=dict)
     detached: dict[tuple[int, int], int] = field(default_factory=dict)
+    counts: Counter[int] = field(default_factory=Counter)
     order: list[int] = field(default_factory=list)
     calls: dict[tuple[int, int], int] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
@@ -123,7 +132,7 @@ class Apart:
         waiting = [value]
         while waiting:
             at = waiting.pop()
-            if at < 0 or loss not in self.depends[at] or self.depends[at] == {loss}:
+            if at < 0 or loss not in self.depends[at] or self.depends[at] == {loss} or (at, loss) in self.copies:
                 continue
             producer = self.build.values[at].producer
             if producer not in seen:
@@ -134,6 +143,9 @@ class Apart:
     def _copy(self, op: int, loss: int) -> None:
         """The operator once more, as a further call of its layer."""
         build, draft = self.build, self.build.ops[op]
+        if too_many_operators(len(build.ops) + 1, draft.span, self.frame):
+            self.copies.update({(value, loss): value for value in draft.results})
+            return
         within = self._call(draft.within, loss)
         operands = tuple([self._version(v, loss, (within, draft.statement)) for v in self.given[op]])
         call = self._number(self._layer(draft), loss)
@@ -162,8 +174,10 @@ class Apart:
             tensor = Tensor(value, draft.type, draft.name)
             span = statement or draft.span
             made = infer(DETACH, [tensor], [span], [draft.name], {}, None, span, self.frame)
+            if made is UNKNOWN:  # the program is too large, which is reported
+                return value
             op, result = build.ops[-1], build.values[made.id]
-            count = sum(at == value for at, _ in self.detached)
+            count, self.counts[value] = self.counts[value], self.counts[value] + 1
             path, _, call = draft.path.partition("#")
             op.path = f"{path.removesuffix('.return')}:detached{count or ''}"
             op.call, result.path = int(call or 0), op.path + (f"#{call}" if call else "")
@@ -211,7 +225,8 @@ def joined(
     losses: Sequence[tuple[ast.Setting, int]], trains: Sequence[set[int]], frame: Frame
 ) -> tuple[int, Mapping[int, int]]:
     """The sum of the losses as a new value of the graph, which is put into order: each value behind
-    what it is made of. Gives also the new numbers of all values. SingleLayers instead of runs."""
+    what it is made of. Gives also the new numbers of all values, none after a report. SingleLayers
+    instead of runs."""
     if frame.context.runs:
         raise SingleLayers
     build, apart = frame.context.build, Apart(frame, trains)
@@ -224,6 +239,8 @@ def joined(
         span = setting.value.span
         if total is not None:
             term = infer(SYMBOLS["+", 2], (total, term), (span, span), ("", ""), {}, None, span, frame)
+        if build.full:
+            return value, {}
         total = term
     build.close(frame.ops, total.id, "train", "loss", "loss", 0)
     apart.order += range(first, len(build.ops))

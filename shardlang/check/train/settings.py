@@ -6,12 +6,11 @@ Values, data and optimizers are read elsewhere."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 from shardlang.check.context import Frame
 from shardlang.check.declared import Declared, called
-from shardlang.check.model.arguments import Argument, by_name, declared_arguments, settled
+from shardlang.check.model.arguments import Argument, by_name, declared_arguments, line_up, settled
 from shardlang.check.program import NameMap
 from shardlang.check.train.weight_names import read_names
 from shardlang.check.values import UNKNOWN, unfit
@@ -158,22 +157,28 @@ def _checkpoint(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] |
 def _evaluate(node: ast.Expr, frame: Frame) -> Mapping[str, Any] | None:
     """{"steps": 200, "best": ("lowest", "loss"), "patience": 5}, of these what is given; None after
     a report."""
-    call = node if isinstance(node, ast.Call) and called(node) == "every" and len(node.args) <= 1 else None
-    if call is None:
+    if not isinstance(node, ast.Call) or called(node) != "every":
         help = "write `evaluate = every(200)`, or `every(200, best = lowest(loss), patience = 5)`"
         frame.wrong("SH237", "`evaluate` is how often to evaluate", node.span, "here", help=help)
         return None
-    best = next((k.value for k in call.keywords if k.name.text == "best"), None)
-    others = replace(call, keywords=tuple(k for k in call.keywords if k.name.text != "best"))
-    found = declared_arguments("every", (Param("steps", "int", 0), Param("patience", "int", 0)), others, frame, 1)
-    if found is None or best is None:
-        return found
-    word, figure = called(best), best.args[0] if isinstance(best, ast.Call) and len(best.args) == 1 else None
-    if word not in ("lowest", "highest") or not isinstance(figure, ast.Name):
-        help = "write `best = lowest(loss)`, or `best = highest(accuracy)`"
-        frame.wrong("SH237", f"`{best.span.text}` is no order of evaluations", best.span, "here", help=help)
+    given, sound = line_up("every", ("steps", "patience", "best"), node, frame, 1)
+    best = given.pop("best", None)
+    counts = {name: settled(Param(name, "int"), argument, frame) for name, argument in given.items()}
+    order = _order(best.node, frame) if best is not None else None
+    if not sound or UNKNOWN in counts.values() or (best is not None and order is None):
         return None
-    return {**found, "best": (word, figure.text)}
+    return counts if order is None else {**counts, "best": order}
+
+
+def _order(node: ast.Expr | None, frame: Frame) -> tuple[str, str] | None:
+    """`lowest(loss)` -> ("lowest", "loss"); None after a report."""
+    match node:
+        case ast.Call(args=(ast.Name() as figure,), keywords=()) if called(node) in ("lowest", "highest"):
+            return called(node), figure.text
+    assert node is not None
+    help = "write `best = lowest(loss)`, or `best = highest(accuracy)`"
+    frame.wrong("SH237", f"`{node.span.text}` is no order of evaluations", node.span, "here", help=help)
+    return None
 
 
 def check_evaluation(node: ast.Expr, given: Mapping[str, Any], has_eval: bool, figures: Collection[str], kept: bool,

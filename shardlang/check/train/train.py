@@ -109,11 +109,13 @@ def _graph(reading: _Reading) -> tuple[Graph, set[int]]:
         return graph, declared - detached(graph)
     settings = [setting for setting, _ in reading.losses]
     trains = trained_by(settings, graph, kept, frame)
-    for value, params in zip(losses, trains, strict=True):
-        declared -= params & detached(finish(frame.context, value, metrics, reading.batch))
     if frame.context.sink.failed:
         return graph, declared
+    for value, params in zip(losses, trains, strict=True):
+        declared -= params & detached(finish(frame.context, value, metrics, reading.batch))
     loss, ids = joined(list(zip(settings, losses, strict=True)), trains, frame)
+    if frame.context.sink.failed:
+        return graph, declared
     metrics = {name: ids[v] for name, v in metrics.items()}
     return finish(frame.context, loss, metrics, reading.batch, {ids[v] for v in kept}), {ids[v] for v in declared}
 
