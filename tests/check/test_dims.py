@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shardlang.check.graph.unify import Unifier
 from shardlang.types.dim import Dim, term_text
 from tests.check.checked import Checked, checked, net
@@ -171,3 +173,75 @@ def test_a_layer_takes_a_value_with_a_literal_1() -> None:
         """
     )
     assert found.messages == []
+
+
+@pytest.mark.parametrize(("layer", "names", "ids"), [
+    ("LayerNorm(h)", "d", False),
+    ("RMSNorm(h)", "d", False),
+    ("Linear(h, h2)", "in out", False),
+    ("MLP(h, h2)", "d hidden in out", False),
+    ("LoRALinear(h, h2, rank = 2)", "in out rank", False),
+    ("Embedding(h, h2)", "vocab width", True),
+])  # fmt: skip
+def test_leading_dims_may_have_the_names_of_a_models_own(layer: str, names: str, ids: bool) -> None:
+    for name in names.split():
+        field = f"x: i64[batch, {name}] < h" if ids else f"x: [batch, {name}, h]"
+        found = checked(f"""
+            use std.nn: {layer.partition("(")[0]}
+
+            dim batch = 8, {name} = 4, h = 16, h2 = 32
+
+            model Net {{
+              layer one = {layer}
+
+              forward(x: {field.partition(": ")[2].partition(" <")[0]}) {{
+                return one(x)
+              }}
+            }}
+
+            train {{
+              model = Net()
+              data = random({field}, batches = 2)
+              loss = mean(square(model(x)))
+              optimizer = sgd(lr = 0.1)
+              epochs = 1
+            }}
+            """)
+        assert not [m for m in found.messages if not m.startswith("SH223")]
+        assert terms(found, "return")[:2] == ["batch", name]
+        assert found.value("return").type.dims[1] == found.graph.dims[name]
+
+
+def test_a_name_means_the_leading_dim_where_that_is_meant() -> None:
+    found = checked("""
+        dim batch = 8, d = 4, h = 16
+
+        fn pooled(x: [..., h]) {
+          return sum(x, over = d)
+        }
+
+        model Pool {
+          forward(x: [..., h]) {
+            return mean(x, over = d)
+          }
+        }
+
+        model Net {
+          layer pool = Pool()
+          param gain: [h] = ones()
+
+          forward(x: [batch, d, h]) {
+            return (pool(x) + pooled(x)) * gain
+          }
+        }
+
+        train {
+          model = Net()
+          data = random(x: [batch, d, h], batches = 2)
+          loss = mean(square(model(x)))
+          optimizer = sgd(lr = 0.1)
+          epochs = 1
+        }
+        """)
+    assert found.messages == []
+    assert terms(found, "pool.return") == terms(found, "return") == ["batch", "h"]

@@ -102,6 +102,16 @@ class Unifier:
             found.extend(outside)
         return self.resolve(tuple(found))
 
+    def one_outside(self, a: Term, b: Term) -> bool:
+        """Whether two terms are one for the outermost caller."""
+        return self._outermost(a) == self._outermost(b)
+
+    def _outermost(self, term: Term) -> Term:
+        term = self.resolve(term)
+        while len(term) == 1 and (further := self.outer.get(term[0])) is not None:
+            term = self.resolve(further)
+        return term
+
     def outward_type(self, type: TensorType, steps: int = 1) -> TensorType:
         return TensorType(type.dtype, tuple(self.outward(t, steps) for t in type.dims))
 

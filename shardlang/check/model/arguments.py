@@ -13,7 +13,7 @@ from typing import Any
 from shardlang.check.constants import plain, show, size, whole
 from shardlang.check.context import Frame
 from shardlang.check.declared import LIMITS, called
-from shardlang.check.model.types import named_term, namesake, operand_dims, written_terms
+from shardlang.check.model.types import hidden_by, named_term, namesake, operand_dims, written_terms
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe, unfit
 from shardlang.diagnostics.nearest import offer
 from shardlang.ops.declaration import Operator, Param
@@ -84,6 +84,7 @@ def bind_operator(
         elif param.kind == "tensor":
             _operand(param, given.get(param.name), bound, span, frame)
     first = operand_dims([v.type for v in bound.values if isinstance(v, Tensor)])
+    first |= hidden_by(frame, first)
     for param in operator.params:
         if param.kind in _TENSORS:
             continue

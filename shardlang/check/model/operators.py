@@ -14,7 +14,7 @@ import shardlang.ops.all_families  # noqa: F401  (fills the registry)
 from shardlang.check.context import Context, Frame
 from shardlang.check.model.precision import in_precision
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
-from shardlang.ops.declaration import REGISTRY, CallSite, Inference, Operator
+from shardlang.ops.declaration import FAMILIES, REGISTRY, CallSite, Inference, Operator
 from shardlang.ops.families.shapes import CAST
 from shardlang.source import Span
 from shardlang.types.dim import Dim, TensorType, Term
@@ -29,7 +29,8 @@ def is_operator(name: str) -> bool:
 
 
 def operator_names() -> list[str]:
-    return [name for name, operator in REGISTRY.items() if not operator.internal]
+    """All that a program can call, by families: in which order these were imported says nothing."""
+    return sorted((name for name, operator in REGISTRY.items() if not operator.internal), key=FAMILIES.__getitem__)
 
 
 def infer(

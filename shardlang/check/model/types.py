@@ -185,6 +185,17 @@ def operand_dims(types: Sequence[TensorType]) -> dict[str, Term]:
     return found
 
 
+def hidden_by(frame: Frame, first: Mapping[str, Term]) -> dict[str, Term]:
+    """Names of dims of `...` that mean others here: a caller's `d` is not the `d` of a model."""
+    found, dims = {}, frame.context.dims
+    for term in frame.ellipsis or ():
+        name = term[0].name if term else ""
+        known = _peek(frame, name)
+        if isinstance(known, DimValue) and first.get(name) == term and not dims.one_outside(known.term, term):
+            found[name] = known.term
+    return found
+
+
 def named_term(node: ast.Expr, first: Mapping[str, Term], frame: Frame) -> Term | None:
     """A dim in an argument (`over = d`, or a product `heads * head_dim`); None after a report."""
     if isinstance(node, ast.Name):
