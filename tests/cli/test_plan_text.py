@@ -67,10 +67,13 @@ def test_the_first_screen_of_three_dimensions_answers_the_first_questions() -> N
     lines = [line.text for line in screen(found_of(*THREE_D), 80)]
     assert len(lines) <= 40
     said = "\n".join(lines)
+    of_five = [at for at, line in enumerate(lines) if line.startswith("the largest, ")]
+    for at, last in zip(of_five, ("9.44 MB", "12.6 MB"), strict=True):
+        assert lines[at + 5].strip().startswith(last) and not [*lines, ""][at + 6]
     for part in (
         "pp = 2, dp = 2, mp = 2", "schedule 1f1b over pp", "pp 1  .. F0 B0---", "memory of a rank of stage 0", "320 MB",
         "parameters 104 MB", "sent in a step by a rank of stage 1", "reduce-scatter over mp", "send over pp",
-        "encoder.blocks[0..6].mlp.up.weight", "decoder.blocks[0..6].cross_norm",
+        "3 others", "encoder.blocks[0..6].mlp.up.weight", "decoder.blocks[0..6].cross_norm",
     ):  # fmt: skip
         assert part in said, part
 
@@ -83,7 +86,7 @@ def test_a_large_model_fits_one_screen(room: int) -> None:
     said = "\n".join(lines)
     for part in (
         f"{size(found['per_rank']['peak_bytes'])} of h100's 80.0 GB",
-        "(3 more, which --full shows)", " others ", "blocks[4..9,21..25].attention_norm",
+        "(5 more, which --full shows)", " others ", "blocks[4..9,21..25].attention_norm",
         "pp 3  .... .... .... 3F0 ",
     ):  # fmt: skip
         assert part in said, part

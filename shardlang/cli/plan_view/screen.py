@@ -14,7 +14,7 @@ from shardlang.path_runs import called, in_runs, patterns
 
 Found = Mapping[str, Any]
 # Lines of a screen, and how many rows of stages, of the drawing and of what is kept it has.
-SCREEN, MOST_STAGES, MOST_DRAWN, MOST_KEPT = 40, 6, 4, 3
+SCREEN, MOST_STAGES, MOST_DRAWN, MOST_KEPT = 40, 4, 4, 5
 
 
 def screen(found: Found, room: int, full: bool = False) -> Iterator[Line]:
@@ -74,7 +74,7 @@ _NUMBERS = ("total", "forward", "backward")
 def _row(group: Sequence[Found]) -> tuple[str, ...]:
     """A row of the table of stages."""
     first, layers = group[0], one_line(", ".join(in_runs(layer for stage in group for layer in stage["layers"])))
-    numbers = (first["total_bytes"], first["forward_bytes"] + first["backward_bytes"])
+    numbers = (first["total_bytes"], _bytes(first))
     ends = [(min(s[key] for s in group), max(s[key] for s in group)) for key in ("stage", "coordinate")]
     spans = (str(least) if least == most else f"{least}..{most}" for least, most in ends)
     return *spans, layers, *map(size, numbers)
@@ -175,21 +175,23 @@ def _which(found: Found, does: str, *keys: str) -> str:
 
 
 def _sent(found: Found, room: int, lines: int) -> Iterator[Line]:
-    """The bytes that a rank sends in a step, by collective and axes, and the largest; the smallest
-    in one row if it must be."""
+    """The bytes that a rank sends in a step, by collective and axes, and the largest. One row for
+    the smallest where the lines are few, and for all that are less than a thousandth of the sum."""
     totals = found["per_rank"]
     who = _which(found, "sends", "forward_bytes", "backward_bytes")
     yield Line("")
-    yield from _title(f"sent in a step by {who}: {size(totals['forward_bytes'] + totals['backward_bytes'])}", room)
+    yield from _title(f"sent in a step by {who}: {size(_bytes(totals))}", room)
     if not found["sent"]:
         return
     large = [
-        (size(e["forward_bytes"] + e["backward_bytes"]),
+        (size(_bytes(e)),
          f"{collective(e['forward'] or e['backward'])}{over(e['axes'])}", f"{_names(e)}{_SENT[e['what']]}")
         for e in found["largest"]["sent"]
     ]  # fmt: skip
     largest = table(large, room - 2, right=(0,), wide=2)
     kinds, rest, most = found["sent"], [], max(4, lines - 5 - len(largest))
+    if lines <= SCREEN:
+        most = min(most, sum(1000 * _bytes(entry) >= _bytes(totals) for entry in kinds) + 1)
     if len(kinds) > most:  # one row for the smallest
         kinds, others = kinds[: most - 1], kinds[most - 1 :]
         sums = {key: sum(entry[key] for entry in others) for key in ("forward_bytes", "backward_bytes")}
@@ -201,6 +203,11 @@ def _sent(found: Found, room: int, lines: int) -> Iterator[Line]:
     yield from (Line(f"  {text}") for text in table(rows, room - 2, right=(2, 3)))
     yield Line("the largest, forward and backward:")
     yield from (Line(f"  {text}") for text in largest)
+
+
+def _bytes(entry: Found) -> int:
+    """Bytes that are sent, forward and backward together."""
+    return int(entry["forward_bytes"] + entry["backward_bytes"])
 
 
 def sent(count: int) -> str:
