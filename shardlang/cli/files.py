@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -54,6 +54,48 @@ def replace(path: Path, text: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def replace_all(files: Mapping[Path, bytes]) -> None:
+    """Replaces the content of several files, all or none, through symbolic links."""
+    staged: dict[Path, Path] = {}
+    changed: list[tuple[Path, Path | None]] = []
+    try:
+        for name, content in files.items():
+            path = Path(os.path.realpath(name))
+            staged[path] = _beside(path, content)
+        for path, temporary in staged.items():
+            changed.append((path, _beside(path, path.read_bytes()) if path.exists() else None))
+            os.replace(temporary, path)
+    except BaseException as error:
+        _restore(staged, changed)
+        if isinstance(error, OSError):
+            why = (error.strerror or "").lower()
+            raise click.UsageError(f"`{error.filename}` cannot be written, and no file was: {why}") from error
+        raise
+    for _, before in changed:
+        if before is not None:
+            before.unlink()
+
+
+def _restore(staged: Mapping[Path, Path], changed: Sequence[tuple[Path, Path | None]]) -> None:
+    """Puts back what was there."""
+    for path, before in changed:
+        if before is not None:
+            os.replace(before, path)
+        elif not staged[path].exists():
+            path.unlink()
+    for temporary in staged.values():
+        temporary.unlink(missing_ok=True)
+
+
+def _beside(path: Path, content: bytes) -> Path:
+    """A file with a name of its own beside a path, with the mode that the path has or would get."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with open(descriptor, "wb") as stream:
+        stream.write(content)
+    os.chmod(name, path.stat().st_mode & 0o7777 if path.exists() else 0o644)
+    return Path(name)
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from shardlang import driver
-from shardlang.diagnostics.diagnostic import InternalError, Sink
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.graph.graph import Graph
 from shardlang.importing.steps.trace import SKIPPED
@@ -22,6 +22,7 @@ from shardlang.interpret.meaning.elements import graph_in_type
 from shardlang.source import Source
 
 ALLOWED = 1e-9
+_OURS = "this is a fault of shardc: please report it, with the module"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,8 @@ class _Exact(torch.fx.Interpreter):
         name = str(getattr(target, "overloadpacket", target))
         if name in SKIPPED:
             return None
+        if name == "aten.copy_" and args[0] is args[1]:
+            return args[0]
         graphs = [each for each in args if isinstance(each, torch.fx.GraphModule)]
         if graphs:
             rest = args[args.index(graphs[0]) + 1 :]
@@ -109,7 +112,7 @@ def ours(text: str, model: str, tensors: Mapping[str, Tensor], inputs: Mapping[s
     for value in (*graph.params, *graph.states):
         path = graph.values[value].path
         if path not in given:
-            raise InternalError(f"the imported program has `{path}`, which its name map lacks")
+            raise RunError("SH607", f"the program that was written has `{path}`, which its name map lacks", help=_OURS)
         params[value] = given[path]
     numbers = {f"probe{at}": each for at, each in enumerate(probes([torch.empty(shape) for shape in shapes]))}
     fields = {value: _double({**inputs, **numbers}[graph.values[value].name]) for value in graph.data}
@@ -145,9 +148,16 @@ def _graph(text: str) -> Graph:
     sink = Sink()
     program = driver.check_source(Source("imported.shard", text), sink)
     if program is None:
-        found = "; ".join(f"{d.code} {d.message}, line {d.primary.span.line if d.primary else '?'}" for d in sink.found)
-        raise InternalError(f"an imported program has mistakes: {found}\n{text}")
+        raise fault(sink, text)
     return program.graph
+
+
+def fault(sink: Sink, text: str) -> RunError:
+    """SH607 for a text that shardc itself refuses, with the first such line."""
+    found = sink.found[0]
+    line = text.splitlines()[found.primary.span.line - 1].strip() if found.primary else ""
+    fact = f"the program that was written has a mistake, {found.code} in `{line}`: {found.message}"
+    return RunError("SH607", fact, help=_OURS)
 
 
 def _exact(graph: Graph) -> Graph:
@@ -168,7 +178,6 @@ def compare(one: Side, other: Side) -> float:
         error = float((mine - theirs).abs().max()) / size if mine.shape == theirs.shape else float("inf")
         if not error <= ALLOWED:
             fact = f"{what} differs from the module's, by {error:.2g} of its largest number"
-            help = "this is a fault of shardc: please report it, with the module"
-            raise RunError("SH607", fact, help=help)
+            raise RunError("SH607", fact, help=_OURS)
         worst = max(worst, error)
     return worst

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from shardlang import driver
-from shardlang.diagnostics.diagnostic import InternalError, Sink
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.importing.bodies.body import Value
 from shardlang.importing.bodies.builder import Builder
 from shardlang.importing.bodies.dims import Atom, Mismatch, flat, fresh
 from shardlang.importing.bodies.maker import KINDS, Shared
 from shardlang.importing.bodies.models import Model, merge_dims, models
-from shardlang.importing.compare import compare, ours, theirs
+from shardlang.importing.compare import compare, fault, ours, theirs
 from shardlang.importing.example import example
 from shardlang.importing.steps import idioms
 from shardlang.importing.steps.calls import tree
@@ -59,17 +57,15 @@ class Imported:
     report: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
 
-    def save(self, path: Path) -> None:
-        """Writes the module's tensors, each under its first name, as safetensors."""
+    def weights(self) -> bytes:
+        """The module's tensors, each under its first name, as a file of safetensors."""
         first = {id(tensor): name for name, tensor in reversed(list(self.tensors.items()))}
-        made = save({name: self.tensors[name].detach().contiguous() for name in first.values()})
+        made: bytes = save({name: self.tensors[name].detach().contiguous() for name in first.values()})
         start = 8 + int.from_bytes(made[:8], "little")
         # What comes first tells later runs that the file may be replaced.
         header = f"{WEIGHTS_MARK},{made[9:start].decode()}".encode()
         header += b" " * (-len(header) % 8)
-        whole = path.with_name(f".{path.name}.part")
-        whole.write_bytes(len(header).to_bytes(8, "little") + header + made[start:])
-        os.replace(whole, path)
+        return len(header).to_bytes(8, "little") + header + made[start:]
 
 
 def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
@@ -85,13 +81,16 @@ def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
             raise _differing(first.text, other.text)
     program = first.text
     found = maps.lines(first.root)
-    names = maps.text(found, module.state_dict(keep_vars=True), first.model.name)
+    read = {line.stored.name for line in found}
+    unused = [name for name, _ in module.named_parameters() if name not in read]
+    names = maps.text(found, module.state_dict(keep_vars=True), first.model.name, unused)
     error = first.compared(found)
     count = sum(each.numel() for each in module.parameters())
     report = {
         "imported_from": wanted.place, "model": first.model.name, "parameters": count,
         "second sizes": None if second is None else {name: list(each.shape) for name, each in second.items()},
-        "unnamed dims": first.namer.guessed, "accepted": first.shared.differences, "largest difference": error,
+        "unused parameters": unused, "unnamed dims": first.namer.guessed,
+        "accepted": first.shared.differences, "largest difference": error,
     }  # fmt: skip
     return Imported(program, names, report, module.state_dict(keep_vars=True))
 
@@ -216,7 +215,7 @@ def _formatted(text: str) -> str:
     sink = Sink()
     found = driver.format_source(Source("imported.shard", text), sink)
     if found is None:
-        raise InternalError(f"an imported program is no Shard: {[d.message for d in sink.found]}\n{text}")
+        raise fault(sink, text)
     return found
 
 

@@ -139,6 +139,29 @@ def twice() -> Example:
     return Twice(), {"x": torch.rand(3, 8)}
 
 
+class Statistics(nn.Module):
+    """Reads a buffer that it has updated, beside layers whose names are hard to keep apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Sequential()
+        self.a.b = nn.Linear(4, 4)
+        self.a_b = nn.Linear(4, 4)
+        self.größe = nn.Linear(4, 4)
+        self.unused = nn.Linear(4, 4)
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen += x.detach().sum(0)
+        self.seen.mul_(0.5)
+        größe = self.größe(self.a_b(x) + self.a.b(x))
+        return größe * größe * self.seen
+
+
+def statistics() -> Example:
+    return Statistics(), {"x": torch.rand(2, 4)}
+
+
 def turned(x: Tensor, base: float) -> Tensor:
     """Rotary positions, as Llama has them."""
     half = x.shape[-1] // 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -58,6 +59,29 @@ def test_nothing_is_written_where_a_module_is_refused(here: Path, capsys: pytest
     assert run(["import", "theirs:missing", *SAVED]) == 1
     assert "error[SH600]: `theirs` has no function `missing`" in capsys.readouterr().err
     assert sorted(path.name for path in here.iterdir() if path.suffix != ".py" and path.is_file()) == []
+
+
+def test_no_file_changes_where_one_cannot_be_written(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(["import", "theirs:words", *SAVED[:2]]) == 0
+    before = {path.name: path.read_bytes() for path in here.iterdir() if path.is_file()}
+    move = os.replace
+
+    def full(source: str, to: str) -> None:
+        if Path(to).name == "net.safetensors":
+            raise OSError(28, "No space left on device", str(to))
+        move(source, to)
+
+    monkeypatch.setattr(os, "replace", full)
+    assert run(["import", "theirs:mlp", *SAVED]) == 2
+    assert "cannot be written, and no file was: no space left" in capsys.readouterr().err
+    assert before == {path.name: path.read_bytes() for path in here.iterdir() if path.is_file()}
+
+
+def test_parameters_that_are_left_out_are_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import", "theirs:statistics", *SAVED, "--accept", "SH604"]) == 0
+    assert "note: no result depends on `unused.weight`, `unused.bias`: left out\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.importing import compare as comparison
+from shardlang.importing.example import load
 from shardlang.importing.imported import Imported, Wanted, import_module
 from shardlang.source import Source
 from tests.importing import modules
@@ -68,6 +70,66 @@ def test_a_text_that_computes_something_else_is_refused(fault: str, monkeypatch:
     with pytest.raises(RunError, match=r"result 1 differs from the module's") as error:
         imported("mlp")
     assert error.value.code == "SH607"
+
+
+def test_a_text_with_a_mistake_is_a_fault_that_says_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = comparison.ours
+    wrong = lambda text, *rest: ours(text.replace("relu(fc1(x))", "relu(fc9(x))"), *rest)  # noqa: E731
+    monkeypatch.setattr("shardlang.importing.imported.ours", wrong)
+    with pytest.raises(RunError, match=r"has a mistake, SH\d+ in `h = relu\(fc9\(x\)\)`: ") as error:
+        imported("mlp")
+    assert error.value.code == "SH607"
+
+
+def test_names_that_would_be_one_are_told_apart() -> None:
+    found = imported("statistics", accept=frozenset(("SH604",)))
+    assert "a_b2.weight = a.b.weight\n" in found.names and "\na_b.weight = a_b.weight\n" in found.names
+    assert "layer gr__e = Linear(" in found.text
+
+
+def test_a_buffer_that_is_updated_and_then_read_is_training_that_differs() -> None:
+    with pytest.raises(RunError, match="`seen` is updated in training by the module") as error:
+        imported("statistics")
+    assert error.value.code == "SH604"
+    text = imported("statistics", accept=frozenset(("SH604",))).text
+    assert "## SH604: `seen` is updated in training by the module, and would not be.\n" in text
+
+
+def test_parameters_that_no_result_depends_on_are_told() -> None:
+    found = imported("statistics", accept=frozenset(("SH604",)))
+    assert found.report["unused parameters"] == ["unused.weight", "unused.bias"]
+    assert found.names.endswith("no result depends on.\nignore unused.weight\nignore unused.bias\n")
+
+
+REFUSED = {
+    "a result of none": ("torch.zeros(3), x", "SH601", r"a result that is a tensor that is computed from none, \[3\]"),
+    "a size by values": ("x[x > 0.5]", "SH602", "the size of `aten.index`, refused.py:7"),
+    "a branch by values": ("x if x.sum() > 0 else -x", "SH602", "depend on values of the data"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_imported_is_said_and_nothing_else(
+    case: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    result, code, said = REFUSED[case]
+    path = tmp_path / "refused.py"
+    path.write_text(f"""
+import torch
+
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return {result}
+
+
+def build():
+    return Net(), {{"x": torch.rand(2, 4)}}
+""")
+    with pytest.raises(RunError, match=said) as error:
+        import_module(load(f"{path}:build"), Wanted("refused.py:build", {}))
+    assert error.value.code == code and "".join(capfd.readouterr()) == ""
+    sys.modules.pop("refused")
 
 
 def test_a_mask_that_no_word_says_is_refused() -> None:

@@ -7,11 +7,12 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from shardlang.cli import output
-from shardlang.cli.files import claimed, replace
+from shardlang.cli.files import claimed, replace_all
 from shardlang.errors import RunError
 from shardlang.owned import MODEL, NAMES, REPORT, WEIGHTS
 
@@ -69,18 +70,23 @@ def command(
     wanted = Wanted(factory, dims, frozenset(accept), output)
     try:
         found = import_module(load(factory), wanted)
-        if weights is not None:
-            found.save(weights)
     except RunError as error:
         print(error, file=sys.stderr)
         ctx.exit(1)
+    files = {to: found.text.encode(), names: found.names.encode()}
+    if weights is not None:
+        files[weights] = found.weights()
+    listed = ", ".join(map(str, files))
     if report is not None:
-        replace(report, json.dumps(found.report) + "\n")
-    replace(names, found.names)
-    replace(to, found.text)
-    _tell(to, names, weights, found.report["largest difference"])
+        files[report] = f"{json.dumps(found.report)}\n".encode()
+    replace_all(files)
+    _tell(listed, found.report)
 
 
-def _tell(to: Path, names: Path, weights: Path | None, error: float) -> None:
-    files = ", ".join(f"{path}" for path in (to, names, weights) if path is not None)
+def _tell(files: str, report: Mapping[str, Any]) -> None:
+    error = report["largest difference"]
     output.tell(f"wrote {files}: values and gradients are the module's, to {error:.1g} in float64")
+    unused = report["unused parameters"]
+    if unused:
+        more = f" and {len(unused) - 3} more" * (len(unused) > 3)
+        output.tell(f"note: no result depends on {', '.join(f'`{name}`' for name in unused[:3])}{more}: left out")

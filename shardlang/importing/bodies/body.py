@@ -96,6 +96,8 @@ class Body:
     copies: list[tuple[Atom, Atom]] = field(default_factory=list)
     form: str = ""
     constants: list[Const] = field(default_factory=list)
+    # Names of its parameters, layers and arrays, once these are final.
+    members: dict[Any, str] = field(default_factory=dict)
 
     def add(self, dims: Sequence[Term], expr: Expr, kind: str = "", node: Node | None = None) -> Value:
         """A value that an expression computes."""
@@ -159,7 +161,7 @@ def authors_name(node: Node | None) -> str:
         return ""
     name, _, rest = node.code.partition("=")
     name = name.strip()
-    if not name.isidentifier() or rest.startswith("="):
+    if not (name.isidentifier() and name.isascii()) or rest.startswith("="):
         return ""
     return "" if re.search(rf"\b{name}\b", rest) else name
 

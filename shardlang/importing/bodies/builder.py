@@ -37,14 +37,19 @@ class Builder(Maker):
             results = item.results if isinstance(item, Call) else [item]
             try:
                 if isinstance(item, Call):
-                    self._layer(item)
+                    self._called(item)
                 else:
                     self.known[item] = self._step(item)
             except Refused as refused:
                 self.shared.refused.append(refused)
                 for node in results:
                     self.known[node] = self.add(new_dims(node.shape), Expr(node.op, []), KINDS.get(str(node.dtype), ""))
-        self.body.results = [self.use(node) for node in self.call.results]
+        for node in self.call.results:
+            try:
+                self.body.results.append(self.use(node))
+            except Refused as refused:
+                self.shared.refused.append(Refused(node, f"a result that is {refused.what}"))
+                self.body.results.append(self.add(new_dims(node.shape), Expr(node.op, [])))
         find_arrays(self.body)
         self.body.form, self.body.constants = form(self.body)
         return self.body
@@ -59,6 +64,13 @@ class Builder(Maker):
             raise Refused(node, f"`{node.op}` of dims that are not one") from None
         except (TypeError, AttributeError, IndexError, ValueError) as error:
             raise Refused(node, f"`{node.op}` with such arguments ({error})") from None
+
+    def _called(self, call: Call) -> None:
+        try:
+            self._layer(call)
+        except Mismatch:
+            fact = f"a call of `{call.scope.path}` that makes two dims of one tensor one"
+            raise Refused(next(iter(call.steps())), fact) from None
 
     def _layer(self, call: Call) -> None:
         """A call of a layer: its dims are the layer's, in what it is given and gives."""

@@ -21,11 +21,10 @@ KINDS = {"torch.bool": "bool", "torch.int64": "i64", "torch.int32": "i32"}
 
 @dataclass
 class Shared:
-    """Facts of the whole module. starts: of each of its tensors. layers: paths of modules that are
-    layers. accepted: codes. refused: nodes without a word."""
+    """Facts of the whole module. starts: of each of its tensors. accepted: codes. refused: nodes
+    without a word. differences: those that were accepted, with their codes."""
 
     starts: Mapping[str, Init]
-    layers: frozenset[str]
     accepted: frozenset[str] = frozenset()
     refused: list[Refused] = field(default_factory=list)
     differences: dict[str, str] = field(default_factory=dict)

@@ -4,10 +4,14 @@ Sizes are fixed, and the module is in training mode."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import linecache
+import logging
 import operator
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -22,7 +26,6 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in \w+')
 # What BatchNorm counts changes nothing that it computes.
 _COUNTS = "num_batches_tracked"
 SKIPPED = ("aten._assert_tensor_metadata", "aten._assert_scalar", "aten.sym_constrain_range_for_size")
-_VALUES = ("Unsupported", "GuardOnDataDependentSymNode", "DataDependentOutputException", "UserError")
 
 
 def trace(module: nn.Module, inputs: Mapping[str, Tensor], place: str) -> tuple[Traced, Any]:
@@ -30,10 +33,30 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], place: str) -> tuple[
     trace it."""
     module.train()
     try:
-        program = torch.export.export(module, (), dict(inputs), strict=False)
+        with _quiet():
+            program = torch.export.export(module, (), dict(inputs), strict=False)
     except Exception as error:
         raise _untraced(error, place) from error
+    for node in program.graph.nodes:
+        symbols = [size for size in getattr(node.meta.get("val"), "shape", ()) if not isinstance(size, int)]
+        if symbols:
+            what = f"the size of `{_name(node.target)}`, {_line(node.meta.get('stack_trace') or '')[0]}"
+            raise _by_values(place, what)
     return _Reader(module, program, dict(inputs)).read(), program
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps what torch logs and prints of a failing trace from the user: the error says it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), \
+                contextlib.redirect_stderr(io.StringIO()):  # fmt: skip
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def _untraced(error: Exception, place: str) -> RunError:
@@ -42,10 +65,14 @@ def _untraced(error: Exception, place: str) -> RunError:
     text = next((line for line in lines if line.strip()), "")
     data = "data-dependent" in str(error) or "data dependent" in str(error) or "DataDependent" in type(error).__name__
     if data:
-        help = "write it with `where`, so that the same steps are computed for all data"
-        return RunError("SH602", f"the steps of `{place}` depend on values of the data: {text}", help=help)
+        return _by_values(place, text)
     help = "give example tensors by the names of forward's arguments; models of transformers want use_cache = False"
     return RunError("SH600", f"torch cannot trace `{place}`: {text}", help=help)
+
+
+def _by_values(place: str, what: str) -> RunError:
+    help = "write it with `where`, so that the same steps are computed for all data"
+    return RunError("SH602", f"the steps of `{place}` depend on values of the data: {what}", help=help)
 
 
 class _Reader:
@@ -132,9 +159,13 @@ class _Reader:
         """`x.relu_()`: all that reads x from now on reads the result."""
         target = node.args[0]
         if inputs[0].op == STATE:
-            if not inputs[0].name.endswith(_COUNTS):
-                self.traced.updated[inputs[0].name] = step
-            return inputs[0]
+            if inputs[0].name.endswith(_COUNTS):
+                return inputs[0]
+            self.traced.updated[inputs[0].name] = step
+            step.op = step.op.rstrip("_")
+            # What reads the buffer from now on reads its new value.
+            self.known[target] = inputs[1] if step.op == "aten.copy" else self._add(step)
+            return self.known[target]
         if inputs[0].op == CONST:
             return self._computed(node, step)
         if inputs[0].op in (PARAM, INPUT) or inputs[0].op in _VIEWS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -11,8 +11,11 @@ from torch import Tensor
 from shardlang.errors import RunError
 from shardlang.importing.bodies.body import Body, Layer
 from shardlang.importing.steps.nodes import Stored
-from shardlang.importing.text.names import identifier, layer_name
+from shardlang.importing.text.names import layer_name, own_name
 from shardlang.owned import NAMES_MARK
+
+# The number of a layer in a list.
+_INDEX = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ def lines(root: Body) -> list[Line]:
 
 def _lines(body: Body, ours: str, pattern: str, stars: tuple[int, ...]) -> Iterator[Line]:
     for own in body.own:
-        name = identifier(own.name)
+        name = own_name(body, own)
         parts = own.stored.name.split(".")
         theirs = ".".join("*" if at in stars else part for at, part in enumerate(parts))
         yield Line(ours + name, own.stored, pattern + name, theirs)
@@ -60,9 +63,9 @@ def tensor(line: Line, there: Tensor) -> Tensor:
     return found.chunk(count)[number - 1] if count > 1 else found
 
 
-def text(found: list[Line], tensors: Mapping[str, Tensor], name: str) -> str:
-    """The file, with `tensors` those of the state_dict. RunError SH606 where a tensor would have
-    two homes, or none though the model reads it."""
+def text(found: list[Line], tensors: Mapping[str, Tensor], name: str, unused: Iterable[str]) -> str:
+    """The file, with `tensors` those of the state_dict, and parameters that the program does not
+    use. RunError SH606 where a tensor would have two homes, or none though the model reads it."""
     seen: dict[tuple[str, tuple[int, int]], str] = {}
     for line in found:
         home = seen.setdefault((line.stored.name, line.stored.part), line.ours)
@@ -71,13 +74,23 @@ def text(found: list[Line], tensors: Mapping[str, Tensor], name: str) -> str:
             if line.stored.name not in tensors:
                 fact = f"`{line.ours}` is `{line.stored.name}`, which state_dict does not have"
             raise RunError("SH606", fact, help="register it as a parameter or a persistent buffer of one module")
-    read = {line.stored.name for line in found}
-    ignored = dict.fromkeys(re.sub(r"(?<=\.)\d+(?=\.)", "*", other) for other in tensors if other not in read)
-    stars = {line.theirs for line in found}
-    spare = [other for other in ignored if other not in stars]
-    rest = [other for other in tensors if other not in read and re.sub(r"(?<=\.)\d+(?=\.)", "*", other) in stars]
     parts = [f"{NAMES_MARK} `{name}` from the state_dict of its module.\n\n"]
     parts += [f"{line}\n" for line in dict.fromkeys(map(str, found))]
-    if spare or rest:
-        parts.append("\n# What the program does not need: tied names, and constants that it computes.\n")
-    return "".join([*parts, *(f"ignore {other}\n" for other in [*spare, *rest])])
+    read = {line.stored.name for line in found}
+    spare, dropped = [other for other in tensors if other not in read], set(unused)
+    for names, why in (
+        ([other for other in spare if other not in dropped],
+         "What the program does not need: tied names, and constants that it computes."),
+        ([other for other in spare if other in dropped], "Parameters of the module that no result depends on."),
+    ):  # fmt: skip
+        if names:
+            parts.append(f"\n# {why}\n")
+            parts += [f"ignore {other}\n" for other in _starred(names, read)]
+    return "".join(parts)
+
+
+def _starred(names: Sequence[str], read: set[str]) -> list[str]:
+    """Names with stars for the numbers of layers, where no name that is read would fit."""
+    taken = {_INDEX.sub("*", name) for name in read}
+    stars = [_INDEX.sub("*", name) for name in names]
+    return list(dict.fromkeys(name if star in taken else star for name, star in zip(names, stars, strict=True)))

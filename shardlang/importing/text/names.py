@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import shardlang.ops.all_families  # noqa: F401  (fills the registry)
-from shardlang.importing.bodies.body import Body, Value
+from shardlang.importing.bodies.body import Body, Layer, Own, Value
 from shardlang.importing.bodies.dims import Atom, flat
 from shardlang.importing.bodies.library import LIBRARY
 from shardlang.importing.bodies.models import Model
@@ -117,11 +117,7 @@ class Namer:
                 return name
         if not hints:
             self.guessed.append(f"{model.name}: a dim of {atom.size}")
-        base = re.sub(r"\d+$", "", hints[0]) if hints else "d"
-        number = 2
-        while f"{base}{number}" in taken:
-            number += 1
-        return base if base not in taken else f"{base}{number}"
+        return free(re.sub(r"\d+$", "", hints[0]) if hints else "d", set(taken))
 
 
 def _of_library(model: Model) -> dict[Atom, str]:
@@ -183,11 +179,41 @@ def _of(values: Iterable[Value]) -> list[list[tuple[Atom, ...]]]:
 
 def names_of_members(body: Body) -> set[str]:
     """The names of layers and parameters of a model."""
-    return {identifier(own.name) for own in body.own} | {layer_name(body, layer) for layer in body.layers}
+    return set(_members(body).values())
 
 
-def layer_name(body: Body, layer: Any) -> str:
+def layer_name(body: Body, layer: Layer) -> str:
     """The name of a layer: its attribute; a list's name for an array."""
+    return _members(body)[layer.array or layer]
+
+
+def own_name(body: Body, own: Own) -> str:
+    """The name of a parameter or state."""
+    return _members(body)[own]
+
+
+def _members(body: Body) -> Mapping[Any, str]:
+    """The name of each parameter, layer and array: two that would have one get numbers."""
+    if not body.members:
+        wanted: dict[Any, str] = {own: identifier(own.name) for own in body.own}
+        wanted |= {layer.array or layer: _attribute(body, layer) for layer in body.layers}
+        taken: set[str] = set()
+        for member, name in wanted.items():
+            body.members[member] = free(name, taken)
+    return body.members
+
+
+def free(name: str, taken: set[str]) -> str:
+    """A name that is not taken, and is from now on."""
+    number, found = 1, name
+    while found in taken:
+        number += 1
+        found = f"{name}{number}"
+    taken.add(found)
+    return found
+
+
+def _attribute(body: Body, layer: Layer) -> str:
     path = layer.array.name if layer.array else layer.path
     prefix = f"{body.call.scope.path}." if body.call.scope.path else ""
     name = path.removeprefix(prefix)
@@ -199,7 +225,7 @@ def layer_name(body: Body, layer: Any) -> str:
 
 def identifier(path: str) -> str:
     """A path of a module as a name of the language."""
-    name = re.sub(r"\W", "_", path)
+    name = re.sub(r"\W", "_", path, flags=re.ASCII)
     return f"{name}_" if name in reserved() else name
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardlang.importing.bodies.body import Const, Expr, Layer, Value
 from shardlang.importing.bodies.models import Model
-from shardlang.importing.text.names import identifier, names_of_members, reserved
+from shardlang.importing.text.names import free, identifier, names_of_members, own_name
 from shardlang.importing.text.terms import Terms
 
 INFIX = {"**": 4, "*": 3, "/": 3, "@": 3, "+": 2, "-": 2, "==": 1, "!=": 1, "<": 1, "<=": 1, ">": 1, ">=": 1}
@@ -42,16 +42,11 @@ class Statements:
             usual = plain[number] if number < len(plain) else f"x{number}"
             self.names[value] = self.free(value.name or ("ids" if value.kind == "i64" else usual))
         for own in self.model.body.own:
-            self.names[own.value] = identifier(own.name)
+            self.names[own.value] = own_name(self.model.body, own)
 
     def free(self, name: str) -> str:
         """A name that is not taken, and is from now on."""
-        number, found = 1, f"{name}_" if name in reserved() else name
-        while found in self.taken:
-            number += 1
-            found = f"{name}{number}"
-        self.taken.add(found)
-        return found
+        return free(identifier(name), self.taken)
 
     def lines(self) -> tuple[list[str], list[str]]:
         """The statements, and what is returned."""

@@ -8,7 +8,7 @@ from typing import Any
 from shardlang.importing.bodies.body import Body, Const, Layer, Own, Value
 from shardlang.importing.bodies.dims import Atom, Term, flat
 from shardlang.importing.bodies.models import Model
-from shardlang.importing.text.names import Namer, identifier, layer_name
+from shardlang.importing.text.names import Namer, layer_name, own_name
 
 
 class Terms:
@@ -62,7 +62,7 @@ class Terms:
         while True:
             own = next((own for own in body.own if _full(body, own) == name), None)
             if own is not None:
-                return ".".join([*parts, identifier(own.name)])
+                return ".".join([*parts, own_name(body, own)])
             layer = next(each for each in body.layers if name.startswith(f"{each.path}."))
             parts.append(self.layer(self.made[body], layer))
             body = layer.body

@@ -9,7 +9,7 @@ from shardlang.importing.bodies.body import Body, Layer, Own, Value
 from shardlang.importing.bodies.dims import Atom, Term, flat
 from shardlang.importing.bodies.library import arguments
 from shardlang.importing.bodies.models import Model
-from shardlang.importing.text.names import Namer, identifier, layer_name
+from shardlang.importing.text.names import Namer, layer_name, own_name
 from shardlang.importing.text.statements import Statements
 from shardlang.importing.text.terms import Terms
 from shardlang.owned import MODEL_MARK
@@ -79,7 +79,7 @@ class Writer:
     def _params(self, model: Model) -> list[str]:
         lines = []
         for own in model.body.own:
-            head = f"{'state' if own.state else 'param'} {identifier(own.name)}"
+            head = f"{'state' if own.state else 'param'} {own_name(model.body, own)}"
             lines.append(f"{head}: {self.terms.type(model, own.value)} = {self._start(model, own)}")
         return lines
 

@@ -1,0 +1,108 @@
+"""`python -m tests.importing.architectures` imports a tiny model of each architecture of `transformers`, and prints
+which come in whole. Outcomes are kept in a file (`--kept`), so that a run can go on."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import multiprocessing
+import os
+import re
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+LIMIT = 120
+
+
+def outcome(name: str) -> dict[str, Any]:
+    """What importing one architecture gives: whole, refused with its reasons, or not built."""
+    from shardlang.errors import RunError
+    from shardlang.importing.imported import Wanted, import_module
+    from tests.importing.tiny import built
+
+    try:
+        built(name)
+    except Exception as error:
+        return {"outcome": "not built", "reasons": [f"{type(error).__name__}: {error}"[:300]]}
+    try:
+        found = import_module(lambda: built(name), Wanted(f"tiny:{name}", {}, frozenset(("SH604", "SH605", "SH608"))))
+    except RunError as error:
+        return {"outcome": "refused", "code": error.code, "reasons": error.message.splitlines()}
+    except Exception as error:
+        return {"outcome": "fault", "reasons": [f"{type(error).__name__}: {error}"[:2000]]}
+    return {"outcome": "whole", "lines": found.text.count("\n"), "unnamed": found.report["unnamed dims"],
+            "accepted": list(found.report["accepted"]), "text": found.text}  # fmt: skip
+
+
+def _child(name: str, to: Connection) -> None:
+    for number in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+    to.send(outcome(name))
+
+
+def limited(name: str, seconds: float) -> dict[str, Any]:
+    """The outcome in a process of its own, which has `seconds`."""
+    here, there = multiprocessing.get_context("fork").Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=_child, args=(name, there))
+    start = time.monotonic()
+    process.start()
+    there.close()
+    try:
+        found = here.recv() if here.poll(seconds) else {"outcome": "too slow", "reasons": [f"over {seconds:.0f} s"]}
+    except EOFError:
+        found = {"outcome": "fault", "reasons": ["its process ended"]}
+    process.kill()
+    process.join()
+    return {**found, "seconds": round(time.monotonic() - start, 1)}
+
+
+def _kinds(found: dict[str, Any]) -> set[str]:
+    """The reasons of an outcome without what stands only in it: counts, places, numbers."""
+    texts = [re.sub(r"^\s*\d+ x |: `[\w.]+`, .*$", "", line) for line in found["reasons"]]
+    texts = [text for text in texts if not text.startswith("the language has no word for")]
+    return {re.sub(r"\d+", "n", text)[:100] for text in texts}
+
+
+def table(kept: dict[str, dict[str, Any]]) -> str:
+    """The totals, and each reason with how many models have it."""
+    counts = collections.Counter(each["outcome"] for each in kept.values())
+    built = sum(count for outcome, count in counts.items() if outcome != "not built")
+    reasons: collections.Counter[str] = collections.Counter()
+    for each in kept.values():
+        if each["outcome"] not in ("whole", "not built"):
+            reasons.update(_kinds(each))
+    lines = [f"{count:4} {reason}" for reason, count in reasons.most_common()]
+    share = 100 * counts["whole"] / max(built, 1)
+    totals = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
+    return "\n".join([*lines, f"{len(kept)} architectures: {totals}; {share:.0f} % of {built} built ones are whole"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kept", type=Path, default=Path("architectures.json"), help="where outcomes are kept")
+    parser.add_argument("--only", nargs="*", help="these alone")
+    parser.add_argument("--again", nargs="*", default=[], help="again all of these outcomes, as `refused`")
+    parser.add_argument("--seconds", type=float, default=LIMIT, help="the most that one may take")
+    parser.add_argument("--minutes", type=float, default=1e9, help="the most that this run may take")
+    given = parser.parse_args()
+    os.nice(10)
+    # Loaded once, for all processes that are forked from this one.
+    import shardlang.importing.imported  # noqa: F401
+    from tests.importing.tiny import names
+
+    kept: dict[str, dict[str, Any]] = json.loads(given.kept.read_text()) if given.kept.exists() else {}
+    start = time.monotonic()
+    for name in names():
+        todo = name not in kept or kept[name]["outcome"] in given.again
+        if (name in given.only if given.only else todo) and time.monotonic() - start < 60 * given.minutes:
+            kept[name] = limited(name, given.seconds)
+            given.kept.write_text(json.dumps(kept))
+            print(name, kept[name]["outcome"], *kept[name].get("reasons", []), sep="\n    ", flush=True)
+    print(table(kept))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""The command that imports every architecture of `transformers`: a few of them, and its totals."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("transformers", reason="the library transformers is not installed")
+
+from tests.importing.architectures import limited, table
+from tests.importing.tiny import names
+
+REASONS = ["the language has no word for 2 operations of the module",
+           "  2 x `aten.sort`: `net.0`, a.py:3; `net.1`, a.py:3"]  # fmt: skip
+
+
+def test_a_tiny_model_of_an_architecture_is_imported_in_a_process_of_its_own() -> None:
+    assert len(names()) >= 90
+    found = limited("bert", 120)
+    assert found["outcome"] == "whole" and "model BertForMaskedLM(" in found["text"]
+
+
+def test_what_takes_too_long_or_cannot_be_built_is_said() -> None:
+    assert limited("bert", 0)["outcome"] == "too slow"
+    assert limited("timm_wrapper", 120)["outcome"] == "not built"
+
+
+def test_totals_count_each_reason_once_a_model() -> None:
+    refused = {"outcome": "refused", "reasons": REASONS}
+    text = table({"a": {"outcome": "whole"}, "b": refused, "c": refused, "d": {"outcome": "not built", "reasons": []}})
+    assert "   2 `aten.sort`\n" in text
+    assert text.endswith("4 architectures: 2 refused, 1 whole, 1 not built; 33 % of 3 built ones are whole")

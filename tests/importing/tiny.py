@@ -1,0 +1,119 @@
+"""A name of an architecture of `transformers` -> a tiny model of it with random weights and example tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers.models.auto import configuration_auto, modeling_auto
+
+# The heads that an architecture is built with: the first mapping that has it.
+HEADS = ("MASKED_LM", "CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_CLASSIFICATION", "CTC")
+LARGEST = 20_000_000
+
+# Fields of configurations, by the first pattern that fits the whole name: their numbers in a tiny model.
+FIELDS: tuple[tuple[str, int], ...] = (
+    (r"first_k_dense_replace|num_dense_layers|num_nextn_predict_layers|num_mtp.*", 1),
+    (r"(num_|n_)?(hidden_|encoder_|decoder_|text_|vision_)?layers?|num_(encoder|decoder)_layers|depth|n_layer", 2),
+    (r"(num_|n_)(kv|key_value)_heads?|(multi_query|num)_group(s|_num)|num_key_value_(attention_)?heads", 2),
+    (r"(num_|n_)?((encoder|decoder|text|vision)_)?(attention_)?(self_attention_)?heads?|num_attention_heads", 4),
+    (r"(attention_)?head_dim|kv_channels|d_kv|(qk_nope|v)_head_dim|d_key|d_value|global_head_dim", 8),
+    (r"qk_rope_head_dim|rotary_dim", 4),
+    (r"hidden_size|d_model|n_embd|dim|embed_dim|hidden_dim|model_dim|emb_dim|word_embed_proj_dim|embedding_size", 32),
+    (r"q_lora_rank|kv_lora_rank|lora_rank", 16),
+    (r"(moe_|shared_expert_|dense_)?(intermediate|ffn_hidden)_(size|dim)|(encoder_|decoder_)?ffn_dim|d_ff|n_inner", 48),
+    (r"intermediate_size_mlp|feed_?forward_(size|dim)|mlp_hidden_size|ffn_hidden_size", 48),
+    (r"(moe_)?(num_|n_)?(local_|routed_)?experts|moe_num_experts|num_experts|n_routed_experts|expert_num", 4),
+    (r"num_experts_per_tok|(moe_)?top_?k|moe_k|num_experts_per_token|experts_per_token|num_selected_experts", 2),
+    (r"n_shared_experts|num_shared_experts|n_group|topk_group|moe_num_shared_experts", 1),
+    (r"vocab_size(_per_layer_input)?|tgt_vocab_size|src_vocab_size|trg_vocab_size", 64),
+    (r"max_position_embeddings|n_positions|max_(source|target)_positions|n_ctx|max_seq_len|seq_length|max_len", 64),
+    (r"bos_token_id|cls_token_id|decoder_start_token_id", 1), (r"eos_token_id|sep_token_id", 2), (r"pad_token_id", 0),
+    (r"image_size", 32), (r"patch_size", 8), (r"num_mel_bins", 16), (r"(d_)?state_size|d_state|ssm_state_size", 8),
+    (r"(mamba_)?n_groups|mamba_n_groups", 1), (r"sliding_window|attention_window_size|local_attention", 4),
+)  # fmt: skip
+
+
+def names() -> list[str]:
+    """All architectures that have one of the heads."""
+    return sorted({name for head in HEADS for name in _classes(head)} & set(configuration_auto.CONFIG_MAPPING_NAMES))
+
+
+def _classes(head: str) -> dict[str, Any]:
+    return dict(getattr(modeling_auto, f"MODEL_FOR_{head}_MAPPING_NAMES"))
+
+
+def built(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
+    """The model and its example tensors. ValueError where no tiny configuration gives one."""
+    head = next(head for head in HEADS if name in _classes(head))
+    kind = _classes(head)[name]
+    model = getattr(transformers, kind if isinstance(kind, str) else kind[0])
+    reasons = []
+    for patterns in (FIELDS, _reduced(1), _reduced(2)):
+        try:
+            config = _config(configuration_auto.CONFIG_MAPPING[name], patterns)
+            with torch.device("meta"):
+                count = sum(each.numel() for each in model(config).parameters())
+            if count > LARGEST:
+                raise ValueError(f"{count} parameters")
+            net = model(config)
+            inputs = _inputs(net, head, config)
+            net.train()
+            with torch.no_grad():
+                net(**inputs)
+        except Exception as error:
+            reasons.append(f"{type(error).__name__}: {str(error).strip().splitlines()[:1]}")
+            continue
+        return net, inputs
+    raise ValueError("; ".join(dict.fromkeys(reasons)))
+
+
+def _reduced(step: int) -> tuple[tuple[str, int], ...]:
+    """Fewer fields: sizes that fit each other only in their defaults."""
+    return FIELDS[:2] + (FIELDS[13:15] if step == 1 else ())
+
+
+def _config(kind: Any, patterns: tuple[tuple[str, int], ...]) -> Any:
+    """A configuration of a class with the numbers of the patterns, in those inside it too."""
+    given: dict[str, Any] = {}
+    for name, usual in _defaults(kind).items():
+        found = next((value for pattern, value in patterns if re.fullmatch(pattern, name)), None)
+        if found is not None and (isinstance(usual, int) or (usual is None and "token_id" in name)):
+            given[name] = False if isinstance(usual, bool) else found
+    for name, inner in getattr(kind, "sub_configs", {}).items():
+        if hasattr(inner, "model_type") and inner.model_type:
+            given[name] = _config(inner, patterns).to_dict()
+    config = kind(**given)
+    if hasattr(config, "use_cache") or "use_cache" in vars(config):
+        config.use_cache = False
+    return config
+
+
+def _defaults(kind: Any) -> dict[str, Any]:
+    if dataclasses.is_dataclass(kind):
+        return {field.name: field.default for field in dataclasses.fields(kind)}
+    return {name: each.default for name, each in inspect.signature(kind.__init__).parameters.items()}
+
+
+def _inputs(net: Any, head: str, config: Any) -> dict[str, Tensor]:
+    main = net.main_input_name
+    text = config.get_text_config()
+    ids = torch.randint(3, min(text.vocab_size, 60), (2, 6)) if hasattr(text, "vocab_size") else None
+    if main == "pixel_values":
+        size = getattr(config, "image_size", 32)
+        wide = size if isinstance(size, (list, tuple)) else (size, size)
+        return {main: torch.rand(2, getattr(config, "num_channels", 3), *wide)}
+    if main == "input_values":
+        return {main: torch.rand(2, 2000)}
+    if main == "input_features":
+        bins = getattr(config, "num_mel_bins", getattr(config, "feature_size", 80))
+        frames = 2 * getattr(config, "max_source_positions", 32)
+        shape = (2, bins, frames) if head == "SEQ_TO_SEQ_CAUSAL_LM" else (2, frames, bins)
+        return {main: torch.rand(shape), **({"decoder_input_ids": ids} if head == "SEQ_TO_SEQ_CAUSAL_LM" else {})}
+    assert ids is not None
+    return {"input_ids": ids, **({"decoder_input_ids": ids[:, :5].clone()} if config.is_encoder_decoder else {})}
