@@ -19,6 +19,7 @@ from shardlang.source import Source
 from tests.emit.sources import main_file, planned
 from tests.end_to_end.test_folded import LLAMA, LOW, TRANSLATOR
 from tests.generated import program, strategies
+from tests.plan.test_equal_layers import filled
 
 
 def generated(seed: int) -> Plan | None:
@@ -153,64 +154,11 @@ def test_very_many_layers_are_a_loop_also_where_each_is_one_line(layers: int, in
 
 def test_names_do_not_grow_with_the_layers_before() -> None:
     """What a function is given is called by its own path, however much it was computed from."""
-    text = """
-dim batch = 16, d = 8, wide = 32
-
-model Inner {
-  param own: [d] = ones()
-
-  forward(x: [batch, d]) -> [batch, d] {
-    return x * own + x
-  }
-}
-
-model Block {
-  param up: [d, wide] = normal(0.1)
-  param down: [wide, d] = normal(0.1)
-  param scale: [d] = ones()
-  layer inner = Inner()
-
-  forward(x: [batch, d], beside: [batch, d]) -> [batch, d] {
-    v0 = x * scale + beside * 0.1
-    w = relu(v0) |> inner
-    v1 = dropout(v0, 0.1)
-    v2 = inner(v1)
-    v3 = v2 @ up @ down
-    return v3 + w
-  }
-}
-
-model Deep {
-  param first: [d, wide] = normal(0.1)
-  param last: [wide, d] = normal(0.1)
-  param scale: [d] = ones()
-  layer blocks[6] = Block()
-  layer other = Block()
-
-  forward(x: [batch, d]) -> [batch, d] {
-    beside = x @ first @ last
-    a = x |> blocks(beside)
-    return other(a, beside) @ first @ last * scale
-  }
-}
-
-strategy s {
-  mesh dp = 2, tp = 2
-  split batch over dp
-  split d over tp
-  at **.inner: recompute
-}
-
-train {
-  model = Deep()
-  data = random(x: [batch, d], label: [batch, d], batches = 2)
-  eval = random(x: [batch, d], label: [batch, d], batches = 1)
-  loss = mse_loss(model(x), label)
-  optimizer = adamw(lr = 1e-3)
-  freeze at blocks[*].inner
-  precision = bf16
-  steps = 2
-}
-"""
+    text = filled({
+        "STATES": "", "NORM": "relu(v0)", "RESULT": "v3", "LAST": "b", "COUNT": "6", "OTHERS": "1", "NESTED": "1",
+        "BODY": "v1 = dropout(v0, 0.1)\n    v2 = inner(v1)\n    v3 = v2 @ up @ down", "BESIDE": "beside",
+        "RULES": "mesh dp = 2, tp = 2\n  split batch over dp\n  split d over tp\n  at **.inner: recompute",
+        "OPTIMIZER": "optimizer = adamw(lr = 1e-3)\n  freeze at blocks[*].inner", "PRECISION": "bf16",
+    })  # fmt: skip
     longest = max(len(name) for name in re.findall(r"\w+", main_file(text, 4)))
     assert longest < 40

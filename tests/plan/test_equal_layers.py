@@ -97,6 +97,12 @@ OPTIMIZERS = (
 )  # fmt: skip
 
 
+def filled(parts: Mapping[str, str], text: str = PROGRAM) -> str:
+    for name, value in parts.items():
+        text = text.replace(name, value)
+    return text
+
+
 def written(seed: int) -> str:
     rng = random.Random(seed)
     drawn = [*rng.sample(LINES, rng.randint(1, 4)), "V @ up @ down"]
@@ -104,8 +110,7 @@ def written(seed: int) -> str:
     mesh = rng.choice(MESHES)
     rules = {rule.partition(" ")[0]: rule for rule in rng.sample(RULES, 2)}
     moved = rng.random() < 0.3 and "microbatches" not in rules
-    text = PROGRAM
-    for name, value in {
+    return filled({
         "STATES": "state mean: [d] = zeros()\n  state var: [d] = ones()" if moved else "",
         "NORM": "batch_norm(v0, mean, var, scale, shift)" if moved else "relu(v0)",
         "BODY": "\n    ".join(body), "RESULT": f"v{len(drawn)}", "LAST": rng.choice(LAST),
@@ -113,9 +118,7 @@ def written(seed: int) -> str:
         "NESTED": str(rng.choice((1, 2, 2, 9))), "BESIDE": rng.choice(("beside", "a")),
         "PRECISION": rng.choice(("f32", "bf16", "bf16(stream = bf16)")), "OPTIMIZER": rng.choice(OPTIMIZERS),
         "RULES": "\n  ".join([mesh, *rules.values()]).replace("AXIS", "dp" if "dp" in mesh else "tp"),
-    }.items():  # fmt: skip
-        text = text.replace(name, value)
-    return text
+    })  # fmt: skip
 
 
 def files(text: str, runs: bool, sink: Sink, ranks: int = 4) -> Mapping[str, str] | None:
@@ -184,16 +187,21 @@ ASKING = {
     "a rule": {"RULE": "at of.blocks[9]: recompute"},
     "a range": {"RULE": "at of.blocks[4..9]: recompute"},
     "stages": {"mesh dp": "mesh pp = 2, dp", "RULE": "stages over pp balanced"},
+    "a freeze": {"steps = 1": "steps = 1\n  freeze at of.blocks[9]"},
+    "an optimizer": {"steps = 1": "steps = 1\n  optimizer at of.blocks[9] = sgd(lr = 0.2)"},
+    "a pin": {"RULE": "at of.blocks[9].mlp.up.weight: [ffn, d]"},
+    "a name map": {
+        "of.": "", "Chosen(layers = 20)": "Llama(vocab, d = 32, heads = 4, kv_heads = 2, ffn = 64, layers = 20)",
+        "steps = 1": 'steps = 1\n  init = safetensors("llama.safetensors", names = "std.llama")',
+    },
     "memory": {"train {": "device small {\n  memory = 1GB\n}\n\ntrain {"},
     "a layer that is named": {"MORE": "z = of.blocks[9]"},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("asking", ASKING)
 def test_what_asks_for_single_layers_gets_them(asking: str) -> None:
-    text = LLAMA
-    for old, new in {"RULE": "", "MORE": "", "LAYERS": "20", **ASKING[asking]}.items():
-        text = text.replace(old, new)
+    text = filled({"RULE": "", "MORE": "", "LAYERS": "20", **ASKING[asking]}, LLAMA)
     sink, ranks = Sink(), 8 if asking == "stages" else 4
     each = files(text, False, Sink(), ranks)
     assert driver.compile_source(Source("deep.shard", text), ranks, sink) == each
@@ -252,8 +260,9 @@ def test_each_layer_reads_what_is_made_outside() -> None:
     assert read <= {"beside", "a", "0.1"} and "beside" in read
 
 
-def test_another_strategy_than_the_program_was_checked_for_may_cut_stages() -> None:
-    staged = "strategy t {\n  mesh pp = 2, dp = 2\n  split batch over dp\n  stages over pp balanced\n}\n\ntrain {"
+@pytest.mark.parametrize("cut", ["balanced", "{\n    0: of.embed, of.blocks\n    1: of.norm, of.head\n  }"])
+def test_another_strategy_than_the_program_was_checked_for_may_cut_stages(cut: str) -> None:
+    staged = f"strategy t {{\n  mesh pp = 2, dp = 2\n  split batch over dp\n  stages over pp {cut}\n}}\n\ntrain {{"
     text = LLAMA.replace("RULE", "").replace("MORE", "").replace("LAYERS", "20").replace("train {", staged)
     sink = Sink()
     program = driver.check_source(Source("deep.shard", text), sink, runs=True)
