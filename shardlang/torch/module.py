@@ -136,6 +136,7 @@ class ShardModule(nn.Module):
         self._require_stepped("step")
         self._agree("step")
         with self._computing():
+            self._stepper.model.updated()
             self._stepper.begin()
             pending = self._stepper.passes.step(batch.microbatches)
             return Figures(pending, self._ends())
@@ -150,6 +151,7 @@ class ShardModule(nn.Module):
         given = self._cut.placed(fields, whole=False)
         self._agree("forward")
         with self._computing(torch.is_grad_enabled()):
+            self._stepper.model.updated()
             self._stepper.begin()
             ahead = given_ahead(program.prepare, program.prepared, given)
             with self._stepper.model.forward_context():
@@ -207,11 +209,9 @@ class ShardModule(nn.Module):
         return self._stepper.model.clip(norm)
 
     def stepped(self) -> None:
-        """After the optimizer's step: shares updated rows among the ranks (ZeRO), clears the
-        gradients, counts the step. All ranks call it."""
+        """After the optimizer's step: clears the gradients, counts the step. All ranks call it."""
         self._require_step("stepped")
         self._agree("stepped")
-        self._stepper.model.updated()
         self._stepper.model.clear()
         for handle in self._trained.values():
             handle.grad = None
@@ -224,6 +224,7 @@ class ShardModule(nn.Module):
             raise ValueError("the program has no `eval` in its `train`")
         self._agree("evaluate")
         with self._computing(False):
+            self._stepper.model.updated()
             given = self._test.once() if batches is None else map(self._rowed, batches)
             found: dict[str, float] = self._stepper.evaluation(given)
             return found
@@ -312,8 +313,6 @@ class ShardModule(nn.Module):
             raise RuntimeError(f"the state does not fit: {'; '.join(wrong) or 'it is copied, never assigned'}")
         self._agree("load_state_dict")
         with torch.no_grad():
-            for bucket in self._stepper.model.sharded:
-                bucket.settle()
             for path in mine.keys() & state_dict.keys():
                 mine[path].copy_(state_dict[path])
             self._stepper.model.refresh(self._stepper.model.leaves)

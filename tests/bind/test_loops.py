@@ -239,6 +239,36 @@ def test_states_go_to_another_module(run: RunOf) -> None:
     assert launch(same, ranks=run.ranks) == [True] * run.ranks
 
 
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+@pytest.mark.parametrize("run", [RunOf("data_parallel", 2), RunOf("rows_of_gradients", 2), RunOf("both", 4)], ids=str)
+def test_weights_written_between_steps_count(run: RunOf, precision: str) -> None:
+    """After `stepped` as before it: neither copies nor the rows of other ranks stay behind."""
+
+    def told(early: bool) -> tuple[list[float], dict[str, float], list[torch.Tensor]]:
+        net = bind(made)
+        optimizer, found = net.optimizer(torch.optim.SGD, lr=0.1), []
+
+        def written(now: bool) -> None:
+            for held in net.parameters() if now else ():
+                held.data.clamp_(-0.0625, 0.0625)
+
+        for batch in islice(net.batches(1), 3):
+            found.append(net.step(batch))
+            optimizer.step()
+            written(early)
+            net.stepped()
+            written(not early)
+            assert net.value("up.weight").abs().max() == 0.0625
+        return [each["loss"] for each in found], net.evaluate(), [net.value("up.weight")]
+
+    text = DIGITS.replace("train {", f"train {{\n  precision = {precision}", 1)
+    made = compiled(text, run)
+    for (one, figures_, values), (other, theirs, same) in zip(
+        launch(told, True, ranks=run.ranks), launch(told, False, ranks=run.ranks), strict=True
+    ):
+        assert one == other and figures_ == theirs and torch.equal(values[0], same[0])
+
+
 def test_groups_of_the_users_own() -> None:
     """Two modules of two ranks each, among four ranks."""
 

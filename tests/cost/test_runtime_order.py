@@ -13,6 +13,7 @@ from shardlang.cost.hardware import Hardware
 from shardlang.cost.overlap import emitted
 from shardlang.cost.profile import Profile
 from shardlang.runtime.comm import primitives
+from shardlang.runtime.comm.primitives import Ready
 from shardlang.runtime.device import Cpu, Cuda
 from shardlang.runtime.state.buckets import Reducer
 from shardlang.runtime.state.zero import Held, ShardBucket
@@ -82,7 +83,7 @@ def test_updated_rows_are_waited_for_when_they_are_read(monkeypatch: pytest.Monk
         return Coming(mine)
 
     monkeypatch.setattr(primitives, "begin_all_gather", begun)
-    group = SimpleNamespace(size=1, in_order=True, axes=(), start=lambda n: 0, chunk=lambda n: n)
+    group = SimpleNamespace(size=1, in_order=True, axes=(), slot=0, start=lambda n: 0, chunk=lambda n: n)
     bucket = ShardBucket.__new__(ShardBucket)
     bucket.parameters = [Held(torch.ones(2, 2), group)]  # type: ignore[arg-type]
     bucket.widths, bucket.group, bucket.coming, bucket.paths = [4], group, None, ("w",)  # type: ignore[assignment]
@@ -90,3 +91,23 @@ def test_updated_rows_are_waited_for_when_they_are_read(monkeypatch: pytest.Monk
     assert seen == ["begin"]
     bucket.settle()
     assert seen == ["begin", "wait"]
+
+
+def test_rows_that_are_updated_again_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No forward reads a bucket between updates: those on their way never come over newer ones."""
+    group = SimpleNamespace(size=2, in_order=True, axes=(), slot=0, start=lambda n: 0, chunk=lambda n: n // 2)
+    monkeypatch.setattr(primitives, "begin_all_gather", lambda mine, group: Ready(torch.stack([mine, mine])))
+    held = Held(torch.zeros(4), group)  # type: ignore[arg-type]
+    bucket = ShardBucket.__new__(ShardBucket)
+    bucket.parameters, bucket.widths, bucket.paths = [held], [2], ("w",)
+    bucket.group, bucket.coming = group, None  # type: ignore[assignment]
+    for count in range(1, 5):
+        with torch.no_grad():
+            held.piece.add_(1)
+        assert held.piece.tolist() == [count] * 2
+        bucket.publish()
+        assert held.piece.tolist() == [count] * 2
+    with torch.no_grad():
+        held.piece.fill_(7)
+    bucket.settle()
+    assert held.whole.tolist() == [7, 7, 4, 4]

@@ -11,7 +11,8 @@ PREDICT = ("cli/test_predict.py",)
 
 FAULTS = (
     Fault("updated rows stay where they are", "ZeRO 1 and 2 in a loop of one's own", "torch/module.py",
-          "        self._stepper.model.updated()\n", "", LOSSES),
+          "self._stepper.model.updated()\n            self._stepper.begin()\n            pending",
+          "self._stepper.begin()\n            pending", LOSSES),
     Fault("random numbers of one step", "dropout in a loop of one's own", "torch/module.py",
           "self.done, self._due = self.done + 1, False", "self._due = False", LOOPS),
     Fault("gradients pile up in a loop of one's own", "the second step", "torch/module.py",
@@ -33,8 +34,8 @@ FAULTS = (
           "return cut.placed(batch, True, rows), cut.source.batch", LOOPS),
     Fault("the gradient of the loss is left out", "a loss that is scaled", "torch/module.py",
           "self._stepper.model.backward(loss * gradient)", "self._stepper.model.backward(loss)", LOOPS),
-    Fault("rows on their way are put over loaded ones", "a state that is loaded after a step", "torch/module.py",
-          "                bucket.settle()\n", "                bucket.paths\n", LOOPS),
+    Fault("rows on their way are put over loaded ones", "a state that is loaded after a step", "runtime/state/zero.py",
+          "        self._rows(flat[self.group.slot])\n", "", (*LOOPS, "cost/test_runtime_order.py")),
     Fault("a group's members are numbered as all ranks are", "a program over some of the ranks", "runtime/comm/mesh.py",
           "_begin(dist.get_rank(group), dist.get_world_size(group), device)",
           "_begin(dist.get_rank(), dist.get_world_size(group), device)", LOOPS),

@@ -38,10 +38,12 @@ def width(shape: Sequence[int], group: Group) -> int:
     return -(-(shape[0] if shape else 1) // group.size) * math.prod(shape[1:])
 
 
-def joined(pieces: Sequence[Tensor], widths: Sequence[int], dtype: torch.dtype) -> Tensor:
+def joined(
+    pieces: Sequence[Tensor], widths: Sequence[int], dtype: torch.dtype, into: Tensor | None = None
+) -> Tensor:
     """[sum of widths], as `dtype`: each piece at the begin of its own part; nobody reads what is
     behind it."""
-    flat = pieces[0].new_empty(sum(widths), dtype=dtype)
+    flat = pieces[0].new_empty(sum(widths), dtype=dtype) if into is None else into
     parts = [part[: p.numel()].view(p.shape) for part, p in zip(flat.split(list(widths)), pieces, strict=True)]
     torch._foreach_copy_(parts, list(pieces))
     return flat
@@ -196,19 +198,24 @@ class ShardBucket:
     def publish(self) -> None:
         """Starts to bring each member's rows of the wholes to all; `settle` ends it. They go as
         bytes, since some may be of another type."""
-        widths = [wide * held.whole.itemsize for wide, held in zip(self.widths, self._held(), strict=True)]
-        mine = joined([_bytes(held.rows) for held in self._held()], widths, torch.uint8)
         self.settle()
         with naming("updated rows", self.paths):
-            self.coming = primitives.begin_all_gather(mine, self.group)
+            self.coming = primitives.begin_all_gather(self._rows(), self.group)
+
+    def _rows(self, into: Tensor | None = None) -> Tensor:
+        """This rank's rows of the wholes, as they are now."""
+        widths = [wide * held.whole.itemsize for wide, held in zip(self.widths, self._held(), strict=True)]
+        return joined([_bytes(held.rows) for held in self._held()], widths, torch.uint8, into)
 
     def _held(self) -> list[Held]:
         return [parameter for parameter in self.parameters if isinstance(parameter, Held)]
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Waits for the updated rows, if any are on their way: then the parameters are whole."""
+        """Waits for the other members' updated rows, if any are on their way: then the parameters
+        are whole. This rank's own may have been updated again since, and stay."""
         if self.coming is None:
             return
         flat, self.coming = self.coming.wait(), None
+        self._rows(flat[self.group.slot])
         unpack(flat, self.group, [held.whole for held in self._held()])
