@@ -55,11 +55,13 @@ class NameRule:
 @dataclass(frozen=True, slots=True)
 class NameMap:
     """How a file of weights names what a program has. prefix: what names in the file may begin with
-    and the map leaves out. ignored: names, with `*`, of tensors that the program does not need."""
+    and the map leaves out. ignored: names, with `*`, of tensors that the program does not need.
+    tied: those of them that are other tensors of the file once more, by name."""
 
     rules: tuple[NameRule, ...]
     prefix: str
     ignored: tuple[str, ...]
+    tied: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,12 +35,13 @@ COMMANDS = {
     "verify": "Check that a strategy changes no result.",
     "fmt": "Write programs in their one form.",
     "import": "Write a torch module as a program, with a map of its names.",
+    "export": "Write weights as another library's model has them.",
     "tokens": "Write text as a file of token numbers, for the data source `tokens`.",
     "explain": "Print what a diagnostic's code, an operator, an optimizer or a data source means.",
 }
 
 # The folders of commands that are not beside the others.
-_FOLDERS = {"predict": "ranks."}
+_FOLDERS = {"predict": "ranks.", "export": "weights."}
 
 
 class Commands(click.Group):

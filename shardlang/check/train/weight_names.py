@@ -24,27 +24,36 @@ _RULE = re.compile(
     r"(?P<ours>[^\s=?]+)(?P<maybe>\?)?\s*=\s*(?P<theirs>[^\s=]+)(?P<transposed>\s+transposed)?"
     r"(?:\s+part\s+(?P<part>\d+)\s+of\s+(?P<parts>\d+))?"
 )
-_WORD = re.compile(r"(?P<word>prefix|ignore)\s+(?P<theirs>[^\s=]+)")
-_HELP = "write `our.weight = their.weight`, then `transposed` or `part 1 of 3`; or `ignore NAME`, `prefix NAME`"
+_WORD = re.compile(r"(?P<word>prefix|ignore)\s+(?P<theirs>[^\s=]+)|tied\s+(?P<tied>[^\s=]+)\s*=\s*(?P<to>[^\s=]+)")
+_HELP = (
+    "write `our.weight = their.weight`, then `transposed` or `part 1 of 3`; or `ignore NAME`, `prefix NAME`, "
+    "`tied NAME = OTHER`"
+)
 
 
 def read_names(source: Source, context: Context) -> NameMap | None:
     """The map that a file holds; None after a report."""
     rules: list[NameRule] = []
     ignored: list[str] = []
+    tied: list[tuple[str, str]] = []
     prefix = ""
     before = len(context.sink.found)
     for line, span in _lines(source):
         word, rule = _WORD.fullmatch(line), _RULE.fullmatch(line)
         if word is not None and word["word"] == "prefix":
             prefix = word["theirs"]
+        elif word is not None and word["tied"] is not None:
+            if _stars(word["tied"], word["to"], span, context.sink):
+                tied.append((word["tied"], word["to"]))
         elif word is not None:
             ignored.append(word["theirs"])
         elif rule is not None:
             rules.extend(_rule(rule, span, context.sink))
         else:
             context.sink.report("SH240", f"`{line}` is no line of a name map", span, "", help=_HELP)
-    return None if len(context.sink.found) > before else NameMap(tuple(rules), prefix, tuple(ignored))
+    if len(context.sink.found) > before:
+        return None
+    return NameMap(tuple(rules), prefix, (*ignored, *(name for name, _ in tied)), tuple(tied))
 
 
 def _lines(source: Source) -> list[tuple[str, Span]]:
@@ -63,16 +72,29 @@ def _rule(match: re.Match[str], span: Span, sink: Sink) -> list[NameRule]:
     """The rule of a line; none after a report."""
     ours, theirs = match["ours"], match["theirs"]
     part = (int(match["part"]), int(match["parts"])) if match["part"] else None
-    if ours.count("*") != theirs.count("*"):
-        sink.report(
-            "SH240", f"`{ours}` has {ours.count('*')} `*`, and `{theirs}` {theirs.count('*')}", span, "",
-            help="each `*` on the left stands for an index, and the one in the same place on the right for the same",
-        )  # fmt: skip
+    if not _stars(ours, theirs, span, sink):
         return []
     if part is not None and not 1 <= part[0] <= part[1]:
         sink.report("SH240", f"there is no part {part[0]} of {part[1]}", span, "", help="parts are counted from 1")
         return []
     return [NameRule(ours, theirs, match["maybe"] is not None, match["transposed"] is not None, part, span)]
+
+
+def _stars(left: str, right: str, span: Span, sink: Sink) -> bool:
+    """Whether both sides of a line have as many stars; else it is reported."""
+    if left.count("*") == right.count("*"):
+        return True
+    sink.report(
+        "SH240", f"`{left}` has {left.count('*')} `*`, and `{right}` {right.count('*')}", span, "",
+        help="each `*` on the left stands for an index, and the one in the same place on the right for the same",
+    )  # fmt: skip
+    return False
+
+
+def put_in(text: str, found: Sequence[str]) -> str:
+    """A name, each `*` in it replaced by what a pattern found for its own."""
+    parts = text.split("*")
+    return "".join(a + b for a, b in zip(parts, (*found, ""), strict=True))
 
 
 def pattern(text: str) -> re.Pattern[str]:

@@ -77,10 +77,15 @@ def text(found: list[Line], tensors: Mapping[str, Tensor], name: str, unused: It
     parts = [f"{NAMES_MARK} `{name}` from the state_dict of its module.\n\n"]
     parts += [f"{line}\n" for line in dict.fromkeys(map(str, found))]
     read = {line.stored.name for line in found}
-    spare, dropped = [other for other in tensors if other not in read], set(unused)
+    homes = {id(tensors[other]): other for other in read}
+    tied = {other: homes[id(each)] for other, each in tensors.items() if other not in read and id(each) in homes}
+    if tied:
+        parts.append("\n# Names of tensors that have another name above.\n")
+        parts += [f"tied {other} = {home}\n" for other, home in tied.items()]
+    spare, dropped = [other for other in tensors if other not in read and other not in tied], set(unused)
     for names, why in (
         ([other for other in spare if other not in dropped],
-         "What the program does not need: tied names, and constants that it computes."),
+         "What the program does not need: constants that it computes."),
         ([other for other in spare if other in dropped], "Parameters of the module that no result depends on."),
     ):  # fmt: skip
         if names:

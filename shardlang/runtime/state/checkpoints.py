@@ -23,6 +23,7 @@ from torch import Tensor
 
 from shardlang.checkpoints import folders
 from shardlang.checkpoints.index import FORMAT, INDEX, FileFacts, Index, Layout, Part, text_of
+from shardlang.checkpoints.parts import rows_of, shared
 from shardlang.checkpoints.rank_files import Block, RankFile, file_name, in_order, write
 from shardlang.errors import RunError
 from shardlang.runtime.comm import primitives
@@ -323,15 +324,9 @@ class SavedRun:
 
     def _copy(self, file: RankFile, piece: Piece, part: Part) -> None:
         """Copies what a saved part and a piece share."""
-        there, here = [], []
-        for start, length, mine, size in zip(
-            part.offsets, part.lengths, piece.offsets, piece.local.shape, strict=True
-        ):
-            first, last = max(start, mine), min(start + length, mine + size)
-            there.append(range(first - start, last - start))
-            here.append(slice(first - mine, last - mine))
+        there, here = shared(part, piece.offsets, piece.local.shape)
         for found, rows in self._read(file, piece.name, part, there):
-            into = piece.local[tuple(here)]
+            into = piece.local[here]
             into = into[rows.start : rows.stop] if here else into
             into.copy_(found)
 
@@ -340,15 +335,8 @@ class SavedRun:
     ) -> Iterator[tuple[Tensor, range]]:
         """Some rows at a time of a part of a block, and which of the rows asked for they are."""
         dtype = self.tensors[name].dtype
-        rows, columns = [*where, range(1), range(1)][:2]
-        for top, left, found in file.read(name, part, dtype, rows, columns):
-            numbers = torch.from_numpy(found).view(_TYPES[dtype])
-            block = numbers.view(len(numbers), -1, *part.lengths[2:])
-            first, last = max(top, rows.start), min(top + len(block), rows.stop)
-            block = block[first - top : last - top, columns.start - left : columns.stop - left]
-            block = block[(slice(None), slice(None), *(slice(each.start, each.stop) for each in where[2:]))]
-            flat = block.reshape(block.shape[: len(where)]) if len(where) < 2 else block
-            yield flat, range(first - rows.start, last - rows.start)
+        for found, rows in rows_of(file, name, part, dtype, where):
+            yield torch.from_numpy(found).view(_TYPES[dtype]), rows
 
     def parts(self) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
         """All saved numbers: the tensor's name, where in it some begin, and they."""

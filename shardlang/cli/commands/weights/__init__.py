@@ -1,0 +1,1 @@
+"""Commands that bring weights and checkpoints into the forms of other libraries."""

@@ -1,0 +1,94 @@
+"""`shardc export`: weights or a checkpoint -> a folder that `from_pretrained` reads."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from shardlang.cli import output
+from shardlang.display import Live
+from shardlang.errors import RunError
+
+if TYPE_CHECKING:
+    from shardlang.weights.export import Export
+
+# Seconds between two looks of progress.
+_PACE = 0.2
+
+
+def live_bytes(live: Live, done: int, total: int) -> None:
+    """Shows how much is written, where it is time to."""
+    if live.due:
+        live(f"{done / 1e9:.1f} of {total / 1e9:.1f} GB")
+
+
+@click.command(
+    "export",
+    epilog="Examples: shardc export trained.safetensors --map model.map --like ../gpt2 -o trained; "
+    "shardc export checkpoints --map std.llama --like ../llama -o trained --json",
+)
+@click.argument("weights", metavar="WEIGHTS", type=click.Path(path_type=Path))
+@click.option(
+    "--map", "names", required=True, metavar="FILE",
+    help="The name map by which the weights came in, or one of the library: std.gpt2, std.llama.",
+)  # fmt: skip
+@click.option(
+    "--like", "model", required=True, type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="FOLDER",
+    help="The model to be like: its config.json, and its safetensors or their index.",
+)  # fmt: skip
+@click.option("-o", "to", required=True, type=click.Path(path_type=Path), metavar="OUT", help="The folder to write.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def command(ctx: click.Context, weights: Path, names: str, model: Path, to: Path, as_json: bool) -> None:
+    """Write weights under the names, and in the files, of another library's model.
+
+    WEIGHTS is a file of `--save-weights`, a checkpoint, or a folder of checkpoints: then its newest
+    whole one is taken. Settings and tokenizer files are copied from --like. Nothing is unpickled,
+    and nothing that is there is replaced."""
+    from shardlang.diagnostics.diagnostic import Sink
+    from shardlang.weights import export, files, like
+    from shardlang.weights.maps import name_map
+
+    sink = Sink()
+    try:
+        export.require_free(to)
+        read = name_map(names, sink)
+        wanted = None
+        if read is not None:
+            given, passed = files.weights(weights)
+            for each in passed:
+                output.tell(f"{each.file} is passed over: {each.message}", sys.stderr)
+            wanted = export.export(given, read, like.like(model), sink)
+        code = output.show(sink)
+        if wanted is None:
+            ctx.exit(code)
+        live = Live(sys.stderr, pace=_PACE)
+        live.rest()
+        export.write(wanted, to, lambda done, total: live_bytes(live, done, total))
+        live.clear()
+    except RunError as error:
+        print(error, file=sys.stderr)
+        ctx.exit(1)
+    _tell(wanted, to, as_json)
+
+
+def _tell(wanted: Export, to: Path, as_json: bool) -> None:
+    way = wanted.way
+    if as_json:
+        output.tell(json.dumps({
+            "folder": str(to), "files": list(wanted.like.files), "tensors": len(way.filled), "bytes": wanted.bytes,
+            "tied": dict(way.tied), "taken_from_like": list(way.kept),
+        }))  # fmt: skip
+        return
+    count = len(wanted.like.files)
+    output.tell(
+        f"wrote {to}: {len(way.filled)} tensors of {wanted.bytes:,} bytes in {count} file{'s' * (count != 1)}"
+    )
+    for name, other in way.tied.items():
+        output.tell(f"  {name} is {other} once more")
+    if way.kept:
+        output.tell(f"  taken from {wanted.like.folder}, as the map ignores them: {', '.join(way.kept)}")

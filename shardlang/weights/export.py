@@ -1,0 +1,203 @@
+"""Weights of ours -> a folder like that of another library's model: `shardc export` on one page.
+
+The folder has the same files, tensors, element types and metadata. It is written under another name
+until it is whole. Some rows are in memory at a time, of at most about a quarter of a GiB."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardlang import ending
+from shardlang.check.program import NameMap
+from shardlang.checkpoints.parts import STORED
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.errors import RunError
+from shardlang.locks import unwritable
+from shardlang.records import dataclass
+from shardlang.weights.backwards import Backwards, Filling, backwards
+from shardlang.weights.elements import converted
+from shardlang.weights.files import File, Saved, Weights
+from shardlang.weights.like import INDEX, Like
+
+# Bytes of numbers in memory at one time, about.
+_SOME = 2**26
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Export:
+    """A folder to write, all of which fits together."""
+
+    weights: Weights
+    like: Like
+    way: Backwards
+
+    @property
+    def bytes(self) -> int:
+        return sum(_bytes(each.type) for each in self.way.filled.values())
+
+
+def export(weights: Weights, names: NameMap, like: Like, sink: Sink) -> Export | None:
+    """The folder to write; None after reports."""
+    way = backwards(names, weights.tensors, like.tensors, sink, like.dtype)
+    for name in way.kept:
+        home = like.files[like.homes[name]]
+        if home is None:
+            fact = f"the map ignores `{name}`, and --like lacks its file to take it from"
+            sink.report("SH609", fact, None, help="name a folder that has the files of the weights")
+            continue
+        same = _equal(name, home, like, way)
+        if same is not None:
+            short, other = name.removeprefix(names.prefix), same.removeprefix(names.prefix)
+            sink.report(
+                "SH609", f"the map ignores `{name}`, which --like has with the numbers of `{same}`", None,
+                help=f"if they are one tensor, say so in the map: `tied {short} = {other}`",
+            )  # fmt: skip
+    return None if sink.failed else Export(weights, like, way)
+
+
+def _equal(name: str, home: File, like: Like, way: Backwards) -> str | None:
+    """A tensor that is filled, and that in --like has the very numbers of one that is not."""
+    mine = home.bytes_of(name)
+    for other, filling in way.filled.items():
+        file = like.files[like.homes[other]]
+        if file is None or filling.type != home.tensors[name] or not filling.type.dtype.startswith(("F", "BF")):
+            continue
+        if mine.size and np.array_equal(mine, file.bytes_of(other)):
+            return other
+    return None
+
+
+def write(wanted: Export, folder: Path, progress: Progress = lambda done, all: None) -> None:
+    """Writes the folder, whole or not at all. RunError SH512 where something is there."""
+    require_free(folder)
+    with ExitStack() as stack:
+        try:
+            with ending.held():
+                draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+                stack.enter_context(ending.at_once(lambda: shutil.rmtree(draft, ignore_errors=True)))
+                stack.callback(shutil.rmtree, draft, ignore_errors=True)
+            _fill(wanted, draft, progress)
+            draft.chmod(0o777 & ~_umask())
+            os.rename(draft, folder)
+        except OSError as error:
+            raise unwritable(folder, "the exported folder", error) from None
+
+
+def require_free(folder: Path) -> None:
+    """RunError SH512 where a folder to write is there already, or cannot be."""
+    if os.path.lexists(folder):
+        fact = "the exported folder would replace what is there"
+        raise RunError("SH512", fact, file=folder, help="name another folder for -o, or remove this one")
+    if not folder.absolute().parent.is_dir():
+        raise RunError("SH512", f"there is no folder `{folder.parent}` to write to", file=folder)
+
+
+def _umask() -> int:
+    found = os.umask(0o77)
+    os.umask(found)
+    return found
+
+
+def _fill(wanted: Export, draft: Path, progress: Progress) -> None:
+    done, all = 0, wanted.bytes
+    for name, file in wanted.like.files.items():
+        with (draft / name).open("xb") as stream:
+            for some in _file(wanted, name, file):
+                done += stream.write(some)
+                progress(done, all)
+            stream.flush()
+            os.fsync(stream.fileno())
+    for path in wanted.like.besides:
+        shutil.copyfile(path, draft / path.name)
+    if (wanted.like.folder / INDEX).is_file():
+        (draft / INDEX).write_text(_index(wanted), "utf-8")
+
+
+def _index(wanted: Export) -> str:
+    """The index of --like; the size of all tensors anew where that was not known."""
+    text = (wanted.like.folder / INDEX).read_text("utf-8")
+    if None not in wanted.like.files.values():
+        return text
+    found = json.loads(text)
+    found["metadata"] = {**found.get("metadata", {}), "total_size": wanted.bytes}
+    return json.dumps(found, indent=2) + "\n"
+
+
+def _file(wanted: Export, name: str, file: File | None) -> Iterator[Any]:
+    """The bytes of a file of weights, in order."""
+    mine = {each: wanted.way.filled[each].type for each, home in wanted.like.homes.items()
+            if home == name and each in wanted.way.filled}  # fmt: skip
+    yield _header(mine) if file is None else file.header
+    order = list(mine) if file is None else sorted(file.places, key=lambda each: file.places[each])
+    for each in order:
+        filling = wanted.way.filled.get(each)
+        if filling is not None:
+            yield from numbers(filling, wanted.weights)
+        elif file is not None:
+            yield file.bytes_of(each)
+
+
+def _header(tensors: Mapping[str, Saved]) -> bytes:
+    """The header of a file of tensors."""
+    found: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    first = 0
+    for name, each in tensors.items():
+        last = first + _bytes(each)
+        found[name] = {"dtype": each.dtype, "shape": each.shape, "data_offsets": [first, last]}
+        first = last
+    text = json.dumps(found, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _bytes(type: Saved) -> int:
+    return math.prod(type.shape) * np.dtype(STORED[type.dtype]).itemsize
+
+
+def numbers(filling: Filling, weights: Weights) -> Iterator[np.ndarray]:
+    """The bytes of one of their tensors, some rows at a time."""
+    turned = filling.transposed and len(filling.type.shape) > 1
+    if not turned:
+        for piece in filling.pieces:
+            yield from _rows(piece.ours, weights, filling.type)
+        return
+    rows = filling.type.shape[0]
+    step = max(1, _SOME // max(1, _bytes(filling.type) // max(1, rows)))
+    for first in range(0, rows, step):
+        # Rows of theirs are the last dim of ours.
+        some = [_turned(piece.ours, weights, range(first, min(first + step, rows))) for piece in filling.pieces]
+        given = [converted(each, weights.tensors[piece.ours].dtype, filling.type.dtype, piece.ours)
+                 for piece, each in zip(filling.pieces, some, strict=True)]  # fmt: skip
+        yield _flat(np.concatenate(given, axis=-1))
+
+
+def _turned(name: str, weights: Weights, last: range) -> np.ndarray:
+    *before, _ = weights.tensors[name].shape
+    return weights.read(name, (*(0 for _ in before), last.start), (*before, len(last))).transpose()
+
+
+def _rows(name: str, weights: Weights, type: Saved) -> Iterator[np.ndarray]:
+    saved = weights.tensors[name]
+    if not saved.shape:
+        yield _flat(converted(weights.read(name, (), ()), saved.dtype, type.dtype, name))
+        return
+    rows, *others = saved.shape
+    step = max(1, _SOME // max(1, math.prod(others) * np.dtype(STORED[type.dtype]).itemsize))
+    for first in range(0, rows, step):
+        block = weights.read(name, (first, *(0 for _ in others)), (min(step, rows - first), *others))
+        yield _flat(converted(block, saved.dtype, type.dtype, name))
+
+
+def _flat(numbers: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(numbers).reshape(-1).view(np.uint8)

@@ -1,0 +1,132 @@
+"""Safetensors files as tensors that are read in place, block by block."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from shardlang.checkpoints.index import Damaged
+from shardlang.checkpoints.looked_at import opened_newest
+from shardlang.checkpoints.parts import STORED, Parts
+from shardlang.errors import RunError
+from shardlang.records import dataclass
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The element type (by safetensors' name) and the shape of a saved tensor."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype.lower()}[{', '.join(map(str, self.shape))}]"
+
+
+class File:
+    """A safetensors file. begin: bytes of its header, with the length that stands before it;
+    places: where the bytes of each tensor are behind it."""
+
+    def __init__(self, path: Path) -> None:
+        from safetensors import SafetensorError, safe_open
+
+        self.path = path
+        try:
+            # The library finds out whether the header is sound.
+            with safe_open(str(path), framework="np"):
+                pass
+            with path.open("rb") as file:
+                length = int.from_bytes(file.read(8), "little")
+                text = json.loads(file.read(length))
+        except FileNotFoundError:
+            raise RunError("SH504", "the weights are missing", file=path) from None
+        except (OSError, SafetensorError) as error:
+            raise RunError("SH504", f"the file is no safetensors file: {error}", file=path) from None
+        self.begin = 8 + length
+        text.pop("__metadata__", None)
+        self.tensors = {name: Saved(each["dtype"], tuple(each["shape"])) for name, each in text.items()}
+        self.places: dict[str, tuple[int, int]] = {name: tuple(each["data_offsets"]) for name, each in text.items()}
+
+    @property
+    def header(self) -> bytes:
+        with self.path.open("rb") as file:
+            return file.read(self.begin)
+
+    @cached_property
+    def _mapped(self) -> np.ndarray:
+        return np.memmap(self.path, np.uint8, "r")
+
+    def bytes_of(self, name: str) -> np.ndarray:
+        first, last = self.places[name]
+        return self._mapped[self.begin + first : self.begin + last]
+
+    def read(self, name: str, offsets: Sequence[int], lengths: Sequence[int]) -> np.ndarray:
+        """A block of a tensor; bf16 as u16."""
+        saved = self.tensors[name]
+        if math.prod(saved.shape) == 0:
+            return np.empty(tuple(lengths), STORED[saved.dtype])
+        whole = self.bytes_of(name).view(STORED[saved.dtype]).reshape(saved.shape)
+        return np.asarray(whole[tuple(slice(a, a + n) for a, n in zip(offsets, lengths, strict=True))])
+
+
+class Weights:
+    """Tensors by our names, to be read block by block."""
+
+    tensors: Mapping[str, Saved]
+
+    def read(self, name: str, offsets: Sequence[int], lengths: Sequence[int]) -> np.ndarray:
+        raise NotImplementedError
+
+
+class Files(Weights):
+    """Safetensors files that together hold weights; a path with `*` in its last part means all
+    that match. RunError SH504."""
+
+    def __init__(self, path: Path) -> None:
+        self._files: dict[str, File] = {}
+        for each in (sorted(path.parent.glob(path.name)) if "*" in path.name else []) or [path]:
+            file = File(each)
+            again = next((name for name in file.tensors if name in self._files), None)
+            if again is not None:
+                raise RunError("SH504", f"two of the files hold `{again}`", file=each)
+            self._files.update(dict.fromkeys(file.tensors, file))
+        self.tensors = {name: file.tensors[name] for name, file in self._files.items()}
+        _require_known(self.tensors, path)
+
+    def read(self, name: str, offsets: Sequence[int], lengths: Sequence[int]) -> np.ndarray:
+        return self._files[name].read(name, offsets, lengths)
+
+
+class Checkpoint(Weights):
+    """The parameters and states of a checkpoint, or of the newest whole one of a folder. passed:
+    why newer ones are not taken. Damaged."""
+
+    def __init__(self, folder: Path) -> None:
+        index, self.passed = opened_newest(folder)
+        self.index, self._parts = index, Parts(index)
+        self.tensors = {
+            name: Saved(layout.dtype, layout.shape) for name, layout in index.tensors.items() if ":" not in name
+        }
+
+    def read(self, name: str, offsets: Sequence[int], lengths: Sequence[int]) -> np.ndarray:
+        return self._parts.read(name, offsets, lengths)
+
+
+def weights(path: Path) -> tuple[Weights, Sequence[Damaged]]:
+    """The weights that a path names, and why newer checkpoints are passed over."""
+    if not path.is_dir():
+        return Files(path), ()
+    found = Checkpoint(path)
+    return found, found.passed
+
+
+def _require_known(tensors: Mapping[str, Saved], path: Path) -> None:
+    for name, saved in tensors.items():
+        if saved.dtype not in STORED:
+            fact = f"`{name}` is {saved}; the language has no such element type"
+            raise RunError("SH504", fact, file=path)

@@ -1,0 +1,188 @@
+"""`shardc export` with maps, folders and weights that do not fit: SH609, and nothing is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from shardlang.cli.main import run
+from shardlang.diagnostics import registry
+from tests.mdtest import fences
+
+MAP = """\
+# Theirs
+prefix model.
+up.weight = joined.weight transposed part 1 of 2
+side.weight = joined.weight transposed part 2 of 2
+norm.weight? = norm.gain
+down[*].weight = last.*.kernel
+"""
+
+
+def ours() -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(1)
+    shapes = {"up.weight": (4, 3), "side.weight": (4, 3), "down[0].weight": (2, 5), "down[1].weight": (2, 5)}
+    return {name: draw.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def theirs() -> dict[str, np.ndarray]:
+    shapes = {"model.joined.weight": (3, 8), "model.last.0.kernel": (2, 5), "model.last.1.kernel": (2, 5)}
+    return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    save_file(ours(), "w.safetensors")
+    model(theirs())
+    Path("their.map").write_text(MAP)
+    return tmp_path
+
+
+def model(tensors: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
+    Path("like").mkdir(exist_ok=True)
+    Path("like/config.json").write_text("{}")
+    save_file(tensors, "like/model.safetensors", metadata or {"format": "pt"})
+
+
+LINE = ["export", "w.safetensors", "--map", "their.map", "--like", "like", "-o", "out"]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *line: str, code: int = 1) -> str:
+    before = sorted(path.name for path in Path().iterdir())
+    assert run([*(line or LINE)]) == code
+    assert sorted(path.name for path in Path().iterdir()) == before
+    return capsys.readouterr().err
+
+
+def test_parts_are_joined_and_turned(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*LINE, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {
+        "folder": "out", "files": ["model.safetensors"], "tensors": 3, "bytes": 4 * 44,
+        "tied": {}, "taken_from_like": [],
+    }  # fmt: skip
+    mine, found = ours(), load_file("out/model.safetensors")
+    joined = np.concatenate([mine["up.weight"], mine["side.weight"]]).T
+    assert np.array_equal(found["model.joined.weight"], joined)
+    assert np.array_equal(found["model.last.1.kernel"], mine["down[1].weight"])
+
+
+MAPS = {
+    "a part is missing": (("side.weight = joined.weight transposed part 2 of 2\n", ""), [
+        "the map has no line for `side.weight` of the weights", "fills `model.joined.weight` from 1/2 of it on"]),
+    "a part twice": (("part 2 of 2", "part 1 of 2"), ["`side.weight` and `up.weight` would both fill the same of"]),
+    "parts that overlap": (("part 2 of 2", "part 2 of 3"), ["would both fill the same of `model.joined.weight`"]),
+    "the beginning is missing": (("part 1 of 2", "part 2 of 2"), ["no line fills the beginning of `model.joined"]),
+    "one is not transposed": (("transposed part 2", "part 2"), ["all transposed or none"]),
+    "none is transposed": ((" transposed", ""), ["`up.weight` is [4, 3], and `model.joined.weight` [3, 8], of which"]),
+    "two of ours in one": (("last.*.kernel", "last.0.kernel"), ["`down[*].weight` has 1 `*`, and `last.0.kernel` 0"]),
+    "two lines": (("# Theirs", "up.* = other.*"), ["two lines of the map are for `up.weight`"]),
+    "a name that they lack": (("last.*", "lost.*"), [
+        "`down[0].weight` is `lost.0.kernel`, which --like does not have",
+        "no line of the map fills `model.last.0.kernel`, `model.last.1.kernel` of --like"]),
+    "a line of nothing": (("# Theirs", "more.weight = more"), ["the weights have no `more.weight`"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MAPS)
+def test_a_map_that_is_not_one_to_one_is_refused(case: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (old, new), facts = MAPS[case]
+    assert old in MAP
+    Path("their.map").write_text(MAP.replace(old, new))
+    said = refused(capsys)
+    assert [fact for fact in facts if fact not in said] == []
+
+
+def test_the_page_shows_what_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = [text for _, _, _, text in fences(registry.page("SH609"))]
+    Path("their.map").write_text(blocks[0])
+    save_file({"up.weight": np.ones((2, 3), np.float32), "down.weight": np.ones(2, np.float32)}, "w.safetensors")
+    model({"joined.weight": np.zeros((4, 3), np.float32), "last.weight": np.zeros(2, np.float32)})
+    assert refused(capsys) == blocks[1]
+
+
+def test_what_the_map_ignores_is_taken_and_what_is_tied_is_written(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = {"head.kernel": np.zeros((2, 5), np.float32), "model.steps": np.array(7)}
+    model({**theirs(), **head})
+    assert "no line of the map fills `model.steps`, `head.kernel` of --like" in refused(capsys)
+    Path("their.map").write_text(f"{MAP}ignore steps\nignore head.kernel\n")
+    assert "say so in the map: `tied head.kernel = last.0.kernel`" in refused(capsys)
+    Path("their.map").write_text(f"{MAP}ignore steps\ntied head.kernel = last.1.kernel\n")
+    assert run(LINE) == 0
+    said = capsys.readouterr().out
+    assert "head.kernel is model.last.1.kernel once more\n" in said
+    assert "taken from like, as the map ignores them: model.steps\n" in said
+    found = load_file("out/model.safetensors")
+    assert np.array_equal(found["head.kernel"], ours()["down[1].weight"]) and found["model.steps"] == 7
+
+
+def test_element_types(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Half way numbers round to even ones; nothing becomes infinite, or another kind of number, unseen."""
+    model({**theirs(), "model.last.0.kernel": np.zeros((2, 5), np.float16)})
+    assert run(LINE) == 0
+    found = load_file("out/model.safetensors")["model.last.0.kernel"]
+    assert np.array_equal(found, ours()["down[0].weight"].astype(np.float16))
+    save_file({**ours(), "down[0].weight": np.full((2, 5), 7e4, np.float32)}, "w.safetensors")
+    line = [*LINE[:-1], "two"]
+    assert "`down[0].weight` has 70000, which f16 cannot hold" in refused(capsys, *line)
+    save_file({**ours(), "down[0].weight": np.ones((2, 5), np.int64)}, "w.safetensors")
+    assert "`down[0].weight` is i64, which does not become f16" in refused(capsys, *line)
+
+
+def test_an_index_alone_is_enough(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = {name: f"model-0000{1 + ('last' in name)}-of-00002.safetensors" for name in theirs()}
+    Path("like/model.safetensors").unlink()
+    text = json.dumps({"metadata": {"total_size": 1}, "weight_map": home})
+    Path("like/model.safetensors.index.json").write_text(text)
+    Path("like/config.json").write_text('{"dtype": "float16"}')
+    assert run(LINE) == 0
+    found = load_file("out/model-00001-of-00002.safetensors")
+    assert found["model.joined.weight"].shape == (3, 8) and found["model.joined.weight"].dtype == np.float16
+    assert json.loads(Path("out/model.safetensors.index.json").read_text())["metadata"] == {"total_size": 2 * 44}
+    save_file({}, "like/model-00001-of-00002.safetensors")
+    line = [*LINE[:-1], "two"]
+    assert "the index names `model-00002-of-00002.safetensors`, which is not there" in refused(capsys, *line)
+    capsys.readouterr()
+
+
+INDEXES = {
+    "another folder": {"weight_map": {"a": "../../out.safetensors"}},
+    "no safetensors": {"weight_map": {"a": "model.py"}},
+    "no names": {"weight_map": {"a": 3}},
+    "no map": {"weights": {}},
+    "a list": [],
+}
+
+
+@pytest.mark.parametrize("case", INDEXES)
+def test_an_index_that_means_harm(case: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("like/model.safetensors.index.json").write_text(json.dumps(INDEXES[case]))
+    assert "error[SH609]: " in refused(capsys)
+
+
+def test_pickled_weights_are_not_opened(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("like/model.safetensors").rename("like/pytorch_model.bin")
+    assert "`pytorch_model.bin` is pickled, and is not opened" in refused(capsys)
+
+
+def test_nothing_that_is_there_is_replaced(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("out").mkdir()
+    assert "error[SH512]: the exported folder would replace what is there" in refused(capsys)
+    assert "there is no folder `none` to write to" in refused(capsys, *LINE[:-1], "none/out")
+
+
+def test_files_that_are_not_there_or_damaged(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "error[SH504]: the weights are missing" in refused(capsys, "export", "no", *LINE[2:])
+    assert "error[SH609]: the name map does not exist" in refused(capsys, *LINE[:3], "no.map", *LINE[4:])
+    assert "the library has `std.gpt2`" in refused(capsys, *LINE[:3], "std.bert", *LINE[4:])
+    Path("like/model.safetensors").write_bytes(b"\xff" * 64)
+    assert "error[SH504]: the file is no safetensors file" in refused(capsys)
+    Path("like/config.json").unlink()
+    assert "there is no model: --like needs a folder with `config.json`" in refused(capsys)
