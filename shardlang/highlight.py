@@ -13,7 +13,7 @@ DECLARATIONS = (
 )  # fmt: skip
 RULES = (
     "auto", "split", "over", "uneven", "sizes", "shard", "stages", "balanced", "virtual", "microbatches",
-    "schedule", "zero", "bucket", "gradients", "recompute", "attend", "chunks", "place", "on", "strict", "at",
+    "schedule", "zero", "bucket", "gradients", "recompute", "attend", "chunks", "place", "saved", "on", "strict", "at",
 )  # fmt: skip
 RESERVED = ("if", "else", "return", "and", "or", "not")
 CONSTANTS = ("true", "false")

@@ -20,7 +20,8 @@ class Overlap:
     travel beside backward. one_sum: of ZeRO's sums one travels at a time, and is waited for when
     the next bucket begins, be it in a later backward. posted: so many actions a receive is posted
     before its own. copies: what is gathered and summed is packed and unpacked. published: gathers
-    of ZeRO 1 and 2 are waited for after the update."""
+    of ZeRO 1 and 2 are waited for after the update. saved: what layers save on the host travels
+    beside what they compute."""
 
     ahead: int = 1
     dual: bool = True
@@ -29,6 +30,7 @@ class Overlap:
     posted: int = 1
     copies: bool = True
     published: bool = True
+    saved: bool = True
 
 
 EMITTED = Overlap()
@@ -53,6 +55,7 @@ class Line:
 
 _GATHERS, _ORDER = "tests/runtime/test_gathers.py", "tests/cost/test_runtime_order.py"
 _BESIDE, _PIPELINE = "tests/runtime/test_beside.py", "tests/runtime/test_pipeline.py"
+_SENT = "tests/runtime/test_saved_on_host.py"
 LINES = (
     Line("conversions and statistics are waited for", "", "runtime/comm/collectives.py: _convert",
          f"{_BESIDE}: the_sum_begins_before_the_gradients_of_weights"),
@@ -70,4 +73,6 @@ LINES = (
          "tests/device/launches.py: packs"),
     Line("gathers of ZeRO 1 and 2 begin after the update, the first one read last", "published",
          "runtime/state/zero.py: publish", f"{_ORDER}: test_updated_rows_are_waited_for_when_they_are_read"),
+    Line("what layers save on the host travels beside what they compute", "saved",
+         "runtime/state/saved_on_host.py: _ended", f"{_SENT}: test_what_is_saved_travels_beside_the_next_layer"),
 )  # fmt: skip

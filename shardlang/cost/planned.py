@@ -8,7 +8,19 @@ from dataclasses import replace
 
 from shardlang.cost.items import Items, Steps, class_of
 from shardlang.cost.parameters import Parameters
-from shardlang.cost.work import Coordinate, Item, Pass, Segment, Stage, Transfer, Work
+from shardlang.cost.work import (
+    FORWARD,
+    INPUTS,
+    Coordinate,
+    Copy,
+    Item,
+    Pass,
+    Place,
+    Segment,
+    Stage,
+    Transfer,
+    Work,
+)
 from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.peak.passes import received
 from shardlang.plan.bytes.peak.step import messages
@@ -36,6 +48,7 @@ class _Planned:
         self.count = len(plan.pipeline.coordinates) if plan.pipeline is not None else 1
         self.phases = phases(plan) if plan.microbatches > 1 else None
         self._segments: dict[object, Segment] = {}
+        self._copies: dict[tuple[str, str, int], Items] = {}
 
     def work(self) -> Work:
         plan, pipeline = self.plan, self.plan.pipeline
@@ -63,8 +76,13 @@ class _Planned:
 
     def _stage(self, stage: int, steps: Sequence[Step]) -> Stage:
         parts = self._parts(steps)
-        forward = [self._segment(key, [self.steps.forward(s) for s in part]) for key, part in parts]
-        backward = [self._segment(key, [*self._back(part)], 1) for key, part in reversed(parts)]
+        forward = [
+            self._segment(key, [*(self.steps.forward(s) for s in part), self._sent(key, part, FORWARD)])
+            for key, part in parts
+        ]
+        backward = [
+            self._segment(key, [*self._back(part), self._sent(key, part, INPUTS)], 1) for key, part in reversed(parts)
+        ]
         forward = self._gathered(forward, parts, ("F", stage))
         backward = self._gathered(backward, parts[::-1], ("B", stage))
         backward = self._reduced(backward, parts[::-1])
@@ -93,6 +111,17 @@ class _Planned:
         if found:
             found[-1][1].extend(waiting)
         return found
+
+    def _sent(self, layer: str, part: Sequence[Step], phase: str) -> Items:
+        """The copies of a part to the host, of what it saves there, or back."""
+        sent = saved_activations(self.plan).sent if self.plan.recompute else {}
+        size = sum(sent.get(self.plan.ops[step.index].op, 0) for step in part if step.kind == "op")
+        if not size:
+            return ()
+        key, to = class_of(layer), "host" if phase == FORWARD else "device"
+        first = next(self.plan.ops[step.index].op for step in part if step.kind == "op")
+        place = Place(key, key, "saved on host", self.plan.graph.ops[first].span.line)
+        return self._copies.setdefault((key, phase, size), (Copy(place, phase, to, size, beside=True),))
 
     def _layer(self, call: int) -> str:
         """The path of the outermost layer of an array that a call is in; "" for none."""

@@ -16,6 +16,7 @@ from shardlang.cost.work import (
     INPUTS,
     WEIGHTS,
     Collective,
+    Copy,
     Gather,
     Item,
     Items,
@@ -130,6 +131,7 @@ class Scripts:
     def beat(self, layer: str, items: Items, phases: Sequence[str] = (), gathers: Sequence[Gather] = ()) -> Beat:
         """Items as one beat; of some phases, by default of all."""
         compute, waits, parts = 0.0, dict[tuple[str, Axes], float](), list[tuple[Item, float]]()
+        copies = list[tuple[Item, float]]()
         for item, count in items.items():
             if phases and item.phase not in phases:
                 continue
@@ -140,9 +142,17 @@ class Scripts:
                 seconds -= hidden
                 key = item.kind, item.axes
                 waits[key] = waits.get(key, 0.0) + seconds
+            elif isinstance(item, Copy) and item.beside and self.overlap.saved:
+                copies.append((item, seconds))
+                continue
             else:
                 compute += seconds
             parts.append((item, seconds))
+        if copies:
+            sent = sum(seconds for _, seconds in copies)
+            longer = max(0.0, sent - compute)
+            compute += longer
+            parts += [(item, seconds * longer / sent) for item, seconds in copies]
         if self.overlap.copies:
             compute += sum(self.prices.unpacked(gather) for gather in gathers)
         total = compute + sum(waits.values())

@@ -145,12 +145,13 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Between host and device (`to`)."""
+    """Between host and device (`to`). beside: it travels beside what its layer computes."""
 
     place: Place
     phase: str
     to: str
     bytes: int
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

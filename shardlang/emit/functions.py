@@ -357,8 +357,12 @@ class Body:
         return self._again(called.region, name, layer, *given) if again else call_of(name, layer, *given)
 
     def _again(self, group: int, *call: str) -> Code:
-        """The call of a function that backward calls again."""
-        return RT("recompute", *call, **({"drop_results": True} if self.plan.recompute[group].drops else {}))
+        """The call of a function that backward calls again, or whose saved activations wait on the
+        host."""
+        of = self.plan.recompute[group]
+        if of.to_host:
+            return RT("saved_on_host", *call)
+        return RT("recompute", *call, **({"drop_results": True} if of.drops else {}))
 
     def _comment(self, writer: Writer, call: Call) -> str:
         return "; ".join(writer.comment(value, layout_of(self.plan, (value, at))) for value, at in call.gives)
@@ -386,4 +390,6 @@ class Body:
         head = Line(around("def ", call_of(name, *given), ":"))
         body = [head, *(Line(r.code, r.comment, r.depth + 1) for r in rows), Line(f"return {made}", depth=1)]
         title = f"{region.path} is not kept for backward, but computed again there"
+        if self.plan.recompute[region.group].to_host:
+            title = f"what {region.path} saves for backward waits on the host"
         return [Block("", body), Block(title, [Line(around(f"{made} = ", self._again(region.group, name, *given)))])]

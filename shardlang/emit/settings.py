@@ -57,6 +57,7 @@ def program_text(
         f"{_length(training)}, bucket_bytes={plan.bucket_bytes:_}",
         *_optional(training),
         *(["drops=True"] if any(group.drops for group in plan.recompute) else []),
+        *(["to_host=True"] if any(group.to_host for group in plan.recompute) else []),
         *_work(plan),
     ]
     body = "\n".join(f"{line}," for line in lines)

@@ -141,7 +141,7 @@ class Planned:
             match item:
                 case Region():
                     inner = tuple(self._items(body, writer, item.items, gradient))
-                    yield from [Again(inner)] if inner else []
+                    yield from self._again(inner, item.group) if inner else ()
                 case Call():
                     yield from self._call(body, item, gradient)
                 case Loop():
@@ -155,7 +155,10 @@ class Planned:
         if key not in self.made:
             self.made[key] = self._body(body.functions.bodies[call.block, training], gradient)
         inner = self.made[key]
-        return (Again(inner),) if inner and call.region >= 0 and training else inner
+        return self._again(inner, call.region) if inner and call.region >= 0 and training else inner
+
+    def _again(self, items: Items, group: int) -> Items:
+        return items if self.plan.recompute[group].to_host else (Again(items),)
 
     def _steps(self, writer: Writer, steps: Sequence[Step], gradient: bool) -> Iterator[Line]:
         for _, mine in writer.statements(steps) if steps else ():

@@ -119,14 +119,17 @@ class ParamPlan:
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """Operators (ids) of one call of a layer that backward computes again.
+    """Operators (ids) of one call of a layer whose saved activations are not kept: backward
+    computes them again.
 
     call: all operators of the call. drops: what they make is not kept either, nor what is gathered
-    for operators of the call alone."""
+    for operators of the call alone. to_host: nothing is computed again; what they save waits in
+    the host's memory."""
 
     ops: tuple[int, ...]
     call: tuple[int, ...]
     drops: bool = False
+    to_host: bool = False
 
 
 class Step(NamedTuple):

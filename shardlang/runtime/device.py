@@ -33,6 +33,8 @@ class Cpu:
     batches_ahead = 0
     # Whether it computes while it sends, so that work is worth being put beside a collective.
     overlaps = False
+    # Whether its memory is another than the host's.
+    apart = False
 
     def count(self) -> int | None:
         """Devices of this kind that this process sees, each for one rank; None: as many ranks as
@@ -106,6 +108,16 @@ class Cpu:
         it is there."""
         return result
 
+    def leaving(self, x: Tensor) -> tuple[Tensor, Callable[[], None]]:
+        """x on its way to the host's memory, and a function after which the device may use x's
+        memory anew."""
+        return x.to(HOST, non_blocking=True), lambda: None
+
+    def coming(self, x: Tensor, device: torch.device) -> Callable[[], Tensor]:
+        """A function that gives `x` of the host on a device, to which it is on its way."""
+        there = x.to(device, non_blocking=True)
+        return lambda: there
+
     def host_memory(self, like: Tensor) -> Tensor:
         """Memory of the host for a tensor's numbers, to which copies from a device are quick."""
         return torch.empty(like.shape, dtype=like.dtype)
@@ -120,7 +132,7 @@ class Cuda(Cpu):
     """NVIDIA's and AMD's GPUs, as torch.cuda has them. Groups are NCCL's (RCCL's)."""
 
     name, backend, noun, tags, batches_ahead = "cuda", "nccl", "GPU", False, 2
-    overlaps = True
+    overlaps = apart = True
 
     def __init__(self) -> None:
         self._streams: dict[torch.device, Any] = {}
@@ -202,6 +214,29 @@ class Cuda(Cpu):
         def found() -> Tensor:
             done.synchronize()
             return here
+
+        return found
+
+    def leaving(self, x: Tensor) -> tuple[Tensor, Callable[[], None]]:
+        current, stream = torch.cuda.current_stream(x.device), self._stream(x.device)
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            here = self.host_memory(x).copy_(x, non_blocking=True)
+            done = stream.record_event()
+        return here, lambda: current.wait_event(done)
+
+    def coming(self, x: Tensor, device: torch.device) -> Callable[[], Tensor]:
+        """In memory that this stream takes and lets go, so that it is used anew at once."""
+        current, stream = torch.cuda.current_stream(device), self._stream(device)
+        there = torch.empty_like(x, device=device)
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            there.copy_(x, non_blocking=True)
+            done = stream.record_event()
+
+        def found() -> Tensor:
+            torch.cuda.current_stream(device).wait_event(done)
+            return there
 
         return found
 

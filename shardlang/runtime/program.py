@@ -221,7 +221,8 @@ class Program:
     its fields to numbers whose sums over the microbatches, by way of `prepared`, `forward` takes by
     name. conclude: from the sums of what `forward` returns third to further metrics. predicted:
     what an evaluation keeps of each example. gathers: what ZeRO 3 gathers together. With a
-    `pipeline`, its stages are in these places. drops: `rt.recompute` drops results."""
+    `pipeline`, its stages are in these places. drops: `rt.recompute` drops results. to_host: there
+    is `rt.saved_on_host`."""
 
     name: str
     strategy: str
@@ -235,6 +236,7 @@ class Program:
     stages: Sequence[Stage] = ()
     pipeline: Schedule | None = None
     drops: bool = False
+    to_host: bool = False
     prepare: Callable[..., Mapping[str, torch.Tensor]] | None = None
     prepared: Callable[..., Mapping[str, torch.Tensor]] | None = None
     conclude: Callable[..., Mapping[str, torch.Tensor]] | None = None

@@ -163,9 +163,10 @@ class Chunks(Node):
 
 @node
 class Place(Node):
-    """`place on host` or `place on device`."""
+    """`place on host` or `place on device`; saved: `place saved on host`."""
 
     where: Name | None
+    saved: bool = False
 
 
 @node

@@ -127,6 +127,10 @@ def _stages(c: Children, s: Span) -> ast.Stages:
     return ast.Stages(c[0], word is not None, virtual, entries, word is not None and word.text == "auto", span=s)
 
 
+def _memory(c: Children, s: Span) -> ast.Place:
+    return ast.Place(None if isinstance(c[-1], Span) else c[-1], len(c) == 2, span=s)
+
+
 def _zero(c: Children, s: Span) -> ast.Zero:
     level = None if isinstance(c[0], Span) else c[0]
     return ast.Zero(level, c[1] if len(c) > 1 else (), c[2] if len(c) > 2 else None, span=s)
@@ -171,7 +175,7 @@ _FIELDS = {
     "attribute": ast.Attribute, "bucket": ast.Bucket, "chunks": ast.Chunks,
     "dim_entry": ast.DimEntry,
     "field": ast.Field, "formal": ast.Formal, "index": ast.Index, "keyword": ast.Keyword, "choice": ast.Conditional,
-    "mesh_axis": ast.MeshAxis, "microbatches": ast.Microbatches, "pin": ast.Pin, "place": ast.Place, "range": ast.Range,
+    "mesh_axis": ast.MeshAxis, "microbatches": ast.Microbatches, "pin": ast.Pin, "range": ast.Range,
     "schedule": ast.Schedule, "shard": ast.Shard,
     "stage_entry": ast.StageEntry, "strategy": ast.Strategy, "strict": ast.Strict, "train": ast.Train,
 }  # fmt: skip
@@ -192,6 +196,7 @@ ACTIONS: dict[str, Callable[[Children, Span], Any]] = {
     "recompute": lambda c, s: ast.Recompute(None if c and isinstance(c[0], Span) else tuple(c), span=s),
     "attend": lambda c, s: ast.Attend(tuple(c), span=s),
     "mesh": lambda c, s: ast.Mesh(tuple(c), span=s),
+    "place": _memory,
     "zero": _zero,
     "split": _split,
     "dims": lambda c, s: ast.DimDecl(tuple(c), span=s),

@@ -20,6 +20,7 @@ RESERVED = ("IF", "ELSE", "RETURN", "AND", "OR", "NOT", "TRUE", "FALSE")
 # Terminals whose tokens the tree needs; of all others only the place matters.
 KEPT = frozenset((
     "NAME", "NUMBER", "STRING", "PARAM", "STATE", "DEVICE", "CLUSTER", "AUTO", "BALANCED", "UNEVEN", "QUESTION",
+    "SAVED",
     "NOT", "AND", "OR", "PLUS", "MINUS", "STAR", "SLASH", "FLOOR", "REMAINDER", "MATMUL", "POWER", "CARET",
     "EQUAL", "UNEQUAL", "LESS", "LESS_EQUAL", "MORE", "MORE_EQUAL",
 ))  # fmt: skip

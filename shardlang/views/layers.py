@@ -100,7 +100,7 @@ def others(asked: Asked, name: str, values: Sequence[int]) -> Iterator[Alternati
         written = f"at {name}: split {dim} over {axis}"
         yield asked.instead(written, [*rules, *rules_of(written)])
     layers = {text for call in plan.graph.calls for text in (call.path, _NUMBER.sub("[*]", call.path))}
-    again = {op for group in plan.recompute for op in group.ops}
+    again = {op for group in plan.recompute if not group.to_host for op in group.ops}
     if name in layers and not any(plan.graph.producers.get(value) in again for value in values):
         for what in ("", " all but products"):
             written = f"at {name}: recompute{what}"

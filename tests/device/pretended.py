@@ -241,7 +241,7 @@ class Pretended(Cpu):
 
     name, noun, tags, batches_ahead = NAME, "pretended device", False, 2
     devices = 64
-    overlaps = True
+    overlaps = apart = True
 
     def count(self) -> int:
         return self.devices

@@ -42,6 +42,7 @@ AGAIN = "\n  at blocks[*]: recompute"
 TENSOR = "mesh tp = 4\n  split heads, ffn, vocab over tp"
 GROUPED = "mesh tp = 4\n  split heads, kv_heads, ffn, vocab over tp"
 TWO_AXES = GROUPED.replace("tp = 4", "dp = 2, tp = 2\n  split batch over dp")
+TO_HOST = "\n  at blocks[*]: place saved on host"
 STAGES = (
     "mesh pp = 3\n  stages over pp {\n    0: embed, blocks[0]\n    1: blocks[1]\n    2: blocks[2], norm, HEAD\n  }\n"
     '  microbatches 4\n  schedule "1f1b"'
@@ -51,6 +52,9 @@ CASES = {
     "gpt2-zero3": (GPT2, f"{ZERO}\n  bucket gradients 500KB", 4),
     "gpt2-tp": (GPT2, TENSOR, 4),
     "gpt2-tp-recompute": (GPT2, TENSOR + AGAIN, 4),
+    "gpt2-data-host": (GPT2, f"{DATA}\n  bucket gradients 500KB{TO_HOST}", 4),
+    "llama-tp-host": (LLAMA, GROUPED + TO_HOST, 4),
+    "llama-stages-host": (LLAMA, STAGES.replace("HEAD", "head") + TO_HOST, 3),
     "gpt2-stages": (GPT2, STAGES.replace(", HEAD", ""), 3),
     "llama-zero3": (LLAMA, f"{ZERO}\n  microbatches 2", 4),
     "llama-zero2": (LLAMA, f"{DATA}\n  zero 2 over dp\n  microbatches 2\n  bucket gradients 4MB", 4),

@@ -380,8 +380,8 @@ class _Writer:
         layers = sorted({p.rpartition(".")[0] for p in self.paths.values() if "." in p and not p.startswith("train.")})
         if layers and self.rng.random() < 0.15:
             self.features.add("recompute")
-            what = ("", " gathers", " all but products")[len(self.lines) % 3]
-            self.lines.append(f"at {_starred(self.rng, self.rng.choice(layers))}: recompute{what}")
+            ways = ("recompute", "recompute gathers", "recompute all but products", "place saved on host")
+            self.lines.append(f"at {_starred(self.rng, self.rng.choice(layers))}: {ways[len(self.lines) % 4]}")
         self._attend()
         self._chunks()
         params = [p for v, p in self.paths.items() if v.kind is Kind.PARAM]

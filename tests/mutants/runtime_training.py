@@ -8,6 +8,7 @@ TORCH, LEVELS, AXES, CLIP = (
     (f"runtime/test_training.py::test_on_four_ranks[{name}]",)
     for name in ("agrees_with_torch", "levels", "levels_over_two_axes", "clipped_and_saved")
 )
+SENT = ("runtime/test_saved_on_host.py",)
 USES = ("runtime/test_gathers.py",)
 SHARED = ("runtime/test_shared_memory.py",)
 OPTIMIZERS = ("runtime/test_optimizers.py",)
@@ -26,6 +27,13 @@ FAULTS = (
           "alive.note(x, _Result(again, at))", "pass", ("runtime/test_recompute.py",)),
     Fault("a dropped value is computed for each use", "once for all uses", "runtime/step/recompute.py",
           "        if not self.left:\n", "        if True:\n", ("runtime/test_recompute.py",)),
+    # what waits on the host
+    Fault("saved memory is let go before it is on the host", "the order of two streams",
+          "runtime/state/saved_on_host.py", "            waiting.wait()\n", "            pass\n", SENT),
+    Fault("saved tensors come back in the order of forward", "what is needed first comes first",
+          "runtime/state/saved_on_host.py", "reversed(self.order)", "list(self.order)", SENT),
+    Fault("a layer's saved memory stays until the pass ends", "memory of a device", "runtime/state/saved_on_host.py",
+          "    _ended(call)\n", "    pass\n", SENT),
     # buckets
     Fault("a bucket loses its last member", "its gradient stays local", "runtime/state/buckets.py",
           "zip(self.members, views, strict=True)", "zip(self.members[:-1], views, strict=False)", TORCH),

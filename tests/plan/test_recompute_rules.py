@@ -6,6 +6,9 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.plan.bytes.memory import memory
+from shardlang.plan.bytes.saved_activations import saved_activations
+from shardlang.plan.bytes.traffic import conversion_bytes, copied_bytes
 from shardlang.source import Source
 from tests.emit.sources import planned
 from tests.plan.small_llama import llama
@@ -81,6 +84,17 @@ train {
 """
 
 
+def test_what_layers_save_may_wait_on_the_host() -> None:
+    """All that they save, and the same in all; nothing is computed or sent again."""
+    kept, sent = (planned(llama(SPLIT + rule, "f32"), 2, "s") for rule in ("", "at blocks[*]: place saved on host"))
+    there, here = memory(kept), memory(sent)
+    again = saved_activations(sent).again(0)  # of one layer, on the device in its backward
+    assert (there.total, there.host) == (here.total - again, 0) and here.host > 0.5 * here.activations
+    assert conversion_bytes(kept) == conversion_bytes(sent)
+    assert copied_bytes(kept) == (0, 0) and copied_bytes(sent) == (here.host, here.host)
+    assert not any(saved_activations(sent).runs_again(step) for step in sent.steps)
+
+
 def test_what_no_backward_reads_is_left_out() -> None:
     """The product reads `wide`; `half` goes into a sum alone, and neither it nor the sum saves anything."""
     assert again(SUMS, 2)[1] == ["blocks[1].wide:1", "blocks[1].wide"]
@@ -98,6 +112,13 @@ def test_a_value_counts_more_than_its_layer() -> None:
         ("at blocks[*]: recompute everything", "SH321", "`everything` is nothing", "recompute gathers"),
         ("at blocks[*], blocks[*].mlp: recompute\n  at blocks[*]: recompute gathers", "SH308",
          "two rules say differently what of `blocks[0]` is computed again", "keep one"),
+        ("at blocks[*]: recompute\n  at blocks[*]: place saved on host", "SH308",
+         "two rules say differently what is saved of `blocks[0]` for backward", "keep one"),
+        ("at blocks[*].attention.mixed: place saved on host", "SH308", "is a value, and `place saved on", "layer"),
+        ("at embed: place saved on host", "SH308", "`embed` covers nothing that is computed", "name layers"),
+        ("place saved on host", "SH321", "`place` needs a selector", "at blocks[*]: place saved on host"),
+        ("at blocks[*]: place saved on device", "SH321", "`place saved on device` says nothing", "sends it to"),
+        ("at blocks[*]: place saved on disk", "SH321", "there is no place `disk`", "`host` and `device`"),
         ("at embed: recompute gathers", "SH308", "`embed` covers nothing that is computed", "name layers"),
     ],
 )  # fmt: skip

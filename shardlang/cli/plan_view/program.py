@@ -174,6 +174,7 @@ class _Writing:
         name = ", ".join(in_runs(_below(path, layers) for path in block["layers"]))
         notes = [f"{len(block['layers'])} times"] if len(block["layers"]) > 1 else []
         notes += ["recomputed"] if block["recomputed"] else []
+        notes += ["saved on host"] if block["saved_on_host"] else []
         notes += ["recomputed in part"] if block["recomputed_in_part"] else []
         notes += [stage] if stage else []
         notes += [f"as {layer.same}"] if layer.same else []

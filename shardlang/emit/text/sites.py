@@ -55,7 +55,7 @@ class Sites:
             batch=batch_factor(self.plan, op),
             path=relative(op.path, self.layer),
             call=op.call,
-            recomputed=self.training and any(op.id in group.ops for group in self.plan.recompute),
+            recomputed=self.training and any(op.id in group.ops for group in self.plan.recompute if not group.to_host),
             sparse=self.training and any(value in plan_params and plan_params[value].sparse for value in op.operands),
             beside=self.training and self._beside(planned),
             numbers=tuple(map(self._number, uses)),

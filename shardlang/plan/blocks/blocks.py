@@ -147,7 +147,8 @@ class _Signature:
         if REGISTRY[op.operator].random(op.attrs):
             self.row.append(relative(op.path, self.made.path))
         if tree.owners is not None:
-            self.row.append(tree.owners.group(op.id) is not None)
+            group = tree.owners.group(op.id)
+            self.row.append((group is not None, tree.owners.to_host(group)))
 
     def _inner(self, call: Call) -> None:
         self.row += ("call", call.block, call.region >= 0, relative(call.path, self.made.path))

@@ -38,8 +38,9 @@ def blocks(plan: Plan, lines: Mapping[Step, dict[str, int]], folded: bool) -> li
             "layers": [call.path for call in run],
             "model": first.model,
             "block": first.block,
-            "recomputed": first.region >= 0,
+            "recomputed": first.region >= 0 and owners.again(first.region),
             "recomputed_in_part": first.region < 0 and partly(first),
+            "saved_on_host": first.region >= 0 and owners.to_host(first.region),
             "text": written(made.statement) if made.statement is not None else "",
             "items": list(items(first)),
         }

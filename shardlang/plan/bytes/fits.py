@@ -101,7 +101,7 @@ def check_memory(plan: Plan, sink: Sink) -> None:
     if largest is None or sum(held_bytes(plan, largest)) < kept.activations:
         sink.report(
             "SH450", message, has.span, f"in {moment(plan, peak)}: {parts(peak)}",
-            help="a smaller batch, `microbatches 4`, or `at LAYER: recompute` keeps fewer",
+            help="a smaller batch, `microbatches 4`, or `at LAYER: recompute` (or `place saved on host`) keeps fewer",
         )  # fmt: skip
         return
     value = plan.graph.values[largest.value]

@@ -68,8 +68,9 @@ def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
     gathered = (step.most for at, step in orders(plan).steps.items() if stages is None or not {*at}.isdisjoint(stages))
     copies += max(gathered, default=0)
     host = sum(sum(all_held(plan)[value]) for value in plan.memory_of if value in plan.params)
-    kept = activations(plan, stages)
-    return Memory(parameters, copies, gradients, optimizer, kept, host + hosted_activations(plan))
+    waiting = most_saved(plan, saved_activations(plan).on_host, stages)
+    kept = activations(plan, stages) + waiting
+    return Memory(parameters, copies, gradients, optimizer, kept, host + hosted_activations(plan) + waiting)
 
 
 @remembered
@@ -209,14 +210,23 @@ def activations(plan: Plan, stages: Collection[int] | None = None) -> int:
     part, by the order of the schedule; of layers that are computed again only what goes in and out,
     and one of them whole. Data once."""
     found = saved_activations(plan)
-    mine = range(len(plan.pipeline.coordinates)) if plan.pipeline and stages is None else stages or (0,)
     data = sum(found.data(v) for v in plan.graph.data if v in plan.produced and used(plan, v, stages))
+    return data + most_saved(plan, found.of, stages) + max(found.again(s) for s in _stages(plan, stages))
+
+
+def most_saved(plan: Plan, of: Callable[[int], int], stages: Collection[int] | None = None) -> int:
+    """The most of what a microbatch saves in a stage (`of`) that is there at one time, by the order
+    of the schedule."""
     if plan.pipeline is None:
-        return data + found.of(0) + found.again(0)
-    each = {s: found.of(s) for s in mine}
-    on = {plan.pipeline.coordinates[s] for s in mine}
+        return of(0)
+    each = {s: of(s) for s in _stages(plan, stages)}
+    on = {plan.pipeline.coordinates[s] for s in each}
     lines = [[a for a in plan.pipeline.actions[place] if a.stage in each] for place in on]
-    return data + max(peak(line, each) for line in lines) + max(found.again(s) for s in mine)
+    return max(peak(line, each) for line in lines)
+
+
+def _stages(plan: Plan, stages: Collection[int] | None) -> Collection[int]:
+    return range(len(plan.pipeline.coordinates)) if plan.pipeline and stages is None else stages or (0,)
 
 
 def peak(line: Sequence[Action], each: Mapping[int, int]) -> int:

@@ -241,7 +241,7 @@ class _Operators:
     def __post_init__(self) -> None:
         self.stages = conversion_stages(self.plan)
         self.bytes = conversion_bytes(self.plan)
-        self.again = {op for group in self.plan.recompute for op in group.ops}
+        self.again = {op for group in self.plan.recompute if not group.to_host for op in group.ops}
         self.lines: dict[Step, dict[str, int]] = {}
 
     def all(self) -> Iterator[Report]:

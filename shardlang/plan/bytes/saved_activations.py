@@ -6,6 +6,7 @@ kept but computed again."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -41,6 +42,8 @@ class SavedActivations:
         self.kept: dict[tuple[int, int], dict[Any, int]] = {}
         # Operator (id) -> the parameters themselves that its backward reads.
         self.saved: dict[int, list[int]] = {}
+        # Operator (id) -> bytes that it is the first to save in the host's memory.
+        self.sent: Counter[int] = Counter()
         self.hosted = 0  # what of all that is in the host's memory
         # Operator (id) -> itself on this rank, the same object for equal ones; the memories that it
         # saves.
@@ -82,6 +85,11 @@ class SavedActivations:
         """The memory that the largest recomputed layer needs meanwhile."""
         return max((sum(k.values()) for (s, group), k in self.kept.items() if s == stage and group >= 0), default=0)
 
+    def on_host(self, stage: int) -> int:
+        """All that waits in the host's memory until backward."""
+        kept = ((self.owners.to_host(group), s, each) for (s, group), each in self.kept.items() if group >= 0)
+        return sum(sum(each.values()) for to_host, s, each in kept if to_host and s == stage)
+
     def data(self, value: int) -> int:
         """The bytes of a field that a rank loads, for all microbatches."""
         return form_bytes(self.plan, (value, -1)) * self.plan.microbatches
@@ -90,8 +98,10 @@ class SavedActivations:
         """Whether backward takes a step again: in a group that drops what it makes, a step whose
         result is needed; in another one, each step up to the last that saves anything."""
         group = self.owners.of(step)
-        if group is None or not self.owners.drops(group):
-            return group is not None and self._place[step] <= self._ends.get(group, -1)
+        if group is None or self.owners.to_host(group):
+            return False
+        if not self.owners.drops(group):
+            return self._place[step] <= self._ends.get(group, -1)
         if step.kind == "op":
             return True
         c, kept = self.plan.conversions[step.index], self.kept.get(self._at_group(group), {})
@@ -199,16 +209,17 @@ class SavedActivations:
         for operand in saved.operands:
             self._keep(self._stage(op.id), group, self._at(planned, operand), op.id)
         for result in saved.results:
-            self._keep(self._stage(op.id), group, self.memory((op.results[result], -1)))
+            self._keep(self._stage(op.id), group, self.memory((op.results[result], -1)), op.id)
         if saved.more:
             self.reads[op.id].append(("made by", op.id))
             self.kept.setdefault((self._stage(op.id), group), {})["made by", op.id] = saved.more
+            self.sent[op.id] += saved.more if self.owners.to_host(found) else 0
             self.hosted += saved.more if op.results[0] in self.plan.memory_of else 0
 
     def _inputs(self, step: Step) -> None:
         """The values that a group reads from others are kept, to compute it again."""
         group = self.owners.of(step)
-        if group is None:
+        if group is None or self.owners.to_host(group):
             return
         stage, _ = self._at_group(group)
         for form in inputs(self.plan)[step]:
@@ -235,10 +246,18 @@ class SavedActivations:
             return
         made = self._made_in(root)
         within = made if made is not None and (made == group or self.owners.drops(made)) else -1
+        if within < 0 <= group and self.plan.recompute[group].to_host and value.gradient and not self._received(root):
+            within = group
         kept = self.kept.setdefault((stage, within), {})
         if root not in kept:
             kept[root] = form_bytes(self.plan, root)
+            self.sent[reader] += kept[root] if self.owners.to_host(within if within >= 0 else None) else 0
             self.hosted += kept[root] if root[0] in self.plan.memory_of else 0
+
+    def _received(self, root: Form) -> bool:
+        """Whether a memory is a message of another stage, which stays until backward is done."""
+        producer = self.plan.graph.producers.get(root[0])
+        return root[1] < 0 and producer is not None and self.plan.graph.ops[producer].operator == TRANSFER
 
     def _elsewhere(self, root: Form, stage: int) -> bool:
         """Whether another stage of this rank holds a memory already."""

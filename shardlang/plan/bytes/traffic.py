@@ -182,7 +182,8 @@ def handed_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
 
 
 def copied_bytes(plan: Plan) -> tuple[int, int]:
-    """Bytes that each rank copies in a step to the device and to the host, with gradients."""
+    """Bytes that each rank copies in a step to the device and to the host: values, gradients, and
+    what is saved on the host."""
     found = {TO_DEVICE: 0, TO_HOST: 0}
     for planned in plan.ops:
         op = plan.graph.ops[planned.op]
@@ -190,7 +191,10 @@ def copied_bytes(plan: Plan) -> tuple[int, int]:
             there, back = copy_bytes(plan, planned)
             found[op.operator] += there
             found[TO_HOST if op.operator == TO_DEVICE else TO_DEVICE] += back
-    return found[TO_DEVICE], found[TO_HOST]
+    on_host = saved_activations(plan).on_host
+    mine = stages_by_coordinate(plan) if plan.pipeline is not None else [(0,)]
+    saved = max(sum(map(on_host, stages)) for stages in mine) * plan.microbatches if plan.recompute else 0
+    return found[TO_DEVICE] + saved, found[TO_HOST] + saved
 
 
 def copy_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:

@@ -88,11 +88,11 @@ class Orders:
         inside: dict[int, list[Step]] = {}
         for step in steps:
             group = self._owners.of(step)
-            if group is not None:
+            if group is not None and self._owners.again(group):
                 inside.setdefault(group, []).append(step)
         for step in reversed(steps):
             group = self._owners.of(step)
-            if group is None and step.kind == "op":
+            if not self._owners.again(group) and step.kind == "op":
                 yield from (p for p in reversed(self._saved.get(self.plan.ops[step.index].op, ())) if p in self.cut)
             elif group in inside:
                 yield from (p for other in inside.pop(group) for p in self._read(other))
@@ -103,7 +103,7 @@ class Orders:
         without a gradient to send back all is in the second."""
         graph, whole = self.plan.graph, self.passes["B", stage]
         mine = [op for op in graph.ops if self.plan.stage(op.id) == stage]
-        if any(self._owners.group(op.id) is not None for op in mine):
+        if any(self._owners.again(self._owners.group(op.id)) for op in mine):
             return {("I", stage): whole, ("W", stage): []}
         if not any(op.operator == TRANSFER and graph.values[op.results[0]].gradient for op in mine):
             return {("I", stage): [], ("W", stage): whole}

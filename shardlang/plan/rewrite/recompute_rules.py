@@ -1,5 +1,5 @@
-"""`recompute` rules -> groups of operators whose results are computed again in backward, one for
-each call of a layer.
+"""`recompute` and `place saved on host` -> groups of operators whose saved activations backward
+computes again, or brings back from the host, one for each call of a layer.
 
 memory.py counts what that saves."""
 
@@ -18,20 +18,22 @@ from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 
-GATHERS, NO_PRODUCTS = "gathers", "all but products"
+GATHERS, NO_PRODUCTS, TO_HOST = "gathers", "all but products", "place saved on host"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """`recompute` at a selector. what: "" for all, else what of it."""
+    """`recompute` at a selector. what: "" for all, else what of it; TO_HOST: what is saved is not
+    computed again, but placed on the host."""
 
     selector: ast.Selector
     what: str
 
 
 def recomputed(
-    graph: Graph, written: Sequence[tuple[ast.Recompute, ast.Selector]], op_stage: Sequence[int] | None, sink: Sink
-) -> tuple[Recomputed, ...]:
+    graph: Graph, written: Sequence[tuple[ast.Recompute | ast.Place, ast.Selector]], op_stage: Sequence[int] | None,
+    sink: Sink,
+) -> tuple[Recomputed, ...]:  # fmt: skip
     """The groups, each ascending, in the order of their first operators. A call is cut where its
     stage ends.
 
@@ -67,8 +69,10 @@ def recomputed(
     return tuple(g for g in found if any(graph.values[v].gradient for at in g.call for v in graph.ops[at].results))
 
 
-def _what(rule: ast.Recompute, sink: Sink) -> str:
+def _what(rule: ast.Recompute | ast.Place, sink: Sink) -> str:
     """The words behind `recompute`; reports those that are unknown."""
+    if isinstance(rule, ast.Place):
+        return TO_HOST
     what, known = " ".join(word.text for word in rule.what or ()), [f"recompute {GATHERS}", f"recompute {NO_PRODUCTS}"]
     if what not in ("", GATHERS, NO_PRODUCTS):
         help = offer(f"recompute {what}", known, f"write `recompute`, `{known[0]}` or `{known[1]}`")
@@ -104,10 +108,14 @@ def _finest(paths: Sequence[str], matchers: Matchers, told: set[Span], sink: Sin
         span = other.selector.span
         if other.what != first.what and span not in told:
             told.add(span)
-            sink.again(
-                "SH308", f"two rules say differently what of `{own}` is computed again", span, first.selector.span,
-                "keep one of them",
-            )  # fmt: skip
+            both = TO_HOST in (first.what, other.what)
+            fact = "what is saved of `{}` for backward" if both else "what of `{}` is computed again"
+            fact = f"two rules say differently {fact.format(own)}"
+            sink.again("SH308", fact, span, first.selector.span, "keep one of them")
+    if named and first.what == TO_HOST and first.selector.span not in told:
+        told.add(first.selector.span)
+        help = f"name the layer around it, or write `recompute` in place of `{TO_HOST}`"
+        sink.report("SH308", f"`{own}` is a value, and `{TO_HOST}` is for layers", first.selector.span, help=help)
     return own, "value" if named else first.what
 
 
@@ -124,8 +132,8 @@ def _group(graph: Graph, ops: Sequence[int], what: str, readers: dict[int, list[
     """The group of one call. Its results that others read are kept, or the layers after it would
     compute them again from the first."""
     call = tuple(ops)
-    if what in ("", "value"):
-        return Recomputed(call, call, drops=what == "value")
+    if what in ("", "value", TO_HOST):
+        return Recomputed(call, call, drops=what == "value", to_host=what == TO_HOST)
     inside, given, again = set(call), set[int](), []
     for op in reversed([graph.ops[at] for at in call] if what == NO_PRODUCTS else []):
         read = [reader for v in op.results for reader in readers.get(v, [-1])]

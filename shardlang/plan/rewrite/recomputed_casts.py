@@ -46,7 +46,7 @@ def with_casts_inside(graph: Graph, groups: Groups, stages: Sequence[int]) -> tu
     again = []
     for group, ops in zip(groups, of_group, strict=True):
         call = ops.union(*(now.get(op, ()) for op in group.call))
-        again.append(Recomputed(tuple(sorted(ops)), tuple(sorted(call)), group.drops))
+        again.append(replace(group, ops=tuple(sorted(ops)), call=tuple(sorted(call))))
     return replace(work.made.result(), metrics=metrics), tuple(again), tuple(work.stages_of_new)
 
 

@@ -1,4 +1,4 @@
-"""Steps of a plan -> which of the groups that are computed again in backward each is of.
+"""Steps of a plan -> which of the groups that keep nothing for backward each is of.
 
 An operator is of the group that `Plan.recompute` has it in; a conversion at a group's border stands
 on the side that leaves the smaller form to be kept."""
@@ -94,6 +94,14 @@ class Owners:
     def drops(self, group: int | None) -> bool:
         """Whether what the steps of a group make is not kept."""
         return group is not None and self.plan.recompute[group].drops
+
+    def to_host(self, group: int | None) -> bool:
+        """Whether what the operators of a group save waits in the host's memory."""
+        return group is not None and self.plan.recompute[group].to_host
+
+    def again(self, group: int | None) -> bool:
+        """Whether backward computes a group again."""
+        return group is not None and not self.plan.recompute[group].to_host
 
     def readers(self, conversion: int) -> Set[int]:
         """The operators (ids) that read a conversion, or what it is converted to."""

@@ -72,7 +72,7 @@ class Rules:
     stages: ast.Stages | None = None
     schedule: ast.Schedule | None = None
     stage_axis: str = ""
-    recompute: list[tuple[ast.Recompute, ast.Selector]] = field(default_factory=list)
+    recompute: list[tuple[ast.Recompute | ast.Place, ast.Selector]] = field(default_factory=list)
     hosted: dict[int, tuple[Specificity, ast.Place]] = field(default_factory=dict)
     attended: dict[int, tuple[Specificity, AttendRule]] = field(default_factory=dict)
     chunked: dict[int, tuple[Specificity, ChunkRule]] = field(default_factory=dict)
@@ -95,8 +95,9 @@ class Rules:
             help = "write a rule in it, such as `split batch over dp`, or leave it out"
             self.sink.report("SH321", "this `at` has no rule", at.span, "nothing follows from it", help=help)
         for rule in at.rules:
-            if isinstance(rule, ast.Recompute) and rule.what is not None:
-                self.recompute += [(rule, selector) for selector in at.selectors]
+            match rule:
+                case ast.Recompute(what=tuple()) | ast.Place(saved=True, where=ast.Name(text="host")):
+                    self.recompute += [(rule, selector) for selector in at.selectors]
             self._rule(rule, scope)
 
     def _rule(self, rule: ast.Rule, scope: Scope | None) -> None:
@@ -177,11 +178,15 @@ class Rules:
         if where is not None and where.text not in ("device", "host"):
             help = "the places are `host` and `device`"
             return self.sink.report("SH321", f"there is no place `{where.text}`", where.span, help=help)
+        if rule.saved and where is not None and where.text == "device":
+            help = "it is there without a rule; `place saved on host` sends it to the host"
+            return self.sink.report("SH321", "`place saved on device` says nothing", rule.span, help=help)
         if scope is None and where is not None:
-            help = f"name parameters and values: `at table: {rule.span.text}`"
+            what, such = ("layers", "blocks[*]") if rule.saved else ("parameters and values", "table")
+            help = f"name {what}: `at {such}: {rule.span.text}`"
             return self.sink.report("SH321", "`place` needs a selector", rule.span, help=help)
         conflict = "two rules place `{0.name}` on the host and on the device"
-        if scope is not None and where is not None:
+        if scope is not None and where is not None and not rule.saved:
             self._win(self.hosted, scope.values, rule, lambda rule: rule.where and rule.where.text, conflict)
 
     def _attend(self, rule: ast.Attend, scope: Scope | None) -> None:

@@ -43,7 +43,8 @@ def owner(tensor: Tensor) -> Owner | None:
     return found[1] if found is not None and found[0]() is not None else None
 
 
-def _pack(tensor: Tensor) -> Any:
+def pack(tensor: Tensor) -> Any:
+    """A tensor, or who brings it back, as autograd keeps it."""
     found = owner(tensor)
     if found is None:
         return tensor
@@ -51,7 +52,8 @@ def _pack(tensor: Tensor) -> Any:
     return found, tensor.size(), tensor.stride(), tensor.storage_offset()
 
 
-def _unpack(packed: Any) -> Tensor:
+def unpack(packed: Any) -> Tensor:
+    """The tensor that was packed."""
     if isinstance(packed, Tensor):
         return packed
     found, size, stride, offset = packed
@@ -61,4 +63,4 @@ def _unpack(packed: Any) -> Tensor:
 
 def dropped_between() -> Any:
     """Context of a forward pass: what has an owner is not kept for backward."""
-    return torch.autograd.graph.saved_tensors_hooks(_pack, _unpack)
+    return torch.autograd.graph.saved_tensors_hooks(pack, unpack)

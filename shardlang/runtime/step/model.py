@@ -23,6 +23,7 @@ from shardlang.runtime.state.alive import dropped_between
 from shardlang.runtime.state.buckets import Bucket, Reducer, Reduction, SumBucket, fill
 from shardlang.runtime.state.copies import reads
 from shardlang.runtime.state.initial import make
+from shardlang.runtime.state.saved_on_host import sending
 from shardlang.runtime.state.shares import Shares, zero_axes
 from shardlang.runtime.state.sparse import RowBucket
 from shardlang.runtime.state.weights import Weights
@@ -217,12 +218,13 @@ class Model:
     def forward_context(self, kind: Pass = ("F", 0)) -> contextlib.AbstractContextManager[None]:
         """To run forward in: parameters that ZeRO 3 has gathered are not kept for backward, nor is
         what the program drops."""
-        dropping = bool(self.stored) or self.program.drops
+        dropping = bool(self.stored) or self.program.drops or self.program.to_host
         return self._dropping(kind) if dropping else self.gathers.during(kind)
 
     @contextlib.contextmanager
     def _dropping(self, kind: Pass) -> Iterator[None]:
-        with self.gathers.during(kind), dropped_between():
+        there = (*self.leaves.values(), *self.copies.values(), *self.states.values())
+        with self.gathers.during(kind), dropped_between(), sending(there if self.program.to_host else ()):
             yield
 
     def backward(self, loss: Tensor, last: bool = True) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shardlang.graph.graph import Graph
 from shardlang.plan.blocks.blocks import call_tree
@@ -107,17 +108,33 @@ class Frames:
                 return last[taker]
         return last[chain[depth - 1]] if depth else len(self.steps) - 1
 
+    def ends_of_forward(self, units: Units, kept: Mapping[int, Mapping[Any, int]]) -> Mapping[int, Sequence[Any]]:
+        """`ends` with what units send to the host: the device holds that until the next of them has
+        ended, or the forward. kept: unit -> the memories."""
+        ends = {root: at for at, roots in self.ends.items() for root in roots}
+        sent = sorted((units.steps[unit][-1], unit) for unit in units.to_host.values())
+        following = [*(at for at, _ in sent[1:]), len(self.steps) - 1]
+        for (_, unit), later in zip(sent, following, strict=False):
+            for root in kept.get(unit, ()):
+                ends[root] = max(ends.get(root, 0), later)
+        found: dict[int, list[Any]] = {}
+        for root, at in ends.items():
+            found.setdefault(at, []).append(root)
+        return found
+
 
 class Units:
     """The steps that backward computes again in one go, by unit: a group of `Plan.recompute`, or
     of one that drops what it makes each run of its steps in a function
     (emit/recomputed_regions.py).
 
-    of: the number of a step -> its unit. steps: unit -> numbers."""
+    of: the number of a step -> its unit. steps: unit -> numbers. to_host: group that is not
+    computed again, but saved on the host -> its unit."""
 
     def __init__(self, plan: Plan, steps: Sequence[Step], frames: Frames) -> None:
         self.of: dict[int, int] = {}
         self.steps: dict[int, list[int]] = {}
+        self.to_host: dict[int, int] = {}
         open_: dict[tuple[int | None, Chain], tuple[int, set[Form]]] = {}
         for at, step in enumerate(steps) if plan.recompute else ():
             group = frames.facts.owners.of(step)
@@ -132,3 +149,10 @@ class Units:
                 made.update(makes(plan)[step])
                 self.of[at] = unit
                 self.steps.setdefault(unit, []).append(at)
+                if frames.facts.owners.to_host(group):
+                    self.to_host[group] = unit
+
+    @property
+    def again(self) -> Sequence[int]:
+        """The units that are computed again."""
+        return [unit for unit in self.steps if unit not in self.to_host.values()]

@@ -69,17 +69,22 @@ class StagePass:
         self.kept: dict[int, dict[Any, int]] = {-1: self._on_device(self.facts.kept.get((stage, -1), {}))}
         for (at, group), kept in self.facts.kept.items():
             for root, size in self._on_device(kept).items() if at == stage and group >= 0 else ():
-                step = self.places[Step("op", self.op_steps[root[1]])] if root[0] == "made by" else made[root]
-                unit = self.home[root] = self.units.of[step]
+                unit = self.home[root] = self._unit(group, root, made)
                 self.kept.setdefault(unit, {})[root] = size
         self.home.update(dict.fromkeys(self.kept[-1], -1))
         self._sizes: dict[tuple[int, int], int] = {}
-        for unit in self.units.steps:  # what one hands to another is computed again for that
+        for unit in self.units.again:  # what one hands to another is computed again for that
             for root in self._given(unit):
                 if root in made and root not in self.home and self.units.of.get(made[root], unit) != unit:
                     maker = self.home[root] = self.units.of[made[root]]
                     self.kept.setdefault(maker, {})[root] = self.size(root)
         self.freed = self._freed()
+        self.ends = self.frames.ends_of_forward(self.units, self.kept)
+
+    def _unit(self, group: int, root: Any, made: Mapping[Form, int]) -> int:
+        """The unit that a kept memory of a group comes back with."""
+        maker = self.places[Step("op", self.op_steps[root[1]])] if root[0] == "made by" else made.get(root, -1)
+        return self.units.to_host.get(group, self.units.of.get(maker, -1))
 
     def _on_device(self, kept: Mapping[Any, int]) -> dict[Any, int]:
         """The bytes of what is kept on the device."""
@@ -106,7 +111,7 @@ class StagePass:
                         outside.setdefault(unit, []).append(root)
         for unit, roots in outside.items():
             found.update((root, min(found[root], given[unit])) for root in roots)
-        for unit in sorted({*self.units.steps}, reverse=True):
+        for unit in sorted(self.units.again, reverse=True):
             for root in self._given(unit) if unit in ends else ():
                 home = self.home.get(root)
                 if home == -1:
@@ -168,23 +173,25 @@ class StagePass:
 
     def _run(self, ledger: Ledger, doing: str, numbers: Sequence[int], kept: Mapping[Any, int]) -> None:
         """Computes steps; what they make is `kept`, or dropped with its name."""
-        named: dict[Form, int] = {}
+        named: dict[Any, int] = {}
         for before, at in zip([-1, *numbers], numbers, strict=False):
             if doing == "forward":
                 self._over(ledger, before, at)
             step, work = self.steps[at], self._work(at)
             self._use(ledger, at, self._parameters(step))
-            made = {form: self.size(form) for form in makes(self.plan)[step] if self._is_memory(step, form)}
+            made: dict[Any, int] = {f: self.size(f) for f in makes(self.plan)[step] if self._is_memory(step, f)}
             more = ("made by", self.plan.ops[step.index].op) if step.kind == "op" else None
-            result, extra = sum(made.values()), kept.get(more, 0)
-            ledger.look(doing, at, max(result + extra, work.forward))
-            ledger.add(KEPT, extra)
+            if doing == "forward" and self.home.get(more, -1) in self.units.to_host.values():
+                made[more] = self.kept[self.home[more]][more]
+            there = sum(made.values()) + kept.get(more, 0)
+            ledger.look(doing, at, max(there, work.forward))
+            ledger.add(KEPT, kept.get(more, 0))
             for at_form, size in made.items():
                 ledger.add(KEPT if at_form in kept else NAMED, size)
                 if at_form not in kept:
                     named[at_form] = size
-            ledger.meanwhile(work.forward - result - extra)
-            for gone in self.frames.ends.get(at, ()):
+            ledger.meanwhile(work.forward - there)
+            for gone in (self.ends if doing == "forward" else self.frames.ends).get(at, ()):
                 ledger.add(NAMED, -named.pop(gone, 0))
         for size in named.values():
             ledger.add(NAMED, -size)
@@ -354,14 +361,18 @@ class StagePass:
         return own.isdisjoint(self._reads(step))
 
     def _again(self, now: Backward, unit: int) -> None:
-        """Computes a unit again, if that has not been done."""
+        """Computes a unit again, or brings it from the host, if that has not been done."""
         if unit < 0 or unit in now.again:
             return
         now.again.add(unit)
+        if unit not in self.units.again:
+            now.ledger.add(KEPT, sum(size for root, size in self.kept[unit].items() if root not in now.open_))
+            now.open_.update(self.kept[unit])
+            return
         # First what its inputs are computed from.
         numbers = [at for at in self.units.steps[unit] if self.facts.runs_again(self.steps[at])]
         if numbers and not self.facts.owners.drops(self.facts.owners.of(self.steps[numbers[-1]])):
-            numbers = numbers[: len(numbers) - self._stops_before(numbers[-1])]
+            del numbers[len(numbers) - self._stops_before(numbers[-1]) :]
         for read in (read for at in numbers for read in inputs(self.plan)[self.steps[at]]):
             self._again(now, self.home.get(self.facts.memory(read), -1))
         self._run(now.ledger, "again", numbers, self.kept[unit])

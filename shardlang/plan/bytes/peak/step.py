@@ -121,7 +121,7 @@ class _Stages:
         kinds, owners, later = kinds_of(self.of.plan), saved_activations(self.of.plan).owners, self.of.later
         found: dict[int, object] = {}
         for stage, steps in self.steps.items():
-            rows = [(kinds.step(step), owners.of(step) is not None) for step in steps]
+            rows = [(kinds.step(step), owners.of(step) is not None, owners.to_host(owners.of(step))) for step in steps]
             runs = [later(self.of.window(step)) for step in steps] if self.of.runs else []
             found[stage] = kinds.number((*rows, *runs))
         return found

@@ -198,7 +198,7 @@ class _Alike:
                 op = plan.ops[step.index].op
                 if (at := self.groups.get(op, -1)) >= 0:
                     group = at if group < 0 else group
-                    row.append((at - group, plan.recompute[at].drops))
+                    row.append((at - group, plan.recompute[at].drops, plan.recompute[at].to_host))
                 row.append(plan.stage(op))
             for form in self.read[place]:
                 maker = self.makers.get(form)
