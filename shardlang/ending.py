@@ -33,6 +33,11 @@ class Saved(Exception):
     """The run has saved and ends, as SIGUSR1 asks; the text says after which step."""
 
 
+def hold_save() -> None:
+    """From now on SIGUSR1 waits until it is heeded."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1,))
+
+
 def heed_save(saves: bool, then: Callable[[], None] = lambda: None) -> None:
     """From now on SIGUSR1 asks to save and end. saves: else it is only said, once, that the run
     goes on. then: what else is done at once."""
@@ -44,6 +49,7 @@ def heed_save(saves: bool, then: Callable[[], None] = lambda: None) -> None:
         then()
 
     signal.signal(signal.SIGUSR1, asked)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGUSR1,))
 
 
 @contextmanager

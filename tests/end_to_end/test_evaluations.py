@@ -76,6 +76,21 @@ def test_a_checkpoint_of_another_figure_is_gone_on_from_and_said(tmp_path: Path)
     shutil.rmtree(folder)
 
 
+def test_an_evaluation_after_a_checkpoint_is_made_under_another_interval_too(tmp_path: Path) -> None:
+    folder = program(tmp_path / "p", "every(10, best = lowest(loss))")
+    (folder / "p.shard").write_text((folder / "p.shard").read_text().replace("epochs = 6", "steps = 20"))
+    run(folder, "--ranks", "2", "--metrics", "m.jsonl")
+    first = [line for line in without_time(records(folder / "m.jsonl")) if "eval.loss" in line]
+    text = (folder / "p.shard").read_text()
+    text = text.replace("every(10, best", "every(7, best").replace("every(10, keep", "every(4, keep")
+    (folder / "p.shard").write_text(text)
+    run(folder, "--ranks", "2", "--metrics", "m.jsonl", "--resume", "--set", "train.steps=30")
+    found = [line for line in without_time(records(folder / "m.jsonl")) if "eval.loss" in line]
+    assert [line["step"] for line in found] == [10, 20, 21, 28, 30] and found[:2] == first
+    best = min(found, key=lambda line: line["eval.loss"])["step"]
+    assert steps_kept(folder) == sorted({best, 30})
+
+
 @pytest.mark.parametrize(
     ("setting", "figures", "judged", "over"),
     [
@@ -84,6 +99,7 @@ def test_a_checkpoint_of_another_figure_is_gone_on_from_and_said(tmp_path: Path)
         (Evaluation(best="loss", lowest=False, patience=1), [1.0, 2.0, 1.9], [True, True, False], 3),
         (Evaluation(best="loss", patience=1), [float("nan"), 2.0], [False, True], 1),
         (Evaluation(best="loss", patience=3), [2.0, float("nan"), float("inf"), 2.5], [True, False, False, False], 4),
+        (Evaluation(best="loss", patience=2), [float("inf"), 2.0, float("-inf")], [False, True, False], 0),
         (Evaluation(), [3.0, 2.0], [False, False], 0),
     ],
 )  # fmt: skip

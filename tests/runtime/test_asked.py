@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import pytest
 
 from shardlang import runtime as rt
 from shardlang.runtime.launch.launcher import Child, Watch
+from tests import warm
+from tests.end_to_end.test_resume import PROGRAM
 from tests.runtime.test_launch import finish, left, start, write
 
 pytestmark = pytest.mark.slow
@@ -73,6 +76,27 @@ def test_a_run_that_is_asked_before_its_ranks_are_there_saves_after_the_first_st
     path.write_text(path.read_text().replace("rt.main(", "\n    ".join([*lines, "rt.main("])))
     code, out, err = finish(start(path))
     assert (code, err) == (75, "") and "as SIGUSR1 asks" in out
+
+
+def test_a_command_that_is_asked_while_it_compiles_saves_after_the_first_steps(tmp_path: Path) -> None:
+    (tmp_path / "p.shard").write_text(PROGRAM % {"optimizer": "sgd(lr = 0.1)", "zero": 1})
+    lines = (
+        "import os, signal, sys", "from shardlang.cli import main", "from shardlang.cli.commands import run",
+        "emitted = run.emitted", "run.emitted = lambda *given: os.kill(os.getpid(), signal.SIGUSR1) or emitted(*given)",
+        'sys.exit(main.main(["run", "p.shard", "--ranks", "2"]))',
+    )  # fmt: skip
+    (tmp_path / "asked.py").write_text("\n".join(lines))
+    done = warm.run([sys.executable, "asked.py"], cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (75, "") and "as SIGUSR1 asks" in done.stdout
+
+
+def test_a_failure_forgets_nothing_that_was_asked(tmp_path: Path) -> None:
+    """The launcher is asked, a rank dies, and what is started then saves."""
+    fails = "import os, signal; os.path.exists('died') or (os.kill(os.getppid(), signal.SIGUSR1), "
+    fails += "time.sleep(0.2), open('died', 'w'), os.kill(os.getpid(), signal.SIGKILL))"
+    path = program(tmp_path / "run", fails)
+    code, out, _ = finish(start(path, "--max-restarts", "1"))
+    assert code == 75 and "as SIGUSR1 asks" in out
 
 
 def test_a_rank_that_has_just_ended_is_not_asked(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from shardlang import driver
+from shardlang import driver, ending
 from shardlang.cli import options, output
 from shardlang.cli.commands.compile import emitted
 from shardlang.cli.files import write_files
@@ -108,6 +108,7 @@ def command(
     if simulate:
         gc.enable()
         ctx.exit(_simulate(file, ranks, strategy, overrides, base, metrics, save_weights))
+    ending.hold_save()
     files, code = emitted(file, ranks, strategy, overrides)
     if files is None:
         ctx.exit(code)

@@ -141,9 +141,9 @@ def _with_restarts(task: Task, log_dir: Path, stall: float | None, restarts: int
             try:
                 # Without checkpoints the ranks need not know.
                 saves = task.program.checkpoint is not None
-                with ending.save_heeded(saves, watch.ask_to_save if saves else lambda: None):
-                    watch.fork(task)
-                    code = watch.wait()
+                ending.heed_save(saves, watch.ask_to_save if saves else lambda: None)
+                watch.fork(task)
+                code = watch.wait()
             finally:
                 watch.kill()
         now = watch.failure

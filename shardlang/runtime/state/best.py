@@ -4,6 +4,7 @@ Turns the figures of evaluations, which are the same on all ranks, into decision
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +36,7 @@ class Best:
             return False
         found = figures[self.figure]
         sign = 1 if self.setting.lowest else -1
-        if (self.value is None and found == found) or (self.value is not None and sign * found < sign * self.value):
+        if math.isfinite(found) and (self.value is None or sign * found < sign * self.value):
             self.value, self.step, self.worse = found, step, 0
             return True
         self.worse += 1

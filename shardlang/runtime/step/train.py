@@ -100,7 +100,8 @@ class Run(Stepper):
 
     def _epochs(self) -> None:
         epoch, within = divmod(self.step, self.loader.batches)
-        if self.step and self._ends_with_evaluation():
+        due = self.saved is not None and self.saved.facts.get("evaluates") is True
+        if self.step and (due or self._ends_with_evaluation()):
             # The checkpoint was written before this evaluation.
             self._evaluate(epoch + bool(within))
         while self.step < self.total and not self.best.over:
@@ -178,7 +179,7 @@ class Run(Stepper):
             return
         self._report()  # a loss that is not finite ends the run before it is kept
         with record.during("saving"):
-            save_checkpoint(self.model, to, self.facts, self.step, self._kept())
+            self._write(to, self._kept(), self._ends_with_evaluation())
             if last:
                 to.wait()
         if last and self.step < self.total:
@@ -238,6 +239,12 @@ class Run(Stepper):
         self._judge(figures)
         self._clock = time.perf_counter()
 
+    def _write(self, to: Checkpoints, best: Mapping[str, Any] | None, evaluates: bool) -> None:
+        """A checkpoint of this step, from which a run goes on with an evaluation if this one
+        `evaluates`, however often it is set to then. best: before that evaluation."""
+        evaluates = evaluates and self.test is not None
+        save_checkpoint(self.model, to, {**self.facts, "evaluates": evaluates}, self.step, best)
+
     def _kept(self) -> dict[str, Any] | None:
         return self.best.kept() if self.best.figure else None
 
@@ -252,7 +259,7 @@ class Run(Stepper):
             to.best = best.step if best.value is not None else None
             if (better or best.over) and not to.due(self.step, self.total):
                 with record.during("saving"):
-                    save_checkpoint(self.model, to, self.facts, self.step, before)
+                    self._write(to, before, True)
         if best.over and self.step < self.total:
             count = f"{best.worse} evaluation{'s' * (best.worse > 1)}"
             what = f"`{best.figure}` was {best.word} after step {best.step} ({best.value:.6g})"
