@@ -23,13 +23,18 @@ def claimed(name: str | Path | None, kind: Kind) -> None:
     path = Path(name)
     if path.is_dir():
         raise click.UsageError(f"`{path}` is a directory")
-    if not path.absolute().parent.is_dir():
-        raise click.UsageError(f"`{path}` cannot be written: there is no folder `{path.parent}`")
+    require_folder(path)
     try:
         target(path, kind)
     except RunError as error:
         print(error, file=sys.stderr)
         raise click.exceptions.Exit(2) from None
+
+
+def require_folder(path: Path) -> None:
+    """UsageError where a path leads to a folder that is not there."""
+    if not path.absolute().parent.is_dir():
+        raise click.UsageError(f"`{path}` cannot be written: there is no folder `{path.parent}`")
 
 
 def replace(path: Path, text: str) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from shardlang.diagnostics.nearest import nearest
 from shardlang.files import Unreadable, read_program
+from shardlang.run_files import LOGS
 from shardlang.source import Source
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -71,6 +73,16 @@ def strategy_option(command: Command) -> Command:
 def cluster_option(command: Command) -> Command:
     text = "The cluster to plan for: of the file, of a library (std.clusters.h100_pod), or the first of FILE.shard."
     return click.option("--cluster", metavar="NAME", help=text)(command)
+
+
+def device_option(command: Command) -> Command:
+    text = "By default CUDA if there is a GPU per rank, else the CPU."
+    return click.option("--device", type=click.Choice(["cpu", "cuda"]), help=text)(command)
+
+
+def log_dir_option(command: Command) -> Command:
+    text = f"Where the compiled program and each rank's log go. [default: a new folder of {LOGS}, its link `latest`]"
+    return click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help=text)(command)
 
 
 def set_option(command: Command) -> Command:

@@ -12,6 +12,7 @@ from dataclasses import field
 
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.emit.statements import operator
+from shardlang.emit.text.names import short_names
 from shardlang.ops.declaration import Total
 from shardlang.ops.rule import Split
 from shardlang.plan.plan import Plan
@@ -134,7 +135,8 @@ def _predicted(plan: Plan, sink: Sink | None) -> tuple[Form, ...]:
         if whole is not None:
             found.append(whole)
         elif sink is not None:
-            fact = f"`{value.path}` is nowhere more than a pending sum, which `predict` cannot write yet"
+            name = short_names(plan.graph)[value.id]
+            fact = f"`{name}` is nowhere more than a pending sum, which `predict` cannot write yet"
             sink.report("SH400", fact, value.span, help="ask for a value that is computed from it")
     return tuple(found)
 

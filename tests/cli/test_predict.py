@@ -102,6 +102,20 @@ def test_mistakes(words: list[str], code: int, said: str, trained: Path) -> None
     assert not (trained / "a.npz").exists() and (trained / "digits.shard").read_text() == before
 
 
+def test_a_value_that_is_always_a_pending_sum_is_refused(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each rank has a summand of `parts`, and the sum is over what is made of it."""
+    text = DIGITS.replace("return down(h)", "parts = down(h)\n    return parts + further(h)")
+    layer = "layer down = Linear(hidden, classes, bias = false)"
+    text = text.replace("layer down = Linear(hidden, classes)", f"{layer}\n  {layer.replace('down', 'further')}")
+    (trained / "parts.shard").write_text(text)
+    words = ["--ranks", "2", "--strategy", "tensor_parallel", "--weights", "w", "--out", str(trained / "a.npz")]
+    assert run(["predict", str(trained / "parts.shard"), *words, "--value", "parts"]) == 1
+    said = capsys.readouterr().err
+    assert "error[SH400]: `parts` is nowhere more than a pending sum, which `predict` cannot write yet" in said
+    assert "ask for a value that is computed from it" in said
+    assert not (trained / "a.npz").exists()
+
+
 def test_a_program_that_names_nothing(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = DIGITS.replace("  scores = model(image)\n", "").replace("cross_entropy(scores", "cross_entropy(model(image)")
     text = "\n".join(line for line in text.splitlines() if "metric" not in line)

@@ -14,13 +14,13 @@ import click
 from shardlang import driver, ending
 from shardlang.cli import options, output
 from shardlang.cli.commands.compile import emitted
-from shardlang.cli.files import write_files
+from shardlang.cli.files import require_folder, write_files
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.files import folder_of
 from shardlang.launch.started import require_alone
 from shardlang.locks import Claims
-from shardlang.run_files import LOGS, RunFiles, claim, steps_of
+from shardlang.run_files import RunFiles, claim, steps_of
 from shardlang.scratch import scratch
 from shardlang.types.dim import low
 
@@ -50,9 +50,7 @@ def _steps(ctx: click.Context, param: click.Parameter, given: str | None) -> ran
 @options.ranks_option(required=True)
 @options.strategy_option
 @options.set_option
-@click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), help="By default CUDA if there is a GPU per rank, else the CPU."
-)
+@options.device_option
 @click.option(
     "--compile/--no-compile", default=None, help="Compile each block by torch.compile. [default: as `train` says]"
 )
@@ -79,10 +77,7 @@ def _steps(ctx: click.Context, param: click.Parameter, given: str | None) -> ran
 )
 @_file("--metrics Write figures as JSON lines.")
 @_file("--save-weights Write the final parameters as safetensors.")
-@click.option(
-    "--log-dir", type=click.Path(path_type=Path), metavar="DIR",
-    help=f"Where the compiled program and each rank's log go. [default: a new folder of {LOGS}, its link `latest`]",
-)  # fmt: skip
+@options.log_dir_option
 @click.pass_context
 def command(
     ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], device: str | None,
@@ -106,7 +101,6 @@ def command(
     _require_start(metrics, save_weights)
     base = folder_of(file)
     if simulate:
-        gc.enable()
         ctx.exit(_simulate(file, ranks, strategy, overrides, base, metrics, save_weights))
     ending.hold_save()
     files, code = emitted(file, ranks, strategy, overrides)
@@ -133,8 +127,7 @@ def _require_start(*written: Path | None) -> None:
     except RunError as error:
         raise click.UsageError(f"{error.message}\n{error.help}") from None
     for path in (path for path in written if path is not None):
-        if not path.absolute().parent.is_dir():
-            raise click.UsageError(f"`{path}` cannot be written: there is no folder `{path.parent}`")
+        require_folder(path)
 
 
 def _train(files: Mapping[str, str], claimed: RunFiles, ranks: int, **options: Any) -> int:
@@ -157,6 +150,7 @@ def _simulate(
 ) -> int:  # fmt: skip
     """Trains the plan on ranks simulated in this process; the program for one rank loads, evaluates
     and saves for it. The exit code."""
+    gc.enable()
     sink = Sink()
     program = driver.check_source(options.source(file), sink, overrides, strategy)
     plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None

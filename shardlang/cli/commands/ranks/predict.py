@@ -12,7 +12,7 @@ import click
 
 from shardlang import driver
 from shardlang.cli import options, output
-from shardlang.cli.files import write_files
+from shardlang.cli.files import require_folder, write_files
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import offer
 from shardlang.errors import RunError
@@ -20,7 +20,7 @@ from shardlang.files import folder_of
 from shardlang.launch.started import require_alone
 from shardlang.locks import Claims
 from shardlang.owned import PREDICTED
-from shardlang.run_files import LOGS, claim
+from shardlang.run_files import claim
 
 if TYPE_CHECKING:
     from shardlang.check.program import Program
@@ -45,13 +45,8 @@ if TYPE_CHECKING:
     "--value", "wanted", multiple=True, metavar="NAME",
     help="A value to write. May be repeated. [default: all that `train` names for each example]",
 )  # fmt: skip
-@click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), help="By default CUDA if there is a GPU per rank, else the CPU."
-)
-@click.option(
-    "--log-dir", type=click.Path(path_type=Path), metavar="DIR",
-    help=f"Where the compiled program and each rank's log go. [default: a new folder of {LOGS}]",
-)  # fmt: skip
+@options.device_option
+@options.log_dir_option
 @click.pass_context
 def command(
     ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], out: Path,
@@ -62,8 +57,7 @@ def command(
     The examples are those of `eval`, without one those of `data`."""
     if weights is not None and checkpoint is not None:
         raise click.UsageError("the parameters are of --weights or of --checkpoint, not of both")
-    if not out.absolute().parent.is_dir():
-        raise click.UsageError(f"`{out}` cannot be written: there is no folder `{out.parent}`")
+    require_folder(out)
     sink = Sink()
     program = driver.check_source(options.source(file), sink, overrides, strategy)
     names = _names(program, wanted) if program is not None and program.training is not None else {}
