@@ -1,9 +1,12 @@
-"""Compiled programs in a training loop of the user's own: `bind` makes a torch module of one,
-`launch` starts ranks of this machine (specs/bind.md).
+"""Compiled programs in training loops of the user's own: `bind` makes a torch module of one,
+`launch` starts ranks of this machine (specs/bind.md). `CheckpointReader` and `CheckpointWriter` are
+checkpoints for torch.distributed.checkpoint (specs/torch_checkpoints.md).
 
 torch is imported here, and by no other part of what a user imports from shardlang."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 try:
     from shardlang.errors import RunError
@@ -19,4 +22,21 @@ except ImportError as _error:
     _help = '`pip install "shardlang[train]"` installs all that training needs'
     raise ImportError(f"error[SH517]: shardlang.torch needs {_error.name}\nhelp: {_help}", name=_error.name) from _error
 
-__all__ = ["Batch", "Field", "Figures", "NotElementwise", "RankError", "RunError", "ShardModule", "bind", "launch"]
+if TYPE_CHECKING:
+    from shardlang.torch.checkpoints.reader import CheckpointReader
+    from shardlang.torch.checkpoints.writer import CheckpointWriter
+
+__all__ = [
+    "Batch", "CheckpointReader", "CheckpointWriter", "Field", "Figures", "NotElementwise", "RankError", "RunError",
+    "ShardModule", "bind", "launch",
+]  # fmt: skip
+# torch.distributed.checkpoint takes half as long to import as torch: only for those who use it.
+_LATER = {"CheckpointReader": "reader", "CheckpointWriter": "writer"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"shardlang.torch.checkpoints.{_LATER[name]}"), name)

@@ -77,6 +77,20 @@ def backwards(
     return Backwards(filled, tied, kept)
 
 
+def their_names(names: NameMap, ours: Iterable[str]) -> list[str]:
+    """The names of theirs that a map fills, without its prefix, tied ones included."""
+    found: dict[str, None] = {}
+    for path in ours:
+        for rule in names.rules:
+            match = pattern(rule.ours).fullmatch(path)
+            found.update({put_in(rule.theirs, match.groups()): None} if match is not None else {})
+    for name in [*found]:
+        for left, right in names.tied:
+            match = pattern(right).fullmatch(name)
+            found.update({put_in(left, match.groups()): None} if match is not None else {})
+    return list(found)
+
+
 def _rules(ours: Iterable[str], names: NameMap, sink: Sink) -> dict[str, NameRule]:
     """The one line for each tensor of ours; without those for which there is another number."""
     found: dict[str, NameRule] = {}

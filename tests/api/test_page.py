@@ -1,4 +1,4 @@
-"""The examples of specs/python.md and of specs/bind.md are true."""
+"""The examples of specs/python.md, specs/bind.md and specs/torch_checkpoints.md are true."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ def test_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.attempted == 8 and found.failed == 0
 
 
-def test_the_page_of_loops() -> None:
+@pytest.mark.parametrize("page", ["bind", "torch_checkpoints"])
+def test_a_page_of_torch(page: str) -> None:
     """In a process of its own, which forks ranks."""
-    script = "import doctest, sys; sys.exit(doctest.testfile('specs/bind.md', module_relative=False).failed)"
+    script = f"import doctest, sys; sys.exit(doctest.testfile('specs/{page}.md', module_relative=False).failed)"
     done = warm.run([sys.executable, "-c", script], cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr

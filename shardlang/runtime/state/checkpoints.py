@@ -32,11 +32,11 @@ from shardlang.runtime.device import kind_of
 from shardlang.runtime.state import mapped
 
 # A type, by safetensors' name.
-_TYPES = {
+TYPES = {
     "BOOL": torch.bool, "F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32,
     "F64": torch.float64, "I64": torch.int64,
 }  # fmt: skip
-NAMES = {dtype: name for name, dtype in _TYPES.items()}
+NAMES = {dtype: name for name, dtype in TYPES.items()}
 # Seconds between two looks at who has written his file.
 _PACE = 0.005
 
@@ -121,7 +121,7 @@ class Checkpoints:
         mine, done = _mine(pieces, tensors), _Done(step)
 
         def index(files: Sequence[Any]) -> str:
-            return _index(step, facts, files, tensors)
+            return index_of(step, facts, files, tensors)
 
         if any(mapped.is_mapped(numbers) for _, numbers in mine):
             self._write(step, whole, mine, done, index, self.best)
@@ -251,7 +251,8 @@ def _written(draft: Path, mine: Sequence[tuple[Block, Tensor]]) -> FileFacts:
     return write(draft / file_name(world.rank), in_order([block for block, _ in mine]), bytes_of)
 
 
-def _index(step: int, facts: Mapping[str, Any], files: Sequence[Any], tensors: Mapping[str, Layout]) -> str:
+def index_of(step: int, facts: Mapping[str, Any], files: Sequence[Any], tensors: Mapping[str, Layout]) -> str:
+    """The text of an index, of the facts of files and of how tensors are cut."""
     layouts = {id(layout): layout for layout in tensors.values()}
     numbers = {key: number for number, key in enumerate(layouts)}
     return text_of({
@@ -336,7 +337,7 @@ class SavedRun:
         """Some rows at a time of a part of a block, and which of the rows asked for they are."""
         dtype = self.tensors[name].dtype
         for found, rows in rows_of(file, name, part, dtype, where):
-            yield torch.from_numpy(found).view(_TYPES[dtype]), rows
+            yield torch.from_numpy(found).view(TYPES[dtype]), rows
 
     def parts(self) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
         """All saved numbers: the tensor's name, where in it some begin, and they."""

@@ -1,0 +1,1 @@
+"""Checkpoints of ours to torch.distributed.checkpoint, and checkpoints of its to ours."""

@@ -1,0 +1,159 @@
+"""A state that torch.distributed.checkpoint saves -> a checkpoint of ours, written by all ranks.
+
+The index says who wrote which part of each tensor, so the parts of a tensor must be a grid of rows
+and columns, as those of every DTensor are."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint import Metadata, SavePlan, SavePlanner, StorageWriter
+from torch.distributed.checkpoint.planner import WriteItem
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from shardlang.checkpoints import folders
+from shardlang.checkpoints.index import Index, Layout
+from shardlang.checkpoints.rank_files import Block, file_name, in_order, write
+from shardlang.errors import RunError
+from shardlang.runtime.state.checkpoints import NAMES, index_of
+
+# Facts of a run that another checkpoint of it has as well.
+_FACTS = ("batch", "seed", "data", "optimizers", "skipped", "loss_scale", "best")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a rank writes: its number and the folder."""
+
+    rank: int
+    draft: str
+
+
+class CheckpointWriter(StorageWriter):
+    """Writes `dcp.save(state, storage_writer=CheckpointWriter("checkpoints", 100))` as
+    `checkpoints/step-100`. The state has tensors under our names (`blocks[2].fc1.weight`,
+    `blocks[2].fc1.weight:mean`). like: a checkpoint of the same run, whose batch, seed, data and
+    optimizers the new one has; without it `shardc run --resume` asks for `--resume-anyway`.
+
+    RunError SH508 where something is no such tensor, SH512 where something else is in the way."""
+
+    def __init__(
+        self, folder: str | os.PathLike[str], step: int, *, like: str | os.PathLike[str] | None = None
+    ) -> None:
+        if type(step) is not int or step < 0:
+            raise ValueError(f"the step is {step!r}, and must be a whole number from 0")
+        self.folder, self.step = Path(folder), step
+        facts = {} if like is None else Index(Path(like)).facts
+        self._facts = {name: facts[name] for name in _FACTS if name in facts}
+        self._layouts: dict[str, Layout] = {}
+
+    @property
+    def checkpoint_id(self) -> Path:
+        return self.folder / f"step-{self.step}"
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        if checkpoint_id is not None and Path(checkpoint_id) != self.checkpoint_id:
+            raise ValueError(f"this writes `{self.checkpoint_id}`, not `{os.fspath(checkpoint_id)}`")
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        if not kwargs.get("use_collectives", True):
+            raise ValueError("a checkpoint is written by ranks that agree: use_collectives must stay True")
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        for item in plan.items:
+            name = item.index.fqn
+            if item.tensor_data is None or item.tensor_data.properties.dtype not in NAMES:
+                what = "no tensor" if item.tensor_data is None else f"of {item.tensor_data.properties.dtype}"
+                help = f"leave it out, or make it one of {', '.join(each.lower() for each in NAMES.values())}"
+                raise RunError("SH508", f"`{name}` is {what}, which no checkpoint holds", help=help)
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        items: dict[str, list[tuple[int, WriteItem]]] = {}
+        for rank, plan in enumerate(plans):
+            for item in plan.items:
+                items.setdefault(item.index.fqn, []).append((rank, item))
+        self._layouts = {name: _layout(name, mine) for name, mine in sorted(items.items())}
+        draft = folders.draft_of(self.checkpoint_id)
+        folders.require_own(self.checkpoint_id)
+        folders.begin(draft, self.step)
+        return [replace(plan, storage_data=_Place(rank, str(draft))) for rank, plan in enumerate(plans)]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        place: _Place = plan.storage_data
+        mine = {item.index.fqn: item for item in plan.items if _holds(item)}
+        blocks = in_order([_block(item) for item in mine.values()])
+
+        def bytes_of(block: Block) -> np.ndarray:
+            found = planner.resolve_data(mine[block.name])
+            assert isinstance(found, Tensor)
+            flat = found.detach().cpu().contiguous().reshape(-1)
+            return np.asarray(flat.view(torch.uint8).numpy())
+
+        path = Path(place.draft) / file_name(place.rank)
+        try:
+            made = write(path, blocks, bytes_of) if blocks else None
+        except OSError as error:
+            raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=path) from None
+        facts = None if made is None else [made.size, made.header, made.crc32]
+        done: Future[list[WriteResult]] = Future()
+        done.set_result([WriteResult(item.index, 0, facts) for item in plan.items])
+        return done
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        draft = folders.draft_of(self.checkpoint_id)
+        files = [mine[0].storage_data if mine else None for mine in results]
+        try:
+            folders.write_index(draft, index_of(self.step, self._facts, files, self._layouts))
+            folders.put(draft, self.checkpoint_id)
+        except OSError as error:
+            raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=draft) from None
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return folders.is_name(Path(checkpoint_id).name)
+
+
+def _holds(item: WriteItem) -> bool:
+    assert item.tensor_data is not None
+    return 0 not in item.tensor_data.chunk.sizes
+
+
+def _block(item: WriteItem) -> Block:
+    data = item.tensor_data
+    assert data is not None
+    return Block(item.index.fqn, NAMES[data.properties.dtype], tuple(data.chunk.offsets), tuple(data.chunk.sizes))
+
+
+def _layout(name: str, items: Sequence[tuple[int, WriteItem]]) -> Layout:
+    """How a tensor is cut, by its parts and their ranks. RunError where they are no grid."""
+    data = items[0][1].tensor_data
+    assert data is not None
+    shape, dtype = tuple(data.size), NAMES[data.properties.dtype]
+    parts = {}
+    for rank, item in items:
+        if _holds(item):
+            block = _block(item)
+            parts[block.offsets] = (block.lengths, rank)
+    if not parts:
+        return Layout(dtype, shape, [[n] for n in shape], [items[0][0]])
+    starts = [sorted({offsets[dim] for offsets in parts}) for dim in range(len(shape))]
+    lengths = [
+        [last - first for first, last in itertools.pairwise([*each, size])]
+        for each, size in zip(starts, shape, strict=True)
+    ]
+    due = dict(zip(itertools.product(*starts), itertools.product(*lengths), strict=True))
+    ranks = [parts[at][1] for at in due if at in parts]
+    if {at: found for at, (found, _) in parts.items()} != due or len(set(ranks)) != len(ranks):
+        fact = f"the parts of `{name}` are no grid of one part a rank"
+        raise RunError("SH508", fact, help="save it as a DTensor, or whole")
+    return Layout(dtype, shape, lengths, ranks)
