@@ -20,6 +20,7 @@ from shardlang import __version__, ending
 from shardlang.display import one_line
 
 COMMANDS = {
+    "new": "Write a folder with a program that runs at once.",
     "check": "Report every mistake in programs, without running them.",
     "plan": "Show memory and bytes, and the layout of each statement.",
     "diff": "Show two plans beside each other: what differs.",
@@ -41,7 +42,7 @@ COMMANDS = {
 }
 
 # The folders of commands that are not beside the others.
-_FOLDERS = {"predict": "ranks.", "export": "weights."}
+_FOLDERS = {"new": "begin.", "predict": "ranks.", "export": "weights."}
 
 
 class Commands(click.Group):

@@ -27,16 +27,32 @@ def told(folder: Path, packages: dict[str, str], *words: str) -> tuple[int, str]
     return done.returncode, done.stdout + done.stderr
 
 
-ALL = dict.fromkeys(("torch", "numpy", "safetensors"), GONE)
+ALL = dict.fromkeys(("torch", "numpy", "safetensors", "highspy"), GONE)
 
 
-@pytest.mark.parametrize("words", ["check net.shard --ranks 2", "plan net.shard --ranks 2", "explain SH517"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "check net.shard --ranks 2", "plan net.shard --ranks 2", "explain SH517", "fmt net.shard",
+        "compile net.shard --ranks 2 -o out", "why net.shard train.loss --ranks 2",
+        "diff net.shard net.shard --ranks 2", "report net.shard --ranks 2 -o page.html",
+        "tune net.shard --ranks 2 --cluster std.clusters.h100_pod",
+        "launch net.shard --ranks 2 --nodes 1 --to slurm -o job",
+    ],
+)  # fmt: skip
 def test_the_compiler_needs_none_of_them(tmp_path: Path, words: str) -> None:
     code, text = told(tmp_path, ALL, *words.split())
     assert code == 0, text
 
 
-@pytest.mark.parametrize("words", ["run net.shard --ranks 2", "verify net.shard --ranks 2", "checkpoint show ."])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run net.shard --ranks 2", "run net.shard --ranks 2 --simulate", "verify net.shard --ranks 2",
+        "checkpoint show .", "import net.py:build -o other.shard", "calibrate -o machine.shard",
+        "predict net.shard --ranks 2 --weights w.st --out w.npz --value out", "tokens net.shard -o text.bin",
+    ],
+)  # fmt: skip
 def test_the_others_say_what_to_install(tmp_path: Path, words: str) -> None:
     code, text = told(tmp_path, ALL, *words.split())
     assert code == 3 and 'help: `pip install "shardlang[train]"`' in text, text
@@ -46,3 +62,13 @@ def test_the_others_say_what_to_install(tmp_path: Path, words: str) -> None:
 def test_a_package_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
     code, text = told(tmp_path, {"torch": BROKEN}, "run", "net.shard", "--ranks", "2")
     assert code == 3 and "torch, which cannot be loaded: libcudart.so.12: cannot open shared object" in text, text
+
+
+def test_a_loop_of_ones_own_says_what_to_install(tmp_path: Path) -> None:
+    for name in ALL:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(GONE)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    script = "import shardlang; import shardlang.torch"
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=100)
+    assert 'SH517' in done.stderr and '`pip install "shardlang[train]"`' in done.stderr

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.mutants.fault import Fault
 
-PARTS = ("shardlang", "tests", "specs", "stdlib", "grammars", "examples", "pyproject.toml", "README.md")
+PARTS = ("shardlang", "tests", "specs", "stdlib", "starts", "grammars", "examples", "pyproject.toml", "README.md")
 # But for the test that each fault can be made, which is no longer so once one is made, and that of links, some of which
 # lead out of PARTS.
 WHOLE_SUITE = ("tests", "specs", "--ignore=tests/mutants", "--ignore=tests/documents/test_links.py")

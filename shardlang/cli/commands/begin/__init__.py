@@ -1,0 +1,1 @@
+"""Commands that write what a user begins with."""
