@@ -21,8 +21,11 @@ EMITTED_MARK = "Written by shardc from the program and its strategy."
 LOG_MARK = "A log of shardlang: the next run in this folder replaces it."
 # What the record of a rank's collectives begins with.
 RECORD_MARK = b"SHARDREC"
-# What the header of saved weights begins with, after its length.
-WEIGHTS_MARK = '{"__metadata__":{"format":"pt","written_by":"shardlang"}'
+# What the header of weights begins with, after its length: under the names of a module, and as
+# `--save-weights` writes them, under the paths of a program.
+WEIGHTS_MARK = '{"__metadata__":{"format":"pt","written_by":"shardlang"'
+NAMED_MARK = f'{WEIGHTS_MARK},"names":"module"}}'
+SAVED_MARK = f"{WEIGHTS_MARK}}}"
 # What a trace of steps begins with.
 TRACE_MARK = '{"written_by":"shardlang",'
 TOKENS_MARK = b"SHARDTOK"
@@ -91,6 +94,7 @@ LOG = Kind("a rank's log", _begins(LOG_MARK.encode()), "another folder for --log
 RECORD = Kind("a rank's collectives", _begins(RECORD_MARK), "another folder for --log-dir")
 FIGURES = Kind("figures", _is_figures, "another file for --metrics", streams=True)
 WEIGHTS = Kind("saved weights", _begins(WEIGHTS_MARK.encode(), 8), "another file for --save-weights")
+SAVED = Kind("saved weights", _begins(SAVED_MARK.encode(), 8), "another file for --save-weights")
 TRACE = Kind("a trace", _begins(TRACE_MARK.encode()), "another folder for --log-dir")
 JOB = Kind("a file of the job", _begins(JOB_MARK.encode(), None), "another folder")
 COURSE = Kind("the course of a step", _begins(TRACE_MARK.encode()), "another file for --trace", streams=True)

@@ -31,7 +31,7 @@ from shardlang.importing.steps.trace import all_tensors, trace
 from shardlang.importing.text import maps
 from shardlang.importing.text.names import Namer, fields_of
 from shardlang.importing.text.write import Writer
-from shardlang.owned import WEIGHTS_MARK
+from shardlang.owned import NAMED_MARK
 from shardlang.source import Source
 
 SEEDS = (1, 2, 3)
@@ -63,7 +63,7 @@ class Imported:
         made: bytes = save({name: self.tensors[name].detach().contiguous() for name in first.values()})
         start = 8 + int.from_bytes(made[:8], "little")
         # What comes first tells later runs that the file may be replaced.
-        header = f"{WEIGHTS_MARK},{made[9:start].decode()}".encode()
+        header = f"{NAMED_MARK},{made[9:start].decode()}".encode()
         header += b" " * (-len(header) % 8)
         return len(header).to_bytes(8, "little") + header + made[start:]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from shardlang import runtime as rt
 from shardlang.cli.main import run
@@ -123,3 +123,19 @@ def test_a_program_that_names_nothing(trained: Path, capsys: pytest.CaptureFixtu
     words = ["--out", str(trained / "a.npz"), "--weights", "w"]
     assert run(["predict", str(trained / "unnamed.shard"), *RANKS, *words]) == 2
     assert "`train` names no value of each example: give one by --value; there are: " in capsys.readouterr().err
+
+
+def test_weights_of_a_program_with_a_name_map(trained: Path) -> None:
+    """A file for `init` is read by its map, and what `--save-weights` wrote under the program's paths."""
+    weights = load_file(trained / "w.safetensors")
+    save_file({f"net.{path}": value for path, value in weights.items()}, trained / "theirs.safetensors")
+    (trained / "names.map").write_text("".join(f"{path} = net.{path}\n" for path in weights))
+    text = (trained / "digits.shard").read_text()
+    init = 'init = safetensors("theirs.safetensors", names = "names.map")'
+    (trained / "mapped.shard").write_text(text.replace("  steps =", f"  {init}\n  steps ="))
+    found = []
+    for name in ("w", "theirs"):
+        shardc(trained, "predict", "mapped.shard", *RANKS, "--weights", f"{name}.safetensors", "--out", f"{name}.npz")
+        found.append(np.load(trained / f"{name}.npz")["scores"])
+    assert np.array_equal(found[0], found[1])
+    np.testing.assert_allclose(found[0], expected(trained)["scores"], rtol=1e-4, atol=1e-5)

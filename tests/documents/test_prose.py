@@ -15,7 +15,8 @@ from tests.documents.bless import SPECS
 
 ROOT = SPECS.parent
 PAGES = sorted(
-    [*ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md", *SPECS.glob("*.md"), *ROOT.glob("tests/diagnostics/*.md")]
+    [ROOT / "benchmarks" / "README.md"]
+    + [page for pages in ("*.md", "specs/**/*.md", "tests/diagnostics/*.md") for page in ROOT.glob(pages)]
 )
 SOURCES = sorted(ROOT.glob("shardlang/**/*.py"))
 COLUMNS = 100

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from shardlang.errors import RunError
 from shardlang.locks import drafted
-from shardlang.owned import WEIGHTS_MARK
+from shardlang.owned import SAVED_MARK
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.blocks import chunk_sizes, gathered
 from shardlang.runtime.comm.host_copies import device_of
@@ -111,7 +111,7 @@ def _header(program: Program, tensors: Sequence[Declared]) -> bytes:
         entries[tensor.path] = {"dtype": _NAMES[dtype], "shape": tensor.shape, "data_offsets": (start, end)}
         start = end
     # What comes first tells later runs that the file may be replaced.
-    text = f"{WEIGHTS_MARK},{json.dumps(entries, separators=(',', ':'))[1:]}".encode()
+    text = f"{SAVED_MARK},{json.dumps(entries, separators=(',', ':'))[1:]}".encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text
 

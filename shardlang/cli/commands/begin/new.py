@@ -33,7 +33,8 @@ from shardlang.owned import TOKENS_MARK
 def command(folder: Path, start: str) -> None:
     """Write a folder with a program that runs at once.
 
-    NAME must not exist yet. It gets a program train.shard, its data, and a README of three lines."""
+    NAME must not exist yet. It gets a program train.shard, its data, and a README of three
+    lines."""
     if os.path.lexists(folder):
         raise click.UsageError(f"`{folder}` exists already: give another name")
     beside = folder.absolute().parent

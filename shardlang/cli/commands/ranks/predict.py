@@ -19,7 +19,7 @@ from shardlang.errors import RunError
 from shardlang.files import folder_of
 from shardlang.launch.started import require_alone
 from shardlang.locks import Claims
-from shardlang.owned import PREDICTED
+from shardlang.owned import PREDICTED, SAVED, is_own
 from shardlang.run_files import claim
 
 if TYPE_CHECKING:
@@ -116,7 +116,9 @@ def _keeping(
     if weights is None and checkpoint is None and training.init is None:
         raise click.UsageError("nothing says the trained parameters: give --weights FILE or --checkpoint DIR")
     if weights is not None:
-        rest = {key: value for key, value in training.init[1].items() if key == "names"} if training.init else {}
+        # What --save-weights wrote has the program's paths; any other file is one for `init`.
+        theirs = training.init[1] if training.init is not None and not is_own(weights, SAVED) else {}
+        rest = {key: value for key, value in theirs.items() if key == "names"}
         training = replace(training, init=("safetensors", {"path": str(weights.absolute()), **rest}))
     elif checkpoint is not None:
         training = replace(training, init=None)
