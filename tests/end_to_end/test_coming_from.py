@@ -1,0 +1,37 @@
+"""The page for those who come from another library: their programs, run as they are, have the losses of ours."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import warm
+from tests.cli.process import shardc
+from tests.documents.bless import SPECS
+from tests.mdtest import fences
+
+
+@pytest.mark.slow
+def test_their_losses_are_ours(tmp_path: Path) -> None:
+    for _, _, words, text in fences((SPECS / "coming_from.md").read_text("utf-8")):
+        for name in (word.removeprefix("file=") for word in words if word.startswith("file=")):
+            (tmp_path / name).write_text(text, "utf-8")
+    python(tmp_path, "loop.py")
+    for name in ("ddp", "fsdp", "tensor"):
+        said = python(tmp_path, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", f"{name}.py")
+        # Each of the two ranks prints them.
+        losses = [float(line.split()[1]) for line in said.splitlines() if line.startswith("loss ")]
+        done = shardc("run", "net.shard", "--ranks", "2", "--strategy", name, "--metrics", name, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        ours = [json.loads(line)["loss"] for line in (tmp_path / name).read_text().splitlines()]
+        assert len(ours) == 4
+        assert sorted([*ours, *ours]) == pytest.approx(sorted(losses), rel=1e-12)
+
+
+def python(folder: Path, *words: str) -> str:
+    done = warm.run([sys.executable, *words], cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
