@@ -26,7 +26,7 @@ from shardlang.plan.reads import Form
 from shardlang.plan.rewrite.once_a_step import summed_in_time
 from shardlang.python_text import literal
 from shardlang.records import dataclass
-from shardlang.types.layout import Layout, layout_text
+from shardlang.types.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,8 @@ class Writer:
         return [Line(around(f"{target} = ", text), self.comment(conversion.value, conversion.to))]
 
     def comment(self, value: int, layout: Layout) -> str:
-        """`f32[8, 16]  [batch@a, hidden] +b`."""
-        type = self.plan.graph.values[value].type
-        shape, mesh = ", ".join(map(str, self.sizes.shape(type, layout))), self.plan.meshes[layout.mesh]
-        return f"{type.dtype}[{shape}]  {layout_text(self.sizes.type(type), layout, mesh)}"
+        """The type of a value and its layout, see `Sizes`."""
+        return self.sizes.comment(self.plan.graph.values[value].type, layout)
 
 
 def operator(plan: Plan, planned: PlannedOp) -> Operator:

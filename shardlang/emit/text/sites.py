@@ -36,6 +36,7 @@ class Sites:
         result_types = tuple(graph.values[value].type for value in op.results)
         axes, plan_params = planned.factor_axes, self.plan.params
         part_sizes = of_factors(op, graph, self.plan.sizes)
+        groups, offsets = sizes.cut(op.rule, axes, planned.mesh, part_sizes)
         return OpSite(
             operands=tuple(self._operand(op, use) for use in uses),
             operand_shapes=tuple(sizes.shape(t, u.layout) for t, u in zip(operand_types, uses, strict=True)),
@@ -45,11 +46,8 @@ class Sites:
             attrs=op.attrs,
             rule=op.rule,
             axes=axes,
-            groups=tuple(sizes.groups.text(a, planned.mesh) for a in axes),
-            offsets=tuple(
-                sizes.offset(f, a, planned.mesh, part_sizes.get(i))
-                for i, (f, a) in enumerate(zip(op.rule.factors, axes, strict=True))
-            ),
+            groups=groups,
+            offsets=offsets,
             training=self.training,
             rows="" if self.training else "rows",
             batch=batch_factor(self.plan, op),

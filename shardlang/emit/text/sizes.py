@@ -7,18 +7,18 @@ that uses them."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from shardlang.emit.text.names import RESERVED, Taken, identifier, is_plain
 from shardlang.ops.code import Code, around
-from shardlang.ops.rule import Factor
+from shardlang.ops.rule import Factor, FactorRule
 from shardlang.ops.site import Offset, Size
 from shardlang.plan.plan import Plan
 from shardlang.python_text import literal
 from shardlang.records import dataclass
 from shardlang.types.dim import Dim, TensorType, Term, term_size
-from shardlang.types.layout import Layout, chunk_sizes, uneven_sizes
+from shardlang.types.layout import Layout, chunk_sizes, layout_text, uneven_sizes
 from shardlang.types.mesh import Mesh
 
 
@@ -59,7 +59,9 @@ class Groups:
 
 @dataclass
 class Sizes:
-    """Local sizes of one function; `definitions` are the lines that it must begin with."""
+    """Local sizes of one function; `definitions` are the lines that it must begin with. shapes,
+    comments: of a type and a layout by their ids, both are the plan's. cuts: of a rule, axes and a
+    mesh likewise."""
 
     plan: Plan
     groups: Groups
@@ -67,16 +69,28 @@ class Sizes:
     names: dict[tuple[str, tuple[int, ...], int, tuple[str, ...]], Code] = field(default_factory=dict)
     definitions: list[Code] = field(default_factory=list)
     inside: bool = False  # of a layer: dims are called without the path of the layer that has them
+    shapes: dict[tuple[int, int], tuple[Size, ...]] = field(default_factory=dict)
+    comments: dict[tuple[int, int], str] = field(default_factory=dict)
+    cuts: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[Offset | None, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.taken.names.update(mesh.name for mesh in self.plan.meshes)
 
     def shape(self, type: TensorType, layout: Layout) -> tuple[Size, ...]:
         """The local size of each tensor dim."""
-        return tuple(
-            self.local(term, axes, layout.mesh)
-            for term, axes in zip(type.dims, layout.dims, strict=True)
-        )
+        at = id(type), id(layout)
+        if at not in self.shapes:
+            dims = zip(type.dims, layout.dims, strict=True)
+            self.shapes[at] = tuple([self.local(term, axes, layout.mesh) for term, axes in dims])
+        return self.shapes[at]
+
+    def comment(self, type: TensorType, layout: Layout) -> str:
+        """`f32[8, 16]  [batch@a, hidden] +b`."""
+        at = id(type), id(layout)
+        if at not in self.comments:
+            shape, mesh = ", ".join(map(str, self.shape(type, layout))), self.plan.meshes[layout.mesh]
+            self.comments[at] = f"{type.dtype}[{shape}]  {layout_text(self.type(type), layout, mesh)}"
+        return self.comments[at]
 
     def local(self, term: Term, axes: tuple[str, ...], mesh: int) -> Size:
         """A tensor dim cut over `axes`: a number, or the name of this rank's own size."""
@@ -84,6 +98,17 @@ class Sizes:
         if uneven is None:
             return (term_size(term) or 1) // self.plan.meshes[mesh].degree(axes)
         return self._defined("local", "_".join(map(self.called, term)) or "one", uneven, axes, mesh)
+
+    def cut(
+        self, rule: FactorRule, axes: Sequence[tuple[str, ...]], mesh: int, part_sizes: Mapping[int, tuple[int, ...]]
+    ) -> tuple[tuple[str, ...], tuple[Offset | None, ...]]:
+        """The group and the offset of each factor; part_sizes: the listed ones, by factor."""
+        at = id(rule), id(axes), mesh, *part_sizes.items()
+        if at not in self.cuts:
+            groups = tuple([self.groups.text(a, mesh) for a in axes])
+            rows = enumerate(zip(rule.factors, axes, strict=True))
+            self.cuts[at] = groups, tuple([self.offset(f, a, mesh, part_sizes.get(i)) for i, (f, a) in rows])
+        return self.cuts[at]
 
     def offset(
         self, factor: Factor, axes: tuple[str, ...], mesh: int, part_sizes: tuple[int, ...] | None = None
