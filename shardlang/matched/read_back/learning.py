@@ -57,9 +57,14 @@ class Learning:
 
 def _names(node: ast.AST) -> set[str]:
     """The names that a node reads or binds, but for those of which it reads no gradient."""
-    if isinstance(node, ast.Name):
-        return {node.id}
-    return set() if is_detached(node) else set[str]().union(*map(_names, ast.iter_child_nodes(node)))
+    found, waiting = set[str](), [node]
+    while waiting:
+        at = waiting.pop()
+        if isinstance(at, ast.Name):
+            found.add(at.id)
+        elif not is_detached(at):
+            waiting += ast.iter_child_nodes(at)
+    return found
 
 
 def learning(file: File, node: ast.FunctionDef) -> set[int]:
