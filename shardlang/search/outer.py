@@ -20,7 +20,7 @@ from shardlang.search.profiles import Estimate, Profiles, without_stages
 from shardlang.search.recursive import halved
 from shardlang.search.space import BUCKETS, MB, Open, Point, points
 from shardlang.search.splits.ways import Splitting
-from shardlang.search.wanted import RECURSIVE, Wanted
+from shardlang.search.wanted import DYNAMIC, EXACT, RECURSIVE, Wanted
 from shardlang.syntax import ast
 
 # Of the budget, for bounds and estimates; the rest is for whole plans.
@@ -85,6 +85,10 @@ def searched(fitting: Fitting, given: Iterable[Found], wanted: Wanted) -> Outcom
     if profiles is not None and most is not None and len(few_points) > most:
         return _deep(best, BestFirst(profiles, wanted, guess), splitting)
     waiting = sorted(few_points, key=guess)
+    if wanted.mode == EXACT and len(waiting) * fitting.costs() > wanted.budget:
+        # Of more points than are planned, those come first that `dynamic_programming` looks at.
+        ahead = points(fitting.of, Splitting(fitting.of, few, replace(wanted, mode=DYNAMIC)))
+        waiting = list(dict.fromkeys([*sorted(ahead, key=guess), *waiting]))
     looked = _whole(best, waiting)
     every = looked == len(waiting) and splitting.all and not fitting.of.large
     return Outcome(best.checked(), best.short, looked, len(waiting), every)

@@ -47,6 +47,15 @@ def test_seconds_decide_where_bytes_did(capsys: pytest.CaptureFixture[str]) -> N
     assert times["exact"] < 0.9 * times["sharding_propagation"]
 
 
+def test_with_little_time_exact_is_no_slower_than_other_modes(capsys: pytest.CaptureFixture[str]) -> None:
+    """More points than the budget is for: those that dynamic programming looks at come first."""
+    asked, times = ["--ranks", "2", "--cluster", "std.clusters.h100_pod", "--budget", "2", "--json"], list[float]()
+    for mode in ("exact", "dynamic_programming"):
+        assert run(["tune", str(QUICKSTART), *asked, "--search-mode", mode]) == 0
+        times.append(json.loads(capsys.readouterr().out)["best"][0]["predicted"]["step_s"])
+    assert times[0] <= times[1]
+
+
 def test_without_the_solver_it_says_what_to_type(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
