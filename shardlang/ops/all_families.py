@@ -3,7 +3,6 @@
 from shardlang.ops.families import (
     arithmetic,
     attention,
-    convolution,
     elementwise,
     extents,
     internal,
@@ -18,8 +17,9 @@ from shardlang.ops.families import (
     rotary,
     shapes,
 )
+from shardlang.ops.families.images import convolution, pooling
 
 __all__ = [
     "arithmetic", "attention", "convolution", "elementwise", "extents", "internal", "lookups", "losses",
-    "losses_in_chunks", "normalisations", "products", "random", "ranking", "reductions", "rotary", "shapes",
+    "losses_in_chunks", "normalisations", "pooling", "products", "random", "ranking", "reductions", "rotary", "shapes",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Pieces of a generated forward on images: convolutions, pooling, channels that fall out, then dims by name again."""
+"""Pieces of a generated forward on images: convolutions, pools, other sizes, channels; then dims by name again."""
 
 from __future__ import annotations
 
@@ -45,15 +45,48 @@ def convolved(s: Scope) -> Value | None:
         return s.let(f"{name}({x.name})", dims, FLOAT, size, x)
     groups = s.rng.choice([g for g in (1, 2, 3) if s.size(channel) % g == 0 and s.size(to) % g == 0])
     inner = channel if groups == 1 else str(s.size(channel) // groups)
-    rows, columns = (s.shared.fresh("r") for _ in range(2))
-    s.members.append(f"dim {rows} = {kernel}, {columns} = {kernel}")
-    name = s.shared.fresh("p")
-    s.members.append(f"param {name}: [{to}, {inner}, {rows}, {columns}] = normal(0.3)")
+    name = _weight(s, to, inner, kernel, kernel)
     bias = f", {s.param(((to,),))}" if s.rng.random() < 0.5 else ""
     more = extra + (f", groups = {groups}" if groups > 1 else "")
     if groups > 1:
         s.feature("groups")
     return s.let(f"conv2d({x.name}, {name}{bias}{more})", dims, FLOAT, size, x)
+
+
+def _weight(s: Scope, first: str, second: str, *kernel: int) -> str:
+    """A parameter of two dims of channels and the sides of a kernel."""
+    name, sides = s.shared.fresh("p"), [s.shared.fresh("r") for _ in kernel]
+    s.members.append("dim " + ", ".join(f"{side} = {size}" for side, size in zip(sides, kernel, strict=True)))
+    s.members.append(f"param {name}: [{', '.join((first, second, *sides))}] = normal(0.3)")
+    return name
+
+
+def resized(s: Scope) -> Value | None:
+    """Images of another size: by a transposed convolution, by interpolation, by means."""
+    x = _latest(s)
+    if x is None or max(_sides(s, x)) > 8:
+        return None
+    (channel,) = x.dims[1]
+    kind = s.rng.choice(["transposed", "transposed", "nearest", "bilinear", "adaptive"])
+    to, sides = channel, [2 * n for n in _sides(s, x)]
+    if kind == "transposed":
+        to = s.rng.choice([c for c in CHANNELS if c != channel])
+        if s.rng.random() < 0.5:
+            s.shared.imports.add("ConvTranspose2d")
+            call = f"{s.layer('up', f'ConvTranspose2d({channel}, {to}, kernel = 2, stride = 2)')}({x.name})"
+        else:
+            sides = [n + 1 for n in _sides(s, x)]
+            bias = f", {s.param(((to,),))}" if s.rng.random() < 0.5 else ""
+            call = f"conv_transpose2d({x.name}, {_weight(s, channel, to, 2, 2)}{bias})"
+    elif kind == "nearest":
+        call = f"interpolate({x.name}, scale_factor = 2)"
+    else:
+        sides = [3, 2]
+        given = 'interpolate({}, size = (3, 2), mode = "bilinear")', "adaptive_avg_pool2d({}, (3, 2))"
+        call = given[kind == "adaptive"].format(x.name)
+    made = [(s.made(n, side),) for n, side in zip(("height", "width"), sides, strict=True)]
+    dims = (x.dims[0], (to,), *(d if isinstance(d, tuple) else (d,) for d in made))
+    return s.let(call, dims, FLOAT, 2 * x.size, x)
 
 
 def pooled(s: Scope) -> Value | None:
@@ -71,7 +104,7 @@ def treated(s: Scope) -> Value | None:
     x = _latest(s)
     if x is None:
         return None
-    kinds = ["drop", "drop", "softmax", "add", *([] if s.shared.apart else ["norm", "layer"])]
+    kinds = ["drop", "drop", "softmax", "add", "groups", "groups", *([] if s.shared.apart else ["norm", "layer"])]
     n, kind = x.name, s.rng.choice(kinds)
     match kind:
         case "drop":
@@ -79,6 +112,8 @@ def treated(s: Scope) -> Value | None:
         case "norm":
             given = [n, s.state((x.dims[1],), "zeros()"), s.state((x.dims[1],), "ones()")]
             return s.let(f"batch_norm({', '.join(given)})", x.dims, FLOAT, 4.0, x)
+        case "groups":
+            return _grouped(s, x)
         case "layer":
             s.shared.imports.add("BatchNorm2d")
             name = s.layer("bn", f"BatchNorm2d({text(x.dims[1])})")
@@ -88,11 +123,58 @@ def treated(s: Scope) -> Value | None:
     return s.let(f"{n} + gelu({n})", x.dims, FLOAT, 2 * x.size, x)
 
 
+def _grouped(s: Scope, x: Value) -> Value:
+    """The library's layer, or the operator, with or without a weight."""
+    groups = s.rng.choice([g for g in (1, 2, 3, s.length(x.dims[1])) if s.length(x.dims[1]) % g == 0])
+    if s.rng.random() < 0.3:
+        s.shared.imports.add("GroupNorm")
+        name = s.layer("gn", f"GroupNorm({groups}, {text(x.dims[1])})")
+        return s.let(f"{name}({x.name})", x.dims, FLOAT, 4.0, x)
+    given = "".join(f", {s.param((x.dims[1],))}" for _ in range(s.rng.randint(0, 2)))
+    return s.let(f"group_norm({x.name}, {groups}{given})", x.dims, FLOAT, 4.0, x)
+
+
+# A function of the places of an image one after the other; `o` is the channels that come out.
+_SOUNDS = {
+    "conv1d(y, weight, padding = 1)": "[o, c, k]",
+    "conv_transpose1d(y, weight, stride = 2)": "[c, o, k]",
+    "max_pool1d(y, 2)": "",
+    "avg_pool1d(y, 2)": "",
+    "adaptive_avg_pool1d(y, 3)": "",
+    'interpolate(y, scale_factor = 2, mode = "linear")': "",
+}
+
+
+def _sound(s: Scope, x: Value) -> Value:
+    """The rows of an image as one of [batch, channels, length], worked on and reduced to channels."""
+    call = s.rng.choice(list(_SOUNDS))
+    weight, name = _SOUNDS[call], call.partition("(")[0] + "_of_rows"
+    if name not in s.shared.makers:
+        if "along" not in s.shared.makers:
+            s.shared.makers["along"] = "along"
+            s.shared.items.append("fn along(x: [n, c, l]) -> [n, c] {\n  return mean(x, over = l)\n}")
+        s.shared.makers[name] = name
+        s.feature("fn")
+        given, to = (f", weight: {weight}", "o") if weight else ("", "c")
+        s.shared.items.append(
+            f"fn {name}(x: [n, c, h, w]{given}) -> [n, {to}] {{\n  y = rearrange(x -> [n, c, h * w])\n"
+            f"  return along({call})\n}}"
+        )
+    if not weight:
+        return s.let(f"{name}({x.name})", x.dims[:2], FLOAT, x.size, x)
+    (channel,) = x.dims[1]
+    to = s.rng.choice([c for c in CHANNELS if c != channel])
+    order = (to, channel) if weight.startswith("[o") else (channel, to)
+    return s.let(f"{name}({x.name}, {_weight(s, *order, 3)})", (x.dims[0], (to,)), FLOAT, 2 * x.size, x)
+
+
 def out_of_images(s: Scope) -> Value | None:
     """Flattened into a linear layer, or reduced to channels by a function that names the two sides."""
     x = _latest(s)
     if x is None:
         return None
+    if s.rng.random() < 0.6 and s.length(x.dims[2]) * s.length(x.dims[3]) > 1:
+        return _sound(s, x)
     out = s.others(x.parts())[0]
     if s.rng.random() < 0.6:
         s.shared.imports.add("Linear")
@@ -110,3 +192,6 @@ def out_of_images(s: Scope) -> Value | None:
             else "fn pixels(x: [n, c, h, w]) -> [n, c] {\n  return mean(x, over = (h, w))\n}"
         )
     return s.let(f"pixels({x.name})", x.dims[:2], FLOAT, x.size, x)
+
+
+PIECES = (convolved, convolved, pooled, resized, treated)

@@ -91,8 +91,8 @@ def _inputs(s: Scope) -> dict[str, str]:
 def _body(s: Scope) -> None:
     """Pieces, first those that lead from the inputs to floating values with named dims."""
     if s.live[0].name == "x" and not s.live[0].named:
-        for _ in range(s.rng.randint(1, 4)):
-            keep(s, s.rng.choice((images.convolved, images.convolved, images.pooled, images.treated))(s))
+        for _ in range(s.rng.randint(3, 8)):
+            keep(s, s.rng.choice(images.PIECES)(s))
         keep(s, images.out_of_images(s))
     elif any(v.name == "ids" for v in s.live):
         keep(s, products.looked_up(s))

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from tests.ops.oracle import Array, below, drawn, oracle, positive, truth
-from tests.ops.oracles_images import average, convolved, greatest, windows
+from tests.ops.oracles_images import IMAGES
 from tests.ops.oracles_more import MORE
 
 # --- elementwise ---
@@ -251,22 +251,6 @@ MOVED = (
     oracle("slice", "b=4 c=6", slices={"c": (5, 6), "b": (0, 3)}, means=lambda x: x[:3, 5:]),
     oracle("slice", "b=4 s=2 c=6", slices={"s": (1, 2)}, means=lambda x: x[:, 1:]),
 )  # fmt: skip
-
-# --- images ---
-
-IMAGE = "b=2 c=4 #6 #5"
-IMAGES = (
-    oracle("conv2d", IMAGE, "o=3 c #3 #3", "o", means=convolved()),
-    oracle("conv2d", IMAGE, "o=6 c #3 #2", stride=2, padding=1, means=convolved((2, 2), (1, 1))),
-    oracle("conv2d", IMAGE, "o=6 #2 #3 #3", "o", groups=2, means=convolved(groups=2)),
-    oracle("conv2d", IMAGE, "o=2 c #2 #2", dilation=(2, 3), padding=(0, 2), means=convolved((1, 1), (0, 2), (2, 3))),
-    oracle("max_pool2d", IMAGE, kernel_size=2, means=windows((2, 2), (2, 2), (0, 0), greatest)),
-    oracle("max_pool2d", IMAGE, kernel_size=3, stride=1, padding=1, means=windows((3, 3), (1, 1), (1, 1), greatest)),
-    oracle("max_pool2d", "b=1 c=1 #7 #4", kernel_size=(3, 2), means=windows((3, 2), (3, 2), (0, 0), greatest)),
-    oracle("avg_pool2d", IMAGE, kernel_size=2, means=windows((2, 2), (2, 2), (0, 0), average)),
-    oracle("avg_pool2d", IMAGE, kernel_size=(3, 2), stride=1, means=windows((3, 2), (1, 1), (0, 0), average)),
-    oracle("avg_pool2d", IMAGE, kernel_size=3, stride=2, padding=1, means=windows((3, 3), (2, 2), (1, 1), average)),
-)
 
 # --- attention ---
 

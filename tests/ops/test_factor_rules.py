@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tests.ops.calls import call
 from tests.ops.oracle import Example, below, positive, ties, truth
+from tests.ops.oracles_images import IMAGES
 from tests.ops.oracles_more import MORE
 from tests.ops.simulate import Case, check, labelled, splits, whole
 
@@ -297,7 +298,7 @@ EXAMPLES = [
     ex("dropout", "b=4 c=6", p=0.5, oracle=None),
     ex("dropout", "b=4 h=2*e=3", p=0.5, oracle=None),
     ex("dropout2d", "b=4 c=6 h=2 w=3", p=0.5, oracle=None),
-    *[more.example for more in MORE],
+    *[more.example for more in (*MORE, *IMAGES)],
 ]
 
 _DTYPES = {

@@ -44,6 +44,18 @@ WHOLE = [
     (call("cast", "b=4", dtype="bf16"), "x0.to(torch.bfloat16)"),
     (call("conv2d", "b=4 i=2 #6 #6", "o=3 i #3 #3", "o", padding=1), "F.conv2d(x0, x1, x2, padding=1)"),
     (call("max_pool2d", "b=4 c=2 #6 #6", kernel_size=2), "F.max_pool2d(x0, 2)"),
+    (call("conv1d", "b=4 c=2 #6", "c 1 #4", "c", padding=3, groups=2), "F.conv1d(x0, x1, x2, padding=3, groups=2)"),
+    (
+        call("conv_transpose2d", "b=4 i=2 #6 #6", "i o=3 #2 #2", "o", stride=2),
+        "F.conv_transpose2d(x0, x1, x2, stride=2)",
+    ),
+    (call("adaptive_avg_pool2d", "b=4 c=2 #6 #6", output_size=(2, 3)), "F.adaptive_avg_pool2d(x0, (2, 3))"),
+    (
+        call("interpolate", "b=4 c=2 #6 #6", scale_factor=2, mode="bilinear"),
+        'F.interpolate(x0, scale_factor=2, mode="bilinear")',
+    ),
+    (call("interpolate", "b=4 c=2 #6 #6", size=(3, 4)), "F.interpolate(x0, size=(3, 4))"),
+    (call("group_norm", "b=4 c=6 #6", "c", "c", num_groups=3), "F.group_norm(x0, 3, x1, x2, eps=1e-05)"),
     (call("embedding", "i64 b=4", "v=8 d=6"), "F.embedding(x0, x1)"),
     (
         call("attention", "b=2 h=4 s=6 e=8", "b h s e", "b h s e", causal=True),

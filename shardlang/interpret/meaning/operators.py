@@ -157,16 +157,23 @@ SHAPES: dict[str, Function] = {
 # --- images ---
 
 
-def _conv2d(call: Call, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """torch rejects images and weights without channels (uneven parts): one of zeros stands in."""
-    attrs = call.attrs
-    options = attrs["stride"], attrs["padding"], attrs["dilation"], attrs["groups"]
-    if x.shape[1] == 0:
-        x, weight = _one_more(x, 1), _one_more(weight, 1)
-    if weight.shape[0] == 0:
-        bias = None if bias is None else _one_more(bias, 0)
-        return functional.conv2d(x, _one_more(weight, 0), bias, *options).narrow(1, 0, 0)
-    return functional.conv2d(x, weight, bias, *options)
+def _convolution(function: Callable[..., Tensor], out: int, *options: str) -> Function:
+    """torch rejects values and weights without channels (uneven parts): one of zeros stands in. If
+    each channel is a group, a part has as many groups as channels."""
+
+    def convolved(call: Call, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        given, none = {name: call.attrs[name] for name in options}, weight.shape[out] == 0
+        apart = call.attrs.get("groups", 1) > 1
+        if x.shape[1] == 0:
+            x, weight = _one_more(x, 1), weight if apart else _one_more(weight, 1 - out)
+        if none:
+            weight, bias = _one_more(weight, out), None if bias is None else _one_more(bias, 0)
+        if apart:
+            given["groups"] = x.shape[1] // weight.shape[1]
+        result = function(x, weight, bias, **given)
+        return result.narrow(1, 0, 0) if none else result
+
+    return convolved
 
 
 def _one_more(x: Tensor, dim: int) -> Tensor:
@@ -174,18 +181,51 @@ def _one_more(x: Tensor, dim: int) -> Tensor:
     return torch.cat([x, x.new_zeros(shape)], dim)
 
 
-def _pool(function: Callable[..., Tensor]) -> Function:
-    def pooled(call: Call, x: Tensor) -> Tensor:
-        windows = call.attrs["kernel_size"], call.attrs["stride"], call.attrs["padding"]
-        return function(x, *windows) if x.shape[1] else function(_one_more(x, 1), *windows).narrow(1, 0, 0)
+def _of_channels(function: Callable[..., Tensor], *options: str) -> Function:
+    """A function of each channel, of which a part may have none."""
 
-    return pooled
+    def apply(call: Call, x: Tensor) -> Tensor:
+        given = [call.attrs[name] for name in options]
+        return function(x, *given) if x.shape[1] else function(_one_more(x, 1), *given).narrow(1, 0, 0)
+
+    return apply
 
 
+def _interpolate(call: Call, x: Tensor) -> Tensor:
+    attrs = call.attrs
+    given = {"size": attrs["size"]} if attrs["scale"] is None else {"scale_factor": attrs["scale"]}
+    corners = None if attrs["mode"] == "nearest" else attrs["align_corners"]
+    resized = functional.interpolate(_one_more(x, 1), mode=attrs["mode"], align_corners=corners, **given)
+    return resized.narrow(1, 0, x.shape[1])
+
+
+def _group_norm(call: Call, x: Tensor, *given: Tensor) -> Tensor:
+    each = call.attrs["each"]
+    groups = x.unflatten(1, (x.shape[1] // each, each)).flatten(2)
+    centred = groups - groups.mean(2, keepdim=True)
+    normal = centred / torch.sqrt(centred.square().mean(2, keepdim=True) + call.attrs["eps"])
+    channels = [size if d == 1 else 1 for d, size in enumerate(x.shape)]
+    result = normal.reshape(x.shape)
+    for name, tensor in zip(call.attrs["has"], given, strict=True):
+        result = result * tensor.reshape(channels) if name == "weight" else result + tensor.reshape(channels)
+    return result
+
+
+_CONV, _POOL = ("stride", "padding", "dilation"), ("kernel_size", "stride", "padding")
+_TRANSPOSED = (*_CONV, "output_padding")
 IMAGES: dict[str, Function] = {
-    "conv2d": _conv2d,
-    "max_pool2d": _pool(functional.max_pool2d),
-    "avg_pool2d": _pool(functional.avg_pool2d),
+    "conv1d": _convolution(functional.conv1d, 0, *_CONV, "groups"),
+    "conv2d": _convolution(functional.conv2d, 0, *_CONV, "groups"),
+    "conv_transpose1d": _convolution(functional.conv_transpose1d, 1, *_TRANSPOSED),
+    "conv_transpose2d": _convolution(functional.conv_transpose2d, 1, *_TRANSPOSED),
+    "max_pool1d": _of_channels(functional.max_pool1d, *_POOL),
+    "max_pool2d": _of_channels(functional.max_pool2d, *_POOL),
+    "avg_pool1d": _of_channels(functional.avg_pool1d, *_POOL),
+    "avg_pool2d": _of_channels(functional.avg_pool2d, *_POOL),
+    "adaptive_avg_pool1d": _of_channels(functional.adaptive_avg_pool1d, "output_size"),
+    "adaptive_avg_pool2d": _of_channels(functional.adaptive_avg_pool2d, "output_size"),
+    "interpolate": _interpolate,
+    "group_norm": _group_norm,
 }
 
 OPERATORS: dict[str, Function] = {

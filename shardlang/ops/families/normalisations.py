@@ -16,7 +16,7 @@ from shardlang.ops.saved_activations import Local, Saved, made, size
 from shardlang.ops.site import OpSite, Size
 from shardlang.ops.streams import Streams, in_kernels
 from shardlang.ops.texts import factors_of, group_text
-from shardlang.types.dim import TensorType, Term, low, term_text, wide
+from shardlang.types.dim import TensorType, Term, low, term_size, term_text, wide
 
 _X = Param("x", "tensor")
 
@@ -266,3 +266,72 @@ declare(
     saved=_saved_batch_norm,
     precision=Precision.FIRST,
 )
+
+
+# --- group_norm --------------------------------------------------------------
+
+
+def _infer_group_norm(site: CallSite) -> Inference | None:
+    type, groups = site.operands[0], site.static["num_groups"]
+    if not require(site, 0, "floating"):
+        return None
+    count = term_size(type.dims[1]) if len(type.dims) > 1 else 0
+    if groups < 1 or count == 0 or (count or 0) % groups:
+        site.sink.report(
+            "SH293", f"`group_norm` cannot make {groups} groups of {quoted(site.names[0])}", site.spans[0],
+            str(type), help="`num_groups` divides the channels, the second dim",
+        )  # fmt: skip
+        return None
+    whole = [site.dims.resolve(t) for t in type.dims]
+    given = [(i, name) for i, name in ((1, "weight"), (2, "bias")) if i < len(site.operands) and site.operands[i]]
+    for i, _ in given:
+        if not same_dims(site, site.operands[i].dims, whole[1:2]):
+            report_shape(site, i, whole[1:2])
+            return None
+    factors = Factors(marked([_within(whole[1], groups), *whole[2:]], Split.WHOLE))
+    operand = factors.dims([site.dims.resolve(t) for t in whole])
+    attrs = {"num_groups": groups, "each": (count or groups) // groups, "has": tuple(name for _, name in given),
+             "eps": site.static["eps"]}  # fmt: skip
+    rule = factors.rule((operand, *[operand[1:2]] * len(given)), (operand,))
+    return Inference((TensorType(type.dtype, tuple(whole)),), rule, attrs)
+
+
+def _within(channels: Term, groups: int) -> Term:
+    """The factors of the channels that a group has several of: those after which the major ones are
+    all the groups; else all."""
+    before = 1
+    for at, dim in enumerate((*channels, None)):
+        if before == groups:
+            return channels[at:]
+        before *= (dim.size or 0) if dim is not None else 0
+    return channels
+
+
+def _emit_group_norm(site: OpSite) -> Code:
+    """torch's own has no gradient of a bias without a weight, and takes no part without channels."""
+    x, *given = site.operands
+    channels, has, eps = site.operand_shapes[0][1], site.attrs["has"], site.attrs["eps"]
+    if has == ("bias",) or not _some(channels):
+        return RT("group_norm", x, site.attrs["each"], **dict(zip(has, given, strict=True)), eps=eps)
+    assert isinstance(channels, int)
+    return F("group_norm", x, channels // site.attrs["each"], *given, eps=eps)
+
+
+def _saved_group_norm(local: Local) -> Saved:
+    """x and the weight, with mean and deviation of each group."""
+    batch, channels = local.operands[0][:2]
+    each = size((batch, channels // local.attrs["each"]), local.operand_types[0].dtype)
+    return Saved((0, 1) if "weight" in local.attrs["has"] else (0,), more=2 * each)
+
+
+declare(
+    "group_norm",
+    (_X, Param("num_groups", "int"), Param("weight", "tensor", None), Param("bias", "tensor", None),
+     Param("eps", "number", 1e-5)),
+    _infer_group_norm, _emit_group_norm,
+    "x of [batch, channels, ...] normalised over the channels of each of `num_groups` groups and all dims behind; "
+    "then times weight, plus bias, of a number for each channel.",
+    example="(x: [batch, 32, h, w], weight: [32], bias: [32]) -> [batch, 32, h, w] "
+    "{ group_norm(x, 8, weight, bias) }",
+    saved=_saved_group_norm,
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Operators on values with spatial dims, one module a family."""
