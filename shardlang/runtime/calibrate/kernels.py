@@ -121,7 +121,7 @@ def _way(function: Any, words: Sequence[str], device: torch.device) -> Callable[
 
         try:
             _quiet(function, given(4096))
-        except (TypeError, IndexError, ValueError):  # other arguments, or more, or a dim that is none
+        except (TypeError, IndexError, ValueError, NotImplementedError):  # other arguments or more, or dims
             continue
         return given
     return None
