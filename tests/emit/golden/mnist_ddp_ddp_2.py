@@ -36,7 +36,7 @@ def forward(p, image, label):
     # std.nn:27  return conv2d(x, weight, bias, stride = stride, padding = padding)   (conv2)
     conv2_out = F.conv2d(a, p.conv2.weight, p.conv2.bias)  # f32[64, 20, 8, 8]  [batch@dp, conv2.out, 8, 8]
 
-    # std.nn:86  return dropout2d(x, p = p)   (drop2)
+    # std.nn:147  return dropout2d(x, p = p)   (drop2)
     drop2_out = rt.dropout2d(
         conv2_out, 0.5, rt.random.key("drop2.return"), whole=(128, 20, 8, 8), offsets=(mesh.dp.index * 64, 0, 0, 0),
     )  # f32[64, 20, 8, 8]  [batch@dp, conv2.out, 8, 8]
@@ -54,7 +54,7 @@ def forward(p, image, label):
     # mnist_ddp.shard:18  c = flatten(b, keep = batch) |> fc1 |> relu |> drop
     c_2 = torch.relu(fc1_out)  # f32[64, 50]  [batch@dp, fc1.out]
 
-    # std.nn:79  return dropout(x, p = p)   (drop)
+    # std.nn:140  return dropout(x, p = p)   (drop)
     # f32[64, 50]  [batch@dp, fc1.out]
     c = rt.dropout(c_2, 0.5, rt.random.key("drop.return"), whole=(128, 50), offsets=(mesh.dp.index * 64, 0))
 
