@@ -278,8 +278,8 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
     (
         ("interpolate", "b=4 c=2 #8", {"size": 4, "mode": "bilinear"}),
         "SH293",
-        '`interpolate` knows no mode "bilinear" for 1 spatial dim',
-        '"nearest" and "linear"',
+        "`interpolate` knows no mode `bilinear` for 1 spatial dim",
+        "`nearest` and `linear`",
     ),
     (
         ("interpolate", "b=4 c=2 #8", {}),
@@ -290,7 +290,7 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
     (
         ("interpolate", "b=4 c=2 #8", {"size": 4, "align_corners": True}),
         "SH293",
-        '`interpolate` has no corners to align by "nearest"',
+        "`interpolate` has no corners to align by `nearest`",
         "linear modes",
     ),
     (("group_norm", "b=4 c=6", {"num_groups": 4}), "SH293", "`group_norm` cannot make 4 groups of `x`", "divides"),

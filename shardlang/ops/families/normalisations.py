@@ -308,7 +308,7 @@ def _within(channels: Term, groups: int) -> Term:
 
 
 def _emit_group_norm(site: OpSite) -> Code:
-    """torch's own has no gradient of a bias without a weight, and takes no part without channels."""
+    """torch's own has no gradient of a bias without a weight, and wants some channels."""
     x, *given = site.operands
     channels, has, eps = site.operand_shapes[0][1], site.attrs["has"], site.attrs["eps"]
     if has == ("bias",) or not _some(channels):

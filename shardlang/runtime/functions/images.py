@@ -1,5 +1,5 @@
-"""Convolution, pooling and resampling of a part of the channels that may be none at all, which torch's own do
-not take.
+"""Convolution, pooling and resampling of a part of the channels that may be none at all, which
+torch's own do not take.
 
 A missing channel counts as one of zeros, and what comes of it is cut off again: so shapes, sums and
 the graph that gradients go back through are what they are elsewhere."""

@@ -136,12 +136,12 @@ def _infer_interpolate(site: CallSite) -> Inference | None:
     scale, corners = site.static["scale_factor"], site.static["align_corners"]
     wrong = ""
     if n not in _MODES.get(mode, ()):
-        known = " and ".join(f'"{name}"' for name, ranks in _MODES.items() if n in ranks)
-        wrong, help = f'knows no mode "{mode}" for {n} spatial dim{"s" * (n > 1)}', f"the modes are {known}"
+        known = " and ".join(f"`{name}`" for name, ranks in _MODES.items() if n in ranks)
+        wrong, help = f"knows no mode `{mode}` for {n} spatial dim{'s' * (n > 1)}", f"the modes are {known}"
     elif (site.static["size"] is None) == (scale is None):
         wrong, help = "needs `size` or `scale_factor`, and not both", "`scale_factor = 2` doubles each spatial dim"
     elif corners and mode == "nearest":
-        wrong, help = 'has no corners to align by "nearest"', "`align_corners` is for the linear modes"
+        wrong, help = "has no corners to align by `nearest`", "`align_corners` is for the linear modes"
     if wrong:
         site.sink.report("SH293", f"`interpolate` {wrong}", site.span, help=help)
         return None

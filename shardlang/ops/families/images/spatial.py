@@ -1,5 +1,5 @@
-"""What operators on values with spatial dims share: how many there are, what windows leave of them,
-and arguments with a number for each."""
+"""The spatial dims of a value: how many there are, which sizes windows leave, and arguments with a
+number for each."""
 
 from __future__ import annotations
 
