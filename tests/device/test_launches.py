@@ -32,6 +32,16 @@ def test_a_bucket_of_zero(found: dict[str, Any]) -> None:
     assert found["bucket"] == [{"kernels": 1, "same": True}] * 2
 
 
+def test_a_step_of_zero_on_many_ranks() -> None:
+    """As many kernels on 512 ranks as on 8, but for the five that join the norms, of which a rank has few elements, for
+    the optimizer's kernel.
+    """
+    done = warm.run([sys.executable, "-m", "tests.device.host_cost", "1"], cwd=ROOT)
+    counted = [json.loads(line)["kernels"] for line in done.stdout.splitlines()]
+    assert len(counted) == 3, done.stdout + done.stderr
+    assert all(each["8"] + 5 == each["64"] == each["512"] for each in counted), counted
+
+
 @pytest.mark.parametrize("precision", ["f32", "bf16", "bf16(stream = bf16)"])
 def test_a_step_of_gpt2(precision: str, found: dict[str, Any]) -> None:
     """Of 12 layers, with the fused attention of a GPU. A gradient in bf16 is cast with that of its product's bias; what

@@ -139,7 +139,7 @@ FAULTS = (
     Fault("adamw's decay is part of the gradient", "adamw", "runtime/state/optimizers.py",
           "kernel = staticmethod(torch._fused_adamw_)", "kernel = staticmethod(torch._fused_adam_)", OPTIMIZERS),
     Fault("what is padded is not put back", "tensors that fill no vectors", "runtime/state/optimizers.py",
-          "if tensor is not other:", "if tensor is other:", OPTIMIZERS),
+          "strict=True) if t is not other]", "strict=True) if t is other]", OPTIMIZERS),
     Fault("the schedule is a step behind", "learning rates after the peak", "runtime/step/learning_rate.py",
           "(step - peak)", "(step - 1 - peak)", OPTIMIZERS),
     # data

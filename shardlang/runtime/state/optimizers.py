@@ -27,13 +27,20 @@ UNIT = 16
 
 
 def _padded(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors themselves; flat copies, padded with zeros, if no multiple of the unit."""
-    return [t if t.numel() % UNIT == 0 else _filled_up(t) for t in tensors]
-
-
-def _filled_up(tensor: Tensor) -> Tensor:
-    # F.pad is four times as slow for the few elements that most of these have.
-    return torch.cat((tensor.reshape(-1), tensor.new_zeros(-tensor.numel() % UNIT)))
+    """The tensors themselves; flat copies, padded with zeros, if no multiple of the unit. So many
+    ranks may leave a few elements of each: any number of tensors is copied by one kernel."""
+    found, odd = list(tensors), dict[torch.device, list[int]]()
+    for i, tensor in enumerate(found):
+        if tensor.numel() % UNIT:
+            odd.setdefault(tensor.device, []).append(i)
+    for numbers in odd.values():
+        some = [found[i] for i in numbers]
+        widths = [t.numel() + -t.numel() % UNIT for t in some]
+        parts = some[0].new_zeros(sum(widths)).split(widths)
+        torch._foreach_copy_([part[: t.numel()].view(t.shape) for part, t in zip(parts, some, strict=True)], some)
+        for i, part in zip(numbers, parts, strict=True):
+            found[i] = part
+    return found
 
 
 class Slots:
@@ -148,9 +155,10 @@ def _gradients(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def _put_back(tensors: Sequence[Tensor], updated: Sequence[Tensor]) -> None:
     """Copies what padded copies hold back to the tensors."""
-    for tensor, other in zip(tensors, updated, strict=True):
-        if tensor is not other:
-            tensor.view(-1).copy_(other[: tensor.numel()])
+    copied = [(t, other) for t, other in zip(tensors, updated, strict=True) if t is not other]
+    for mine, theirs in by_device([t for t, _ in copied], [other for _, other in copied]) if copied else ():
+        parts = [other[: t.numel()].view(t.shape) for t, other in zip(mine, theirs, strict=True)]
+        torch._foreach_copy_(mine, parts)
 
 
 def by_device(tensors: list[Tensor], *others: list[Tensor]) -> Iterator[tuple[list[Tensor], ...]]:
