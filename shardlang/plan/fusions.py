@@ -2,7 +2,8 @@
 bias.
 
 A product and the addition of a bias along its last dim are one line (`F.linear`) if nothing else
-reads the product, neither is pending, and no conversion stands between them."""
+reads the product and no conversion stands between them. Both may be pending: then one rank has the
+bias, and the others zeros."""
 
 from __future__ import annotations
 
@@ -43,13 +44,13 @@ def fusions(plan: Plan) -> dict[int, Fusion]:
 
 
 def _fusion(plan: Plan, at: int, planned: PlannedOp, makers: Mapping[int, int]) -> Fusion | None:
-    """An addition of a linear product and a bias of its last dim and its type; none is pending."""
+    """An addition of a linear product and a bias of its last dim and its type."""
     op = plan.graph.ops[planned.op]
     if REGISTRY[op.operator].symbol != "+" or len(planned.operands) != 2:
         return None
     product, bias = planned.operands
     maker = makers.get(product.value)
-    if maker is None or product.layout.pending or bias.layout.pending:
+    if maker is None:
         return None
     values = plan.graph.values
     alike = values[bias.value].type.dtype == values[product.value].type.dtype

@@ -31,9 +31,8 @@ def digits(p, image):
     h = torch.relu(up_out)  # f32[64, 16]  [batch, hidden@mp]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (down)
-    down_out_1 = F.linear(h, p.down.weight)                            # f32[64, 10]  [batch, classes] +mp
     down_bias_pending = rt.identical_to_pending(p.down.bias, mesh.mp)  # f32[10]  [classes] +mp
-    scores_pending = down_out_1 + down_bias_pending                    # f32[64, 10]  [batch, classes] +mp
+    scores_pending = F.linear(h, p.down.weight, down_bias_pending)     # f32[64, 10]  [batch, classes] +mp
     scores = rt.reduce_scatter(scores_pending, 0, mesh.mp)             # f32[8, 10]  [batch@mp, classes]
     return scores
 

@@ -46,9 +46,8 @@ def forward(p, x, label, loss_count):
     )  # f64[2, 8, 8]  [batch@dp, seq, hidden@mp]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (head)
-    logits_1 = F.linear(h, p.head.weight)                              # f64[2, 8, 12]  [batch@dp, seq, classes] +mp
     head_bias_pending = rt.identical_to_pending(p.head.bias, mesh.mp)  # f64[12]  [classes] +mp ^dp
-    logits_pending = logits_1 + head_bias_pending                      # f64[2, 8, 12]  [batch@dp, seq, classes] +mp
+    logits_pending = F.linear(h, p.head.weight, head_bias_pending)     # f64[2, 8, 12]  [batch@dp, seq, classes] +mp
     logits = rt.reduce_scatter(logits_pending, 1, mesh.mp)             # f64[2, 4, 12]  [batch@dp, seq@mp, classes]
 
     # tagger.shard:56  loss = cross_entropy(logits, label, ignore_index = 0)
@@ -89,9 +88,8 @@ def evaluate(p, x, label, rows):
     h_1 = torch.relu(up_out)  # f64[2, 8, 8]  [batch@dp, seq, hidden@mp]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (head)
-    logits_1 = F.linear(h_1, p.head.weight)                            # f64[2, 8, 12]  [batch@dp, seq, classes] +mp
     head_bias_pending = rt.identical_to_pending(p.head.bias, mesh.mp)  # f64[12]  [classes] +mp ^dp
-    logits_pending = logits_1 + head_bias_pending                      # f64[2, 8, 12]  [batch@dp, seq, classes] +mp
+    logits_pending = F.linear(h_1, p.head.weight, head_bias_pending)   # f64[2, 8, 12]  [batch@dp, seq, classes] +mp
     logits = rt.reduce_scatter(logits_pending, 1, mesh.mp)             # f64[2, 4, 12]  [batch@dp, seq@mp, classes]
 
     # tagger.shard:58  metric accuracy = mean(argmax(logits, over = classes) == label)
