@@ -17,6 +17,7 @@ RANDOM = ("runtime/test_random.py",)
 COMPILED = ("runtime/test_compile.py",)
 SCALE = ("end_to_end/test_loss_scale.py",)
 DEVICE = ("device/test_device.py",)
+STREAMS = ("device/test_streams.py",)
 BESIDE = ("runtime/test_beside.py",)
 COPIES = ("runtime/test_copies.py",)
 TRAIN = ("runtime/test_train.py",)
@@ -142,6 +143,20 @@ FAULTS = (
           "strict=True) if t is not other]", "strict=True) if t is other]", OPTIMIZERS),
     Fault("the schedule is a step behind", "learning rates after the peak", "runtime/step/learning_rate.py",
           "(step - peak)", "(step - 1 - peak)", OPTIMIZERS),
+    # streams of a GPU
+    Fault("a batch is read while it comes", "a wait for a copy to a GPU", "runtime/device.py",
+          "        current.wait_stream(stream)\n        there.record", "        there.record", STREAMS),
+    Fault("a batch's memory is used anew while it is read", "memory of another stream", "runtime/device.py",
+          "        there.record_stream(current)\n", "", STREAMS),
+    Fault("a figure goes before it is there", "a wait for what a copy reads", "runtime/device.py",
+          "        stream.wait_stream(torch.cuda.current_stream())\n", "", STREAMS),
+    Fault("batches come on the stream that computes", "a stream for copies", "runtime/device.py",
+          "        with torch.cuda.stream(stream):\n            there = x.", "        if True:\n            there = x.",
+          STREAMS),
+    Fault("what is saved is read while it comes", "a wait for a copy to a GPU", "runtime/device.py",
+          "torch.cuda.current_stream(device).wait_event(done)\n            return there", "return there", STREAMS),
+    Fault("what is saved leaves while its memory is used anew", "memory of what is saved on the host",
+          "runtime/device.py", "lambda: current.wait_event(done)", "lambda: None", STREAMS),
     # data
     Fault("the order of examples depends on the rank", "what a batch is", "runtime/data/loader.py",
           "order(self.dataset.length, self.seed, epoch",

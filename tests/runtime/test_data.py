@@ -19,7 +19,7 @@ from shardlang.errors import RunError
 from shardlang.runtime import device as devices
 from shardlang.runtime import random
 from shardlang.runtime.comm.mesh import world
-from shardlang.runtime.data.loader import Batch, Loader, load, made_ahead, order
+from shardlang.runtime.data.loader import Loader, load, made_ahead, order
 from shardlang.runtime.device import Cpu
 
 
@@ -77,35 +77,33 @@ class Slow(Cpu):
 
     batches_ahead = 2
     taken: ClassVar[list[str]] = []
+    sent: ClassVar[list[str]] = []
 
     def take(self, device: torch.device) -> dict[str, object]:
         self.taken.append(threading.current_thread().name)
         return {}
 
+    def copied(self, x: torch.Tensor, device: torch.device) -> torch.Tensor:
+        self.sent.append(threading.current_thread().name)
+        return super().copied(x, device)
+
 
 def test_a_thread_makes_batches_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two beside the one that is used, in their order; the thread has taken the device, and ends with the batches."""
+    """Two beside the one that is used, in their order, and sent to the device: those of the next two steps are on their
+    way before a step ends. The thread has taken the device, and ends with the batches.
+    """
     whole = list(loader(source((), ()), rt.Mesh()).epoch(1))
     monkeypatch.setitem(devices.KINDS, "cpu", Slow())
-    makers = []
-
-    class Watched(Loader):
-        def _batch(self, examples: np.ndarray) -> Batch:
-            makers.append(threading.current_thread().name)
-            return super()._batch(examples)
-
-    watched = loader(source((), ()), rt.Mesh())
-    watched.__class__ = Watched
-    found = []
+    watched, fields, found = loader(source((), ()), rt.Mesh()), 2, []
     for number, (batch, expected) in enumerate(zip(watched.epoch(1), whole, strict=True)):
         for _ in range(200):
-            if len(makers) == min(number + 3, 4):
+            if len(Slow.sent) == fields * min(number + 3, 4):
                 break
             time.sleep(0.01)
-        found.append(len(makers))
+        found.append(len(Slow.sent))
         assert all(torch.equal(batch[0][name], expected[0][name]) for name in expected[0])
-    assert found == [3, 4, 4, 4]
-    assert set(makers) == set(Slow.taken) == {"batches_0"}
+    assert found == [3 * fields, 4 * fields, 4 * fields, 4 * fields]
+    assert set(Slow.sent) == set(Slow.taken) == {"batches_0"}
     assert not [thread for thread in threading.enumerate() if thread.name == "batches_0"]
 
 

@@ -1,0 +1,150 @@
+"""What a GPU is told to copy beside its work, and what then waits for it, on pretended streams: each copy is on a
+stream of its own, goes over page-locked memory, begins when its source is there, and is waited for by who reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+from shardlang.runtime import device as devices
+from shardlang.runtime.device import Cuda
+
+
+class Place(NamedTuple):
+    type: str
+
+
+GPU: Any = Place("cuda")
+
+
+class Machine:
+    """In place of torch: what the host tells the device, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.now: Any = Stream(self, "compute")
+        self.cuda = SimpleNamespace(
+            current_stream=lambda device=None: self.now, Stream=lambda device: Stream(self, "copies"),
+            current_device=lambda: 0, stream=self.on,
+        )  # fmt: skip
+
+    @contextlib.contextmanager
+    def on(self, stream: Any) -> Iterator[None]:
+        before, self.now = self.now, stream
+        yield
+        self.now = before
+
+    def device(self, name: str, number: int) -> str:
+        return f"{name}:{number}"
+
+    def empty(self, shape: Any, dtype: Any, pin_memory: bool = False) -> Any:
+        return Memory(self, "page-locked" if pin_memory else "host")
+
+    def empty_like(self, x: Any, device: Any) -> Any:
+        self.told.append(f"memory of {self.now.name}")
+        return Memory(self, "device")
+
+
+class Stream:
+    def __init__(self, machine: Machine, name: str) -> None:
+        self.machine, self.name = machine, name
+
+    def wait_stream(self, other: Any) -> None:
+        self.machine.told.append(f"{self.name} waits for {other.name}")
+
+    def wait_event(self, event: Any) -> None:
+        self.machine.told.append(f"{self.name} waits for {event.name}")
+
+    def record_event(self) -> Any:
+        self.machine.told.append(f"{self.name} marks")
+        return SimpleNamespace(
+            name=f"the mark of {self.name}",
+            synchronize=lambda: self.machine.told.append(f"host waits for the mark of {self.name}"),
+        )
+
+
+class Memory:
+    shape, dtype = (2,), "f32"
+
+    def __init__(self, machine: Machine, place: str) -> None:
+        self.machine, self.place = machine, place
+        self.device = GPU if place == "device" else Place("cpu")
+
+    def contiguous(self) -> Memory:
+        return self
+
+    def pin_memory(self) -> Memory:
+        return Memory(self.machine, "page-locked")
+
+    def _copied(self, source: str, target: str, freely: bool) -> None:
+        waits = "" if freely else ", waited for"
+        self.machine.told.append(f"{self.machine.now.name} copies {source} to {target}{waits}")
+
+    def to(self, device: Any, non_blocking: bool = False) -> Memory:
+        self._copied(self.place, "device", non_blocking)
+        return Memory(self.machine, "device")
+
+    def copy_(self, x: Memory, non_blocking: bool = False) -> Memory:
+        self._copied(x.place, self.place, non_blocking)
+        return self
+
+    def record_stream(self, stream: Any) -> None:
+        self.machine.told.append(f"memory is used by {stream.name}")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+    monkeypatch.setattr(devices, "torch", made)
+    return made
+
+
+def test_a_batch_comes_beside_the_work_before_it(machine: Machine) -> None:
+    host: Any = Memory(machine, "host")
+    there: Any = Cuda().copied(host, GPU)
+    assert there.place == "device"
+    assert machine.told == [
+        "copies copies page-locked to device", "compute waits for copies", "memory is used by compute",
+    ]  # fmt: skip
+
+
+def test_a_figure_goes_once_it_is_there(machine: Machine) -> None:
+    """The host waits for it alone, and when it is asked for."""
+    made: Any = Memory(machine, "device")
+
+    def result() -> Any:
+        machine.told.append(f"{machine.now.name} computes")
+        return made
+
+    found: Any = Cuda().fetched(result)
+    told = [
+        "copies waits for compute", "copies computes", "copies copies device to page-locked",
+        "memory is used by copies", "copies marks",
+    ]  # fmt: skip
+    assert machine.told == told
+    assert found().place == "page-locked"
+    assert machine.told == [*told, "host waits for the mark of copies"]
+
+
+def test_what_is_saved_leaves_and_comes_beside_the_work(machine: Machine) -> None:
+    """The memory that it leaves is used anew once it has left; it is read once it has come."""
+    kind = Cuda()
+    saved: Any = Memory(machine, "device")
+    here, left = kind.leaving(saved)
+    told = ["copies waits for compute", "copies copies device to page-locked", "copies marks"]
+    assert machine.told == told
+    left()
+    assert machine.told == [*told, "compute waits for the mark of copies"]
+    machine.told.clear()
+    found = kind.coming(here, GPU)
+    told = [
+        "memory of compute", "copies waits for compute", "copies copies page-locked to device", "copies marks",
+    ]  # fmt: skip
+    assert machine.told == told
+    found()
+    assert machine.told == [*told, "compute waits for the mark of copies"]
