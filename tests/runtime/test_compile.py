@@ -153,6 +153,13 @@ def test_it_compiles_to_machine_code(tmp_path: Path) -> None:
     assert any((tmp_path / "cache").rglob("*.so"))
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+def test_random_numbers_are_those_without_compiling() -> None:
+    """To the bit, of a part as of the whole."""
+    done = warm.run([sys.executable, "-m", "tests.runtime.compiled_random", "inductor"], cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def emitted(text: str, folder: Path) -> Path:
     """The emitted program for one rank."""
     sink = Sink()
