@@ -78,7 +78,7 @@ def _upwards_loss(model: torch.nn.Module, image: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("title", "make", "loss", "shapes", "clip"), [
-    ("An unrolled GRU", Recurrent, _recurrent_loss, {"x": (4, 16), "label": ()}, 1.0),
+    ("A GRU by hand", Recurrent, _recurrent_loss, {"x": (4, 16), "label": ()}, 1.0),
     ("A transposed convolution", Upwards, _upwards_loss, {"image": (1, 8, 8)}, math.inf),
 ])  # fmt: skip
 def test_a_recipe_is_what_torch_has(

@@ -104,7 +104,7 @@ MORE = (
     attention("", "b=2 h=4 s=3 e=2", "b k=2 t=4 e", p=0.4),
     attention("keep bias sinks", "b=2 h=4 s=6 e=2", "b k=2 s e", "bool b s", "h s t=6", "h", causal=True, window=4,
               softcap=1.5, p=0.3),
-    oracle("pick", "b=4 c=6", places={"c": 2}, means=lambda x: x[:, 2]),
+    *[oracle(name, "b=4 c=6", places={"c": 2}, means=lambda x: x[:, 2]) for name in ("pick", "scanned")],
     oracle("pick", "c=6 b=4", places={"c": -1}, means=lambda x: x[-1]),
     oracle("pick", "b=4 h=2*e=3 s=2", places={"h*e": 4}, means=lambda x: x[:, 4]),
     oracle("embedding", "i64 b=4 s=2", "v=8 d=6", **trained(0)),

@@ -17,7 +17,7 @@ from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
 from shardlang.types.dim import Dim
 
-LIBRARIES = ("std.nn", "std.transformer", "std.gpt2", "std.llama", "std.clusters")
+LIBRARIES = ("std.nn", "std.recurrent", "std.transformer", "std.gpt2", "std.llama", "std.clusters")
 
 
 @dataclass

@@ -13,6 +13,7 @@ from shardlang.check.model.arguments import Argument, bind_operator
 from shardlang.check.model.copies import ready
 from shardlang.check.model.forward import call_function, call_layer
 from shardlang.check.model.operators import infer, is_operator, operator_names, too_many_operators
+from shardlang.check.model.scan import SCAN, scan
 from shardlang.check.values import UNKNOWN, DimValue, FunctionDecl, Instance, LayerArray, ModelDecl, Tensor, describe
 from shardlang.diagnostics.nearest import offer
 from shardlang.ops.declaration import REGISTRY
@@ -42,6 +43,8 @@ def _call_name(callee: ast.Name, positional: list[Argument], node: ast.Call, spa
         return apply_arguments(target, positional, node.keywords, callee, span, frame)
     if is_operator(callee.text):
         return _operator(callee.text, positional, node.keywords, node.arrow, span, frame)
+    if callee.text == SCAN and target is None:
+        return scan(positional, node.keywords, span, frame)
     if target is not None:
         return apply_arguments(target, positional, node.keywords, callee, span, frame)
     return unknown_callee(callee, frame)
@@ -51,7 +54,7 @@ def unknown_callee(callee: ast.Name, frame: Frame) -> Any:
     """UNKNOWN, after reporting a name that nothing callable has."""
     if not frame.first_unknown(callee.text):
         return UNKNOWN
-    help = offer(callee.text, [*operator_names(), *frame.visible()])
+    help = offer(callee.text, [*operator_names(), SCAN, *frame.visible()])
     return frame.wrong("SH200", f"there is no `{callee.text}` here", callee.span, "unknown name", help=help)
 
 

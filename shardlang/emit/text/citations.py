@@ -43,7 +43,8 @@ def file_text(source: Source, root: Source) -> str:
 def place(op: Op, root: Source, around: str = "") -> Citation:
     """Where an operator stands; its layer from the one that is `around`."""
     layer = _layer(op.path)
-    return cited(op.span, root, "" if layer == around else relative(layer, around), op.call)
+    # In the text of a block, which stands for many calls, the number of one says nothing.
+    return cited(op.span, root, "" if layer == around else relative(layer, around), 0 if around else op.call)
 
 
 def cited(span: Span, root: Source, layer: str = "", call: int = 0) -> Citation:

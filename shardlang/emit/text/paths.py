@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from shardlang.graph.graph import Graph, Kind
-from shardlang.plan.blocks.call import is_below, relative, without_stage
+from shardlang.plan.blocks.call import is_below, relative, without_call, without_stage
 from shardlang.records import remembered
 
 # `down.return:1#2`: what the second step of a statement computes in the third call of a layer.
@@ -47,9 +47,10 @@ def given_paths(graph: Graph) -> Mapping[int, list[tuple[str, bool]]]:
 
 
 def readable_within(graph: Graph, value: int, layer: str) -> str:
-    """The path of a value of a layer from there, named as the layer's own model names it."""
+    """The path of a value of a layer from there, named as the layer's own model names it, whichever
+    of the layer's calls it is of."""
     given = [path for path, _ in given_paths(graph).get(value, ()) if is_below(path, layer)]
-    own = relative(without_stage(graph.values[value].path), layer)
+    own = without_call(relative(without_stage(graph.values[value].path), layer))
     return relative(given[-1], layer) if given else readable(own, {})
 
 

@@ -111,6 +111,7 @@ LOOKUPS: dict[str, Callable[..., Tensor]] = {
     "embedding": _embedding,
     "gather": _gather,
     "pick": _pick,
+    "scanned": _pick,
     "take": _take,
     "top_k": _top_k,
     "rand": lambda call: draws.uniform(call.key, *_block(call)),

@@ -16,6 +16,7 @@ from shardlang.ops.working_memory import parts
 from shardlang.types.dim import TensorType, Term, term_size
 
 _X = Param("x", "tensor")
+STACK = "stack"
 
 
 def _infer_expand(site: CallSite) -> Inference | None:
@@ -148,7 +149,7 @@ def _infer_stack(site: CallSite) -> Inference | None:
     return Inference((TensorType(first.dtype, dims),), rule)
 
 
-declare("stack", (Param("operands", "tensors"), Param("over", "newdim")), _infer_stack,
+declare(STACK, (Param("operands", "tensors"), Param("over", "newdim")), _infer_stack,
         lambda site: TORCH("stack", joined(site.operands, brackets="[]")),
         "Several values of the same dims one after the other along a new first dim.",
         example="(a: [batch, d], b: [batch, d]) -> [2, batch, d] { stack(a, b, over = 2) }",

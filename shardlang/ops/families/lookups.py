@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from shardlang.ops.code import RT, TORCH, Code, F, around, atom, infix
 from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Precision, declare
-from shardlang.ops.factors import Factors, quoted, require, same_dims, sized, twice
+from shardlang.ops.factors import Factors, marked, quoted, require, same_dims, sized, twice
 from shardlang.ops.families.reductions import single_position
-from shardlang.ops.rule import shared_axes
+from shardlang.ops.rule import Split, shared_axes
 from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, nothing, own, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.streams import looked_up
@@ -17,6 +17,7 @@ from shardlang.ops.working_memory import Work
 from shardlang.types.dim import BYTES, TensorType, term_size, term_text
 
 PICK = "pick"
+STEP = "scanned"  # a place of what a scan goes through
 
 
 def _infer_embedding(site: CallSite) -> Inference | None:
@@ -210,7 +211,8 @@ def _infer_pick(site: CallSite) -> Inference | None:
             labels=[(site.spans[0], str(type))], help=f"0 to {size - 1}, or -{size} to -1, from the end",
         )  # fmt: skip
         return None
-    factors = Factors()
+    whole = site.operator.name == STEP
+    factors = Factors(marked(type.dims[at : at + 1], Split.WHOLE) if whole else None)
     dims = factors.dims(type.dims)
     rule = factors.rule((dims,), (dims[:at] + dims[at + 1 :],), ((0,),))
     attrs = {"dim": at, "index": index + (size or 0) * (index < 0)}
@@ -236,6 +238,9 @@ declare(PICK, (Param("x", "tensor"), Param("places", "places")), _infer_pick, _e
         "counts from the end.",
         example="(x: [batch, seq, d]) -> [batch, d] { pick(x, seq = 0) }", saved=nothing, aliasing=_aliasing_pick,
         moves=True, precision=Precision.GIVEN)  # fmt: skip
+declare(STEP, (Param("x", "tensor"), Param("places", "places")), _infer_pick, _emit_pick,
+        "The element at one index of a dim that a scan goes through, which is whole.", internal=True,
+        saved=nothing, aliasing=_aliasing_pick, moves=True, precision=Precision.GIVEN)  # fmt: skip
 
 
 # --- one_hot, arange -----------------------------------------------------------

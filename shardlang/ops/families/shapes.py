@@ -22,7 +22,7 @@ from shardlang.types.dim import BYTES, FLOATS, Dim, TensorType, Term, term_size,
 
 _X = Param("x", "tensor")
 _THROUGH = ((0,),)
-CAST, SLICE = "cast", "slice"
+CAST, SLICE, REARRANGE = "cast", "slice", "rearrange"
 DETACH = "detach"
 
 
@@ -120,7 +120,7 @@ def _emit_rearrange(site: OpSite) -> Code:
     return method(text, "reshape", *site.result_shapes[0]) if any(len(t) != 1 for t in after) else text
 
 
-declare("rearrange", (_X,), _infer_rearrange, _emit_rearrange,
+declare(REARRANGE, (_X,), _infer_rearrange, _emit_rearrange,
         "The same elements with dims split, permuted and merged, by name.",
         example="(x: [batch, heads, seq, width]) -> [batch, seq, heads * width] "
         "{ rearrange(x -> [batch, seq, heads * width]) }", saved=nothing, work=passing, aliasing=rearranged,

@@ -12,7 +12,7 @@ from dataclasses import field
 
 from shardlang.graph.graph import Kind, LayerCall
 from shardlang.ops.declaration import REGISTRY
-from shardlang.plan.blocks.call import ROOT, Call, called_as, is_below, origin, relative
+from shardlang.plan.blocks.call import ROOT, Call, called_as, is_below, origin, relative, without_call
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.blocks.tree import Tree
 from shardlang.plan.plan import Plan, Step
@@ -118,8 +118,8 @@ class _Signature:
         """The path of a value as this layer sees it."""
         path, layer = self.tree.plan.graph.values[value].path, f"{self.made.path}."
         if path.startswith(layer) and "@" not in path and value not in self.made.arguments:
-            return path[len(layer) :]
-        return called_as(self.tree.plan.graph, value, self.made)
+            return without_call(path[len(layer) :])
+        return without_call(called_as(self.tree.plan.graph, value, self.made))
 
     def _value(self, at: Form) -> None:
         """The kind of a form, and its dims as they are numbered here."""

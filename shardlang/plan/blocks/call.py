@@ -17,6 +17,7 @@ from shardlang.records import dataclass
 
 ROOT = -1
 _STAGE = re.compile(r"(@\d+)+$")
+_CALL = re.compile(r"#\d+")
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,11 @@ def origin(graph: Graph, value: int) -> int:
 def without_stage(path: str) -> str:
     """A path without what is added to it where a value stands for that of another stage."""
     return _STAGE.sub("", path) if "@" in path else path
+
+
+def without_call(path: str) -> str:
+    """A path without the number of the call of a layer that it is of."""
+    return _CALL.sub("", path) if "#" in path else path
 
 
 def called_as(graph: Graph, value: int, made: LayerCall | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import field
 
+from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.rule import FactorRule
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, layout_of
@@ -80,7 +81,8 @@ class Kinds:
     def _op(self, step: Step) -> int:
         planned = self.plan.ops[step.index]
         op = self.plan.graph.ops[planned.op]
-        more = op.operator, planned.mesh, op.call, op.section
+        drawn = op.call if REGISTRY[op.operator].random(op.attrs) else 0  # random numbers are of one call
+        more = op.operator, planned.mesh, drawn, op.section
         objects = id(op.rule), id(planned.factor_axes), id(op.span), id(op.attrs), *more
         if objects not in self.known:
             attrs = tuple([(name, repr(value)) for name, value in op.attrs.items()])
