@@ -37,12 +37,13 @@ COMMANDS = {
     "fmt": "Write programs in their one form.",
     "import": "Write a torch module as a program, with a map of its names.",
     "export": "Write weights as another library's model has them.",
+    "convert": "Write a checkpoint in torch's form, or as one file of weights.",
     "tokens": "Write text as a file of token numbers, for the data source `tokens`.",
     "explain": "Print what a diagnostic's code, an operator, an optimizer or a data source means.",
 }
 
 # The folders of commands that are not beside the others.
-_FOLDERS = {"new": "begin.", "predict": "ranks.", "export": "weights."}
+_FOLDERS = {"new": "begin.", "predict": "ranks.", "export": "weights.", "convert": "weights."}
 
 
 class Commands(click.Group):

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from shardlang.weights.like import INDEX, Like
 
 # Bytes of numbers in memory at one time, about.
 _SOME = 2**26
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Export:
 
     @property
     def bytes(self) -> int:
-        return sum(_bytes(each.type) for each in self.way.filled.values())
+        return sum(bytes_of(each.type) for each in self.way.filled.values())
 
 
 def export(weights: Weights, names: NameMap, like: Like, sink: Sink) -> Export | None:
@@ -78,8 +77,16 @@ def _equal(name: str, home: File, like: Like, way: Backwards) -> str | None:
     return None
 
 
-def write(wanted: Export, folder: Path, progress: Progress = lambda done, all: None) -> None:
-    """Writes the folder, whole or not at all. RunError SH512 where something is there."""
+def write(wanted: Export, folder: Path, told: Callable[[int], None] = lambda _: None) -> None:
+    """Writes the folder, whole or not at all. RunError SH512 where something is there. told: is
+    given the bytes of each part that is written."""
+    with whole_folder(folder) as draft:
+        _fill(wanted, draft, told)
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which has its name once it is whole. RunError SH512."""
     require_free(folder)
     with ExitStack() as stack:
         try:
@@ -87,17 +94,17 @@ def write(wanted: Export, folder: Path, progress: Progress = lambda done, all: N
                 draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
                 stack.enter_context(ending.at_once(lambda: shutil.rmtree(draft, ignore_errors=True)))
                 stack.callback(shutil.rmtree, draft, ignore_errors=True)
-            _fill(wanted, draft, progress)
+            yield draft
             draft.chmod(0o777 & ~_umask())
             os.rename(draft, folder)
         except OSError as error:
-            raise unwritable(folder, "the exported folder", error) from None
+            raise unwritable(folder, "the folder", error) from None
 
 
 def require_free(folder: Path) -> None:
     """RunError SH512 where a folder to write is there already, or cannot be."""
     if os.path.lexists(folder):
-        fact = "the exported folder would replace what is there"
+        fact = "the folder would replace what is there"
         raise RunError("SH512", fact, file=folder, help="name another folder for -o, or remove this one")
     if not folder.absolute().parent.is_dir():
         raise RunError("SH512", f"there is no folder `{folder.parent}` to write to", file=folder)
@@ -109,13 +116,11 @@ def _umask() -> int:
     return found
 
 
-def _fill(wanted: Export, draft: Path, progress: Progress) -> None:
-    done, all = 0, wanted.bytes
+def _fill(wanted: Export, draft: Path, told: Callable[[int], None]) -> None:
     for name, file in wanted.like.files.items():
         with (draft / name).open("xb") as stream:
             for some in _file(wanted, name, file):
-                done += stream.write(some)
-                progress(done, all)
+                told(stream.write(some))
             stream.flush()
             os.fsync(stream.fileno())
     for path in wanted.like.besides:
@@ -153,7 +158,7 @@ def _header(tensors: Mapping[str, Saved]) -> bytes:
     found: dict[str, object] = {"__metadata__": {"format": "pt"}}
     first = 0
     for name, each in tensors.items():
-        last = first + _bytes(each)
+        last = first + bytes_of(each)
         found[name] = {"dtype": each.dtype, "shape": each.shape, "data_offsets": [first, last]}
         first = last
     text = json.dumps(found, separators=(",", ":")).encode()
@@ -161,19 +166,19 @@ def _header(tensors: Mapping[str, Saved]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _bytes(type: Saved) -> int:
+def bytes_of(type: Saved) -> int:
     return math.prod(type.shape) * np.dtype(STORED[type.dtype]).itemsize
 
 
-def numbers(filling: Filling, weights: Weights) -> Iterator[np.ndarray]:
+def numbers(filling: Filling, weights: Weights) -> Iterator[Any]:
     """The bytes of one of their tensors, some rows at a time."""
     turned = filling.transposed and len(filling.type.shape) > 1
     if not turned:
         for piece in filling.pieces:
-            yield from _rows(piece.ours, weights, filling.type)
+            yield from rows_of(piece.ours, weights, filling.type)
         return
     rows = filling.type.shape[0]
-    step = max(1, _SOME // max(1, _bytes(filling.type) // max(1, rows)))
+    step = max(1, _SOME // max(1, bytes_of(filling.type) // max(1, rows)))
     for first in range(0, rows, step):
         # Rows of theirs are the last dim of ours.
         some = [_turned(piece.ours, weights, range(first, min(first + step, rows))) for piece in filling.pieces]
@@ -187,7 +192,8 @@ def _turned(name: str, weights: Weights, last: range) -> np.ndarray:
     return weights.read(name, (*(0 for _ in before), last.start), (*before, len(last))).transpose()
 
 
-def _rows(name: str, weights: Weights, type: Saved) -> Iterator[np.ndarray]:
+def rows_of(name: str, weights: Weights, type: Saved) -> Iterator[Any]:
+    """The bytes of a tensor of ours in another type, some rows at a time."""
     saved = weights.tensors[name]
     if not saved.shape:
         yield _flat(converted(weights.read(name, (), ()), saved.dtype, type.dtype, name))

@@ -174,7 +174,7 @@ def test_pickled_weights_are_not_opened(here: Path, capsys: pytest.CaptureFixtur
 
 def test_nothing_that_is_there_is_replaced(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("out").mkdir()
-    assert "error[SH512]: the exported folder would replace what is there" in refused(capsys)
+    assert "error[SH512]: the folder would replace what is there" in refused(capsys)
     assert "there is no folder `none` to write to" in refused(capsys, *LINE[:-1], "none/out")
 
 

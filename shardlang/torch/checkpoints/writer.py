@@ -5,7 +5,6 @@ and columns, as those of every DTensor are."""
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from shardlang.checkpoints import folders
+from shardlang.checkpoints.grid import grid
 from shardlang.checkpoints.index import Index, Layout
 from shardlang.checkpoints.rank_files import Block, file_name, in_order, write
 from shardlang.errors import RunError
@@ -146,14 +146,9 @@ def _layout(name: str, items: Sequence[tuple[int, WriteItem]]) -> Layout:
             parts[block.offsets] = (block.lengths, rank)
     if not parts:
         return Layout(dtype, shape, [[n] for n in shape], [items[0][0]])
-    starts = [sorted({offsets[dim] for offsets in parts}) for dim in range(len(shape))]
-    lengths = [
-        [last - first for first, last in itertools.pairwise([*each, size])]
-        for each, size in zip(starts, shape, strict=True)
-    ]
-    due = dict(zip(itertools.product(*starts), itertools.product(*lengths), strict=True))
-    ranks = [parts[at][1] for at in due if at in parts]
-    if {at: found for at, (found, _) in parts.items()} != due or len(set(ranks)) != len(ranks):
+    lengths = grid(shape, {at: found for at, (found, _) in parts.items()})
+    ranks = [parts[at][1] for at in sorted(parts)]
+    if lengths is None or len(set(ranks)) != len(ranks):
         fact = f"the parts of `{name}` are no grid of one part a rank"
         raise RunError("SH508", fact, help="save it as a DTensor, or whole")
     return Layout(dtype, shape, lengths, ranks)

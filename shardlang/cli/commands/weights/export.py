@@ -10,21 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from shardlang.cli import output
-from shardlang.display import Live
+from shardlang.cli.commands.weights.progress import Written
 from shardlang.errors import RunError
 
 if TYPE_CHECKING:
     from shardlang.weights.export import Export
-
-# Seconds between two looks of progress.
-_PACE = 0.2
-
-
-def live_bytes(live: Live, done: int, total: int) -> None:
-    """Shows how much is written, where it is time to."""
-    if live.due:
-        live(f"{done / 1e9:.1f} of {total / 1e9:.1f} GB")
-
 
 @click.command(
     "export",
@@ -66,10 +56,8 @@ def command(ctx: click.Context, weights: Path, names: str, model: Path, to: Path
         code = output.show(sink)
         if wanted is None:
             ctx.exit(code)
-        live = Live(sys.stderr, pace=_PACE)
-        live.rest()
-        export.write(wanted, to, lambda done, total: live_bytes(live, done, total))
-        live.clear()
+        with Written(wanted.bytes) as told:
+            export.write(wanted, to, told)
     except RunError as error:
         print(error, file=sys.stderr)
         ctx.exit(1)

@@ -1,0 +1,32 @@
+"""Tensors -> one safetensors file, as `--save-weights` writes it, some rows in memory at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from shardlang.locks import Claims, drafted
+from shardlang.owned import WEIGHTS, WEIGHTS_MARK
+from shardlang.weights.export import bytes_of, rows_of
+from shardlang.weights.files import Weights
+
+
+def write(
+    weights: Weights, names: Mapping[str, str], path: Path, told: Callable[[int], None] = lambda _: None
+) -> None:
+    """Writes tensors to a file that appears when it is whole. names: what each is called there.
+    told: is given the bytes of each part that is written. RunError SH512 where it cannot be."""
+    entries, start = {}, 0
+    for name, called in names.items():
+        saved = weights.tensors[name]
+        end = start + bytes_of(saved)
+        entries[called] = {"dtype": saved.dtype, "shape": saved.shape, "data_offsets": (start, end)}
+        start = end
+    text = f"{WEIGHTS_MARK},{json.dumps(entries, separators=(',', ':'))[1:]}".encode()
+    text += b" " * (-len(text) % 8)
+    with Claims() as claims, drafted(claims.file(path, WEIGHTS), "the weights") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            for some in rows_of(name, weights, weights.tensors[name]):
+                told(file.write(some))
