@@ -17,6 +17,7 @@ from tests.mutants import (
     search,
     stages,
     views,
+    weights,
 )
 
 FAULTS = (
@@ -34,4 +35,5 @@ FAULTS = (
     *search.FAULTS,
     *stages.FAULTS,
     *views.FAULTS,
+    *weights.FAULTS,
 )

@@ -129,7 +129,7 @@ def test_element_types(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(LINE) == 0
     found = load_file("out/model.safetensors")["model.last.0.kernel"]
     assert np.array_equal(found, ours()["down[0].weight"].astype(np.float16))
-    save_file({**ours(), "down[0].weight": np.full((2, 5), 7e4, np.float32)}, "w.safetensors")
+    save_file({**ours(), "down[0].weight": np.array([[7e4] + [1.0] * 4] * 2, np.float32)}, "w.safetensors")
     line = [*LINE[:-1], "two"]
     assert "`down[0].weight` has 70000, which f16 cannot hold" in refused(capsys, *line)
     save_file({**ours(), "down[0].weight": np.ones((2, 5), np.int64)}, "w.safetensors")
