@@ -153,18 +153,20 @@ def test_an_index_alone_is_enough(here: Path, capsys: pytest.CaptureFixture[str]
 
 
 INDEXES = {
-    "another folder": {"weight_map": {"a": "../../out.safetensors"}},
-    "no safetensors": {"weight_map": {"a": "model.py"}},
-    "no names": {"weight_map": {"a": 3}},
-    "no map": {"weights": {}},
-    "a list": [],
+    "another folder": ({"weight_map": {"a": "../../out.safetensors"}}, "which is no safetensors file of the folder"),
+    "no safetensors": ({"weight_map": {"a": "model.py"}}, "which is no safetensors file of the folder"),
+    "no names": ({"weight_map": {"a": 3}}, "the index has no `weight_map`"),
+    "no map": ({"weights": {}}, "the index has no `weight_map`"),
+    "a list": ([], "`model.safetensors.index.json` holds no object"),
 }
 
 
 @pytest.mark.parametrize("case", INDEXES)
 def test_an_index_that_means_harm(case: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("like/model.safetensors.index.json").write_text(json.dumps(INDEXES[case]))
-    assert "error[SH609]: " in refused(capsys)
+    index, fact = INDEXES[case]
+    Path("like/model.safetensors.index.json").write_text(json.dumps(index))
+    said = refused(capsys)
+    assert said.startswith("error[SH609]: ") and fact in said
 
 
 def test_pickled_weights_are_not_opened(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
