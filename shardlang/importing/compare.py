@@ -16,6 +16,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.graph.graph import Graph
 from shardlang.importing.steps.trace import SKIPPED
+from shardlang.importing.steps.unfold import exact
 from shardlang.importing.text.maps import Line, tensor
 from shardlang.interpret.meaning import whole
 from shardlang.interpret.meaning.elements import graph_in_type
@@ -83,7 +84,7 @@ def theirs(program: Any, tensors: Mapping[str, Tensor], inputs: Mapping[str, Ten
         elif kind == "CONSTANT_TENSOR":
             given.append(_double(program.constants[spec.target]))
         else:
-            given.append(named[spec.target] if kind == "PARAMETER" else named[spec.target].detach().clone())
+            given.append(named[spec.target] if kind == "PARAMETER" else exact(tensors[spec.target].detach()).clone())
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -104,9 +105,10 @@ def probes(results: Sequence[Tensor]) -> list[Tensor]:
 
 
 def ours(text: str, model: str, tensors: Mapping[str, Tensor], inputs: Mapping[str, Tensor], lines: Sequence[Line],
-         shapes: Sequence[tuple[int, ...]]) -> Side:  # fmt: skip
-    """The program's side."""
-    graph = _graph(f"{text}\n{_training(model, inputs, shapes)}")
+         shapes: Sequence[tuple[int, ...]], sizes: Mapping[str, int]) -> Side:  # fmt: skip
+    """The program's side. sizes: of dims that the model takes as arguments."""
+    called = f"{model}({', '.join(f'{name} = {size}' for name, size in sizes.items())})"
+    graph = _graph(f"{text}\n{_training(called, inputs, shapes)}")
     given = {line.ours: tensor(line, tensors[line.stored.name]).detach().double() for line in lines}
     params = {}
     for value in (*graph.params, *graph.states):
@@ -134,7 +136,7 @@ def _training(model: str, inputs: Mapping[str, Tensor], shapes: Sequence[tuple[i
     names = [f"out{at}" for at in range(len(shapes))]
     loss = " + ".join(f"sum({name} * probe{at})" for at, name in enumerate(names))
     return "\n".join([
-        f"dim import_batch = {batch}", "", "train {", f"  model = {model}()",
+        f"dim import_batch = {batch}", "", "train {", f"  model = {model}",
         f"  data = random({', '.join(fields)}, batches = 1)", f"  {', '.join(names)} = model({', '.join(inputs)})",
         f"  loss = {loss}", "  optimizer = sgd(lr = 0.1)", "  epochs = 1", "}", "",
     ])  # fmt: skip

@@ -28,6 +28,7 @@ from shardlang.importing.steps.problems import refusal
 from shardlang.importing.steps.sizes import other_sizes
 from shardlang.importing.steps.starts import starts
 from shardlang.importing.steps.trace import all_tensors, trace
+from shardlang.importing.steps.unfold import unfold
 from shardlang.importing.text import maps
 from shardlang.importing.text.names import Namer, fields_of
 from shardlang.importing.text.write import Writer
@@ -72,11 +73,11 @@ def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
     """All of it, in memory. RunError SH600 to SH608."""
     made = [example(factory, wanted.place, seed) for seed in SEEDS]
     module, inputs = made[0]
-    tensors = [all_tensors(each) for each, _ in made]
-    first = _Way(module, inputs, tensors, wanted)
+    seeded = [all_tensors(each) for each, _ in made]
+    first = _Way(module, inputs, seeded, wanted)
     second = other_sizes(inputs, first.free(), module)
     if second is not None:
-        other = _Way(copy.deepcopy(module), second, tensors, wanted)
+        other = _Way(copy.deepcopy(module), second, seeded, wanted)
         if other.text != first.text:
             raise _differing(first.text, other.text)
     program = first.text
@@ -92,7 +93,9 @@ def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
         "unused parameters": unused, "unnamed dims": first.namer.guessed,
         "accepted": first.shared.differences, "largest difference": error,
     }  # fmt: skip
-    return Imported(program, names, report, module.state_dict(keep_vars=True))
+    tensors = module.state_dict(keep_vars=True)
+    # Of tied tensors, the names that the map has come first.
+    return Imported(program, names, report, {name: tensors[name] for name in [*sorted(read), *tensors]})
 
 
 def _differing(one: str, other: str) -> RunError:
@@ -114,6 +117,7 @@ class _Way:
         self.used = _choose(self.traced, wanted.output)
         normalise(self.traced)
         idioms.apply(self.traced)
+        unfold(self.traced)
         kind = type(module)
         root = tree(self.traced, f"{kind.__module__}.{kind.__qualname__}")
         read = {node.stored.name for node in _leaves(self.traced)}
@@ -130,8 +134,12 @@ class _Way:
         self.model: Model = self.made[self.root]
         self.namer = Namer(self.made, fields_of(getattr(module, "config", None)))
         self.namer.give(self.model)
+        weighted = set(self.root.formals(copied=False))
+        # Dims that are arguments and of no weight have no default: they are those of the data.
+        self.sizes = {self.namer.names[self.model][atom]: atom.size for atom in self.model.formals()
+                      if not any(self.model.dims.get(each, each) is atom for each in weighted)}  # fmt: skip
         comments = _differences(self.shared.differences)
-        self.text = _formatted(Writer(self.made, self.namer, self.model).text(wanted.place, comments))
+        self.text = _formatted(Writer(self.made, self.namer, self.model, self.sizes).text(wanted.place, comments))
 
     def _arguments(self) -> list[Value]:
         found = []
@@ -161,7 +169,7 @@ class _Way:
 
     def free(self) -> list[list[tuple[str, int]]]:
         """The dims of inputs that no parameter has: where each stands."""
-        formals = set(self.root.formals())
+        formals = set(self.root.formals(copied=False))
         found: dict[Atom, list[tuple[str, int]]] = {}
         for value in self.root.inputs:
             for at, term in enumerate(value.dims):
@@ -175,7 +183,7 @@ class _Way:
         trained = [line for line in found if self.tensors[line.stored.name].is_floating_point()]
         other = theirs(self.program, self.tensors, self.inputs, trained, self.used)
         shapes = [tuple(each.shape) for each in other.results]
-        return compare(ours(self.text, self.model.name, self.tensors, self.inputs, found, shapes), other)
+        return compare(ours(self.text, self.model.name, self.tensors, self.inputs, found, shapes, self.sizes), other)
 
 
 def _leaves(traced: Traced) -> list[Any]:

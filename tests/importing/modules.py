@@ -212,8 +212,13 @@ def gated() -> Example:
     return Gated(), {"x": torch.rand(2, 6, 16)}
 
 
-def window() -> Example:
+def spotted() -> Example:
     """The same with a mask that no word says."""
+    return Shared((torch.arange(144).reshape(12, 12) % 5 > 0) * torch.ones(12, 12).tril()), {"x": torch.rand(2, 6, 16)}
+
+
+def window() -> Example:
+    """The same with a mask that hides what is three places away."""
     return Shared(torch.ones(12, 12).tril() * torch.ones(12, 12).triu(-2)), {"x": torch.rand(2, 6, 16)}
 
 

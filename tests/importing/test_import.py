@@ -133,16 +133,20 @@ def build():
 
 
 def test_a_mask_that_no_word_says_is_refused() -> None:
-    with pytest.raises(RunError, match="attention under a mask that is neither causal nor of padding") as error:
-        imported("window")
+    with pytest.raises(RunError, match="a tensor that is computed from none, ") as error:
+        imported("spotted")
     assert error.value.code == "SH601"
+
+
+def test_a_mask_that_hides_what_is_far_is_a_window() -> None:
+    assert "attention(q2, k, v, causal = true, window = 3)" in imported("window").text
 
 
 IDIOMS = {
     "rotary of another sign": ("turned(self.q(x).view", "-turned(self.q(x).view", None),
     "halves the other way": ("[-x[..., half:], x[..., :half]]", "[-x[..., :half], x[..., half:]]", "SH601"),
     "tables of no base": ("angles.cos(), angles.sin()", "angles.cos(), angles.cos()", "SH601"),
-    "softmax over queries": ("torch.softmax(scores, dim=-1)", "torch.softmax(scores, dim=-2)", "SH601"),
+    "softmax over queries": ("torch.softmax(scores, dim=-1)", "torch.softmax(scores, dim=-2)", "SH608"),
     "another scale": ("transpose(-2, -1) / 2.0", "transpose(-2, -1) / 3.0", None),
 }
 

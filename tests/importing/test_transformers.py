@@ -55,10 +55,31 @@ def vit() -> Example:
     return transformers.ViTForImageClassification(config), {"pixel_values": torch.rand(2, 3, 16, 16)}
 
 
+def mistral() -> Example:
+    sizes = {"intermediate_size": 40, "num_key_value_heads": 2, "sliding_window": 4}
+    config = transformers.MistralConfig(**SIZES, **sizes, use_cache=False, **IDS)
+    return transformers.MistralForCausalLM(config), {"input_ids": torch.randint(0, 50, (2, 6))}
+
+
+def t5() -> Example:
+    sizes = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_kv": 8, "d_ff": 40, "vocab_size": 50}
+    config = transformers.T5Config(**sizes, use_cache=False, decoder_start_token_id=0)
+    ids = {name: torch.randint(0, 50, (2, size)) for name, size in (("input_ids", 6), ("decoder_input_ids", 5))}
+    return transformers.T5ForConditionalGeneration(config), ids
+
+
+def roberta() -> Example:
+    config = transformers.RobertaConfig(**SIZES, intermediate_size=40, max_position_embeddings=64, pad_token_id=1)
+    return transformers.RobertaForMaskedLM(config), {"input_ids": torch.randint(2, 50, (2, 6))}
+
+
 PARTS = {
     gpt2: [ATTENTION, "layer h[2] = GPT2Block(d, heads, head_dim, hidden)", 'gelu(approximate = "tanh")'],
     llama: ["rotary(query_states, over = head_dim, along = seq)", "layer layers[2] = LlamaDecoderLayer(d, heads"],
     bert: ["attention(query_layer, key_layer, value_layer, p = 0.1)", "position_embeddings(arange(seq))"],
+    mistral: [", causal = true, window = 4)"],
+    t5: ["dim key = seq", "log(", "relative_attention_bias(", "attention(query_states, key_states, value_states, bias = "],
+    roberta: ["cumsum(", "attention("],
     vit: ["layer layers[2] = ViTLayer(", "expand(cls_token -> [batch, 1, "],
 }
 

@@ -23,7 +23,7 @@ FIELDS: tuple[tuple[str, int], ...] = (
     (r"(num_|n_)(kv|key_value)_heads?|(multi_query|num)_group(s|_num)|num_key_value_(attention_)?heads", 2),
     (r"(num_|n_)?((encoder|decoder|text|vision)_)?(attention_)?(self_attention_)?heads?|num_attention_heads", 4),
     (r"(attention_)?head_dim|kv_channels|d_kv|(qk_nope|v)_head_dim|d_key|d_value|global_head_dim", 8),
-    (r"qk_rope_head_dim|rotary_dim", 4),
+    (r"qk_rope_head_dim", 8), (r"rotary_dim", 4),
     (r"hidden_size|d_model|n_embd|dim|embed_dim|hidden_dim|model_dim|emb_dim|word_embed_proj_dim|embedding_size", 32),
     (r"q_lora_rank|kv_lora_rank|lora_rank", 16),
     (r"(moe_|shared_expert_|dense_)?(intermediate|ffn_hidden)_(size|dim)|(encoder_|decoder_)?ffn_dim|d_ff|n_inner", 48),
@@ -34,7 +34,7 @@ FIELDS: tuple[tuple[str, int], ...] = (
     (r"vocab_size(_per_layer_input)?|tgt_vocab_size|src_vocab_size|trg_vocab_size", 64),
     (r"max_position_embeddings|n_positions|max_(source|target)_positions|n_ctx|max_seq_len|seq_length|max_len", 64),
     (r"bos_token_id|cls_token_id|decoder_start_token_id", 1), (r"eos_token_id|sep_token_id", 2), (r"pad_token_id", 0),
-    (r"image_size", 32), (r"patch_size", 8), (r"num_mel_bins", 16), (r"(d_)?state_size|d_state|ssm_state_size", 8),
+    (r"image_size", 64), (r"patch_size", 8), (r"num_mel_bins", 16), (r"(d_)?state_size|d_state|ssm_state_size", 8),
     (r"(mamba_)?n_groups|mamba_n_groups", 1), (r"sliding_window|attention_window_size|local_attention", 4),
 )  # fmt: skip
 
@@ -89,7 +89,8 @@ def _config(kind: Any, patterns: tuple[tuple[str, int], ...]) -> Any:
         if hasattr(inner, "model_type") and inner.model_type:
             given[name] = _config(inner, patterns).to_dict()
     config = kind(**given)
-    if hasattr(config, "use_cache") or "use_cache" in vars(config):
+    config._experts_implementation = "batched_mm"
+    if hasattr(config, "use_cache"):
         config.use_cache = False
     return config
 
@@ -106,6 +107,8 @@ def _inputs(net: Any, head: str, config: Any) -> dict[str, Tensor]:
     ids = torch.randint(3, min(text.vocab_size, 60), (2, 6)) if hasattr(text, "vocab_size") else None
     if main == "pixel_values":
         size = getattr(config, "image_size", 32)
+        if not hasattr(config, "image_size") and hasattr(config, "vision_config"):
+            size = config.vision_config.image_size
         wide = size if isinstance(size, (list, tuple)) else (size, size)
         return {main: torch.rand(2, getattr(config, "num_channels", 3), *wide)}
     if main == "input_values":

@@ -13,6 +13,10 @@ from shardlang.importing.steps.calls import Call
 from shardlang.importing.steps.nodes import Node, Stored
 
 
+class Bare(str):
+    """A word that is written without quotes, as a type."""
+
+
 @dataclass(eq=False)
 class Const:
     """A number of the module; where equal models differ in it, it becomes a formal named `role`."""
@@ -24,13 +28,14 @@ class Const:
 @dataclass(eq=False)
 class Expr:
     """`word(operands, named -> [into])`. named: constants, or terms for dims. word: an operator, an
-    infix sign, or "" for a call of `layer`; `result`: which of its results."""
+    infix sign, or "" for a call of `layer`. keys: names of the last operands, as `bias = x`."""
 
     word: str
     operands: list[Any]
     named: dict[str, Any] = field(default_factory=dict)
     into: list[Term] | None = None
     layer: Layer | None = None
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(eq=False)
@@ -98,11 +103,19 @@ class Body:
     constants: list[Const] = field(default_factory=list)
     # Names of its parameters, layers and arrays, once these are final.
     members: dict[Any, str] = field(default_factory=dict)
+    # The last value that a line of source names.
+    lines: dict[tuple[str, str], Value] = field(default_factory=dict)
 
     def add(self, dims: Sequence[Term], expr: Expr, kind: str = "", node: Node | None = None) -> Value:
         """A value that an expression computes."""
         value = Value(list(dims), kind, expr, name=authors_name(node))
         self.values.append(value)
+        if node is not None and value.name:
+            # Of the steps of one line the last is what the line names.
+            before = self.lines.get((value.name, node.place))
+            if before is not None:
+                before.name = ""
+            self.lines[value.name, node.place] = value
         return value
 
     def tensors(self) -> list[Value]:
@@ -134,17 +147,44 @@ class Body:
         """Whether a tensor has both."""
         return any({a, b} <= set(flat(atom for term in value.dims for atom in term)) for value in self.tensors())
 
-    def formals(self) -> list[Atom]:
-        """The dims that parameters have, here or in layers, in the order in which they appear."""
+    def formals(self, copied: bool = True) -> list[Atom]:
+        """The dims that parameters have, here or in layers, in the order in which they appear; with
+        them (copied) those of which the model declares others of their size."""
         needed = dict.fromkeys(atom for own in self.own for term in own.value.dims for atom in flat(term))
         for layer in self.layers:
-            needed.update(dict.fromkeys(atom for term in layer.terms.values() for atom in flat(term)))
-        made = {flat((copy,))[0] for copy, _ in self.copies}
+            terms = [layer.terms[atom] for atom in layer.body.formals(copied)]
+            needed.update(dict.fromkeys(atom for term in terms for atom in flat(term)))
+        made = self.sources()
+        if copied:
+            needed.update(dict.fromkeys(made.values()))
         first = [atom for value in self.inputs for term in value.dims for atom in flat(term)]
-        rest = [atom for layer in self.layers for f in layer.body.formals() for atom in flat(layer.terms[f])]
+        rest = [atom for layer in self.layers for f in layer.body.formals(copied) for atom in flat(layer.terms[f])]
         owned = [atom for own in self.own for term in own.value.dims for atom in flat(term)]
-        ordered = dict.fromkeys([*first, *rest, *owned])
-        return [atom for atom in ordered if atom in needed and atom not in made and not atom.fixed]
+        ordered = dict.fromkeys([*first, *rest, *owned, *needed])
+        return [atom for atom in ordered if atom in needed and atom not in made and not (atom.fixed or atom.declared)]
+
+
+    def sources(self) -> dict[Atom, Atom]:
+        """The dims that the model declares with the size of another one, and that one: of those that
+        are linked, the first that an input or a parameter has."""
+        groups: list[dict[Atom, None]] = []
+        for pair in self.copies:
+            linked = dict.fromkeys(atom for one in pair for atom in flat((one,)))
+            apart = []
+            for group in groups:
+                if group.keys() & linked.keys():
+                    linked = {**group, **linked}
+                else:
+                    apart.append(group)
+            groups = [*apart, linked]
+        values = [*self.inputs, *(own.value for own in self.own)]
+        given = dict.fromkeys(atom for value in values for term in value.dims for atom in flat(term))
+        given |= dict.fromkeys(atom for layer in self.layers for term in layer.terms.values() for atom in flat(term))
+        found = {}
+        for group in groups:
+            first = next((atom for atom in given if atom in group), next(iter(group)))
+            found.update({atom: first for atom in group if atom is not first})
+        return found
 
 
 class Twice(Mismatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardlang.importing.bodies import views  # noqa: F401  (fills WORDS)
+from shardlang.importing.bodies import creations, selections, views  # noqa: F401  (they fill WORDS)
 from shardlang.importing.bodies.body import Body, Expr, Layer, Value, new_dims
 from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, size
 from shardlang.importing.bodies.forms import find_arrays, form, same_model
@@ -51,8 +51,28 @@ class Builder(Maker):
                 self.shared.refused.append(Refused(node, f"a result that is {refused.what}"))
                 self.body.results.append(self.add(new_dims(node.shape), Expr(node.op, [])))
         find_arrays(self.body)
+        self._counted()
         self.body.form, self.body.constants = form(self.body)
         return self.body
+
+    def _counted(self) -> None:
+        """A dim that only an operator names, as that of `arange`, has the size of an input's dim: the
+        other sizes of the second trace would show if it had not."""
+        there = {atom for value in self.body.inputs for term in value.dims for atom in flat(term)}
+        bound = there | set(self.body.formals()) | set(self.body.sources())
+        for value in self.body.live():
+            assert value.expr is not None
+            made = value.dims if value.expr.word in ("arange", "expand") else ()
+            for atom in (atom for term in made for atom in flat(term)):
+                like = [each for each in there if each.size == atom.size and not each.fixed]
+                if atom in bound or atom.fixed or atom.declared:
+                    continue
+                if len(like) == 1:
+                    self.body.copies.append((atom, like[0]))
+                else:
+                    atom.declared = True
+                    atom.hint("parts", 9)
+                bound.add(atom)
 
     def _step(self, node: Node) -> Value:
         function = WORDS.get(node.op)

@@ -26,7 +26,8 @@ class _Form:
         return "*".join(map(self.atom, flat(term))) or "1"
 
     def atom(self, atom: Atom) -> str:
-        return f"#{atom.size}" if atom.fixed else str(self.atoms.setdefault(atom, len(self.atoms)))
+        number = self.atoms.setdefault(atom, len(self.atoms))
+        return f"#{atom.size}" if atom.fixed else f"{number}{f'={atom.size}' * atom.declared}"
 
     def tensor(self, value: Value) -> str:
         self.values[value] = len(self.values)
@@ -68,7 +69,7 @@ def form(body: Body) -> tuple[str, list[Const]]:
     for value in body.live():
         expr = value.expr
         assert expr is not None
-        operands = [f.part(each) for each in expr.operands]
+        operands = [*(f.part(each) for each in expr.operands), *expr.keys]
         named = [f"{name}={f.part(each)}" for name, each in expr.named.items()]
         into = [f.term(term) for term in expr.into or ()]
         called = f"layer {numbers[expr.layer]} " if expr.layer else ""

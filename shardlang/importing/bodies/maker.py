@@ -12,8 +12,9 @@ from shardlang.graph.graph import Init
 from shardlang.importing.bodies.body import Body, Const, Expr, Layer, Own, Twice, Value, authors_name, new_dims
 from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, size
 from shardlang.importing.steps.calls import Call
-from shardlang.importing.steps.nodes import CONST, INPUT, PARAM, STATE, Node
+from shardlang.importing.steps.nodes import INPUT, PARAM, STATE, Node
 from shardlang.importing.steps.problems import Refused
+from shardlang.importing.steps.unfold import is_number
 
 _ROLES = {"normal": "std", "constant": "start"}
 KINDS = {"torch.bool": "bool", "torch.int64": "i64", "torch.int32": "i32"}
@@ -66,10 +67,8 @@ class Maker:
         """An operand: a value, or a number."""
         if not isinstance(x, Node):
             return Const(x, "factor")
-        if x.op == CONST:
-            first = x.value.flatten()[0].item() if x.value.numel() else 0
-            if x.value.numel() and bool((x.value == first).all()):
-                return Const(first, "factor")
+        if is_number(x):
+            return Const(x.value.flatten()[0].item(), "factor")
         return self.use(x)
 
     def view(self, value: Value, dims: Sequence[Term], node: Node | None = None) -> Value:
@@ -89,12 +88,21 @@ class Maker:
         dims: list[Term] = []
         for at, side in enumerate(sides):
             if isinstance(side, Value):
+                sides[at] = side = self._elsewhere(side, dims)
                 try:
                     dims = self.aligned(node, dims, side.dims)
                 except Twice:
                     sides[at] = side = self._relabelled(side, dims)
                     dims = self.aligned(node, dims, side.dims)
         return dims
+
+    def _elsewhere(self, value: Value, dims: Sequence[Term]) -> Value:
+        """A value whose dims, where another operand has them at other places, have other names."""
+        wide = max(len(dims), len(value.dims))
+        rows = [[()] * (wide - len(side)) + [flat(term) for term in side] for side in (dims, value.dims)]
+        others = [{atom for at, term in enumerate(rows[0]) if at != here for atom in term} for here in range(wide)]
+        twice = [term for at, term in enumerate(rows[1]) if others[at] & set(term)]
+        return self.renamed(value, twice) if twice else value
 
     def aligned(self, node: Node, left: Sequence[Term], right: Sequence[Term]) -> list[Term]:
         """Dims of both, from the right; a literal 1 gives way."""
@@ -114,12 +122,14 @@ class Maker:
     def apart(self, node: Node, value: Value, terms: Sequence[Term], other: Value) -> Value:
         """`value`, with those of its `terms` under another name that `other` has too."""
         there = {atom for term in other.dims for atom in flat(term)}
-        changes = {flat(term): (Atom(size(term)),) for term in terms if there & set(flat(term))}
-        if not changes:
-            return value
+        twice = [flat(term) for term in terms if there & set(flat(term))]
+        return self.renamed(value, twice) if twice else value
+
+    def renamed(self, value: Value, terms: Sequence[Term]) -> Value:
+        """A value with other names for some of its dims."""
+        changes = {flat(term): (Atom(size(term)),) for term in terms}
         for old, (new,) in changes.items():
             self.body.copies.append((new, old[0]))
-            new.hint("key", 0)
         into = [changes.get(flat(term), term) for term in value.dims]
         return self.add(into, Expr("relabel", [value], into=into), value.kind)
 
@@ -137,10 +147,12 @@ class Maker:
         if len(flat(term)) == 1:
             flat(term)[0].hint(name, rank)
 
-    def made_here(self, term: Term, like: Term) -> None:
+    def made_here(self, term: Term, like: Term, at_all_sizes: bool = False) -> None:
         """A dim that an operator makes has the name of the one that it is made from."""
         for atom in flat(like)[:1]:
             for made in flat(term):
+                made.like = atom
+                made.differs = made.size - atom.size if at_all_sizes else None
                 made.hints.update({name: rank + 1 for name, rank in atom.hints.items() if rank >= 0})
                 if atom.called:
                     made.hint("patches", 9)

@@ -32,6 +32,15 @@ class Model:
         """Its formals of kind dim, each once."""
         return list(dict.fromkeys(self.dims.values()))
 
+    def known(self) -> set[Atom]:
+        """The dims that a name reaches: formals, those of inputs, and those that it declares. Others,
+        which an operator makes, are written as numbers."""
+        body = self.body
+        found = {atom for value in body.inputs for term in value.dims for atom in flat(term)}
+        found |= set(body.sources())
+        found |= {atom for value in body.values for term in value.dims for atom in flat(term) if atom.declared}
+        return {self.dims.get(atom, atom) for atom in found} | set(self.dims.values())
+
 
 def models(root: Body) -> dict[Body, Model]:
     """The model of each body; those that others need come first."""

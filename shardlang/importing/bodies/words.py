@@ -6,18 +6,20 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardlang.importing.bodies.body import Const, Expr, Value
-from shardlang.importing.bodies.dims import Atom, Term, flat, fresh, size
-from shardlang.importing.bodies.maker import Maker
+from shardlang.importing.bodies.body import Bare, Const, Expr, Twice, Value
+from shardlang.importing.bodies.dims import Term, flat, size
+from shardlang.importing.bodies.maker import KINDS, Maker
 from shardlang.importing.steps.nodes import Node
 from shardlang.importing.steps.problems import Refused
+from shardlang.importing.steps.unfold import is_number
 
 Word = Callable[..., Value]
 WORDS: dict[str, Word] = {}
 
-_SAME = ("relu", "silu", "tanh", "sigmoid", "exp", "log", "sqrt", "rsqrt", "square", "abs", "sin", "cos", "detach")
+_SAME = ("relu", "silu", "tanh", "sigmoid", "exp", "log", "sqrt", "rsqrt", "square", "abs", "sin", "cos", "detach",
+         "erf")
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
-          "ge": ">="}  # fmt: skip
+          "ge": ">=", "remainder": "%"}  # fmt: skip
 _BASE = 10000
 _TRUTHS = ("eq", "ne", "lt", "le", "gt", "ge")
 
@@ -51,16 +53,62 @@ def gelu(b: Maker, node: Node, x: Node, approximate: str = "none") -> Value:
 
 @word(*_SIGNS)
 def sign(b: Maker, node: Node, left: Any, right: Any, alpha: float = 1, rounding_mode: str | None = None) -> Value:
-    if rounding_mode is not None:
-        raise Refused(node, f"`{node.op}` that rounds")
     name = node.op.removeprefix("aten.")
+    if rounding_mode not in (None, "floor"):
+        raise Refused(node, f"`{node.op}` that rounds towards 0")
     sides = [b.number(left), b.number(right)]
     if alpha != 1:
         sides[1] = b.add(sides[1].dims, Expr("*", [Const(alpha, "alpha"), sides[1]]), sides[1].kind)
     dims = b.broadcast(node, sides)
-    kinds = {side.kind for side in sides if isinstance(side, Value)}
-    kind = "bool" if name in _TRUTHS else "" if "" in kinds or name == "div" else kinds.pop()
-    return b.add(dims, Expr(_SIGNS[name], sides), kind, node)
+    kind = "bool" if name in _TRUTHS else KINDS.get(str(node.dtype), "")
+    return b.add(dims, Expr("//" if rounding_mode else _SIGNS[name], sides), kind, node)
+
+
+@word("logical_and", "logical_or")
+def both(b: Maker, node: Node, left: Any, right: Any) -> Value:
+    sides = [b.number(left), b.number(right)]
+    return b.add(b.broadcast(node, sides), Expr(node.op.rpartition("_")[2], sides), "bool", node)
+
+
+@word("logical_not")
+def negation(b: Maker, node: Node, x: Node) -> Value:
+    value = b.use(x)
+    return b.add(value.dims, Expr("not", [value]), "bool", node)
+
+
+@word("softplus", "elu")
+def soft(b: Maker, node: Node, x: Node, *settings: Any) -> Value:
+    usual = (1, 20) if node.op == "aten.softplus" else (1, 1, 1)
+    if settings != usual[: len(settings)]:
+        raise Refused(node, f"`{node.op}` with further settings than usual")
+    return same(b, node, x)
+
+
+@word("expm1")
+def expm1(b: Maker, node: Node, x: Node) -> Value:
+    value = b.use(x)
+    raised = b.add(value.dims, Expr("exp", [value]))
+    return b.add(value.dims, Expr("-", [raised, Const(1.0, "one")]), node=node)
+
+
+@word("clamp")
+def clamp(b: Maker, node: Node, x: Any, low: Any = None, high: Any = None, min: Any = None, max: Any = None) -> Value:
+    value = b.use(x)
+    for word_, bound in (("maximum", min if low is None else low), ("minimum", max if high is None else high)):
+        if bound is not None:
+            sides = [value, b.number(bound)]
+            value = b.add(b.broadcast(node, sides), Expr(word_, sides), value.kind, node)
+    return value
+
+
+@word("to")
+def cast(b: Maker, node: Node, x: Node, *_: Any, **__: Any) -> Value:
+    value, kind = b.use(x), KINDS.get(str(node.dtype), "")
+    if kind == value.kind:
+        return value
+    if kind == "bool":
+        return b.add(value.dims, Expr("!=", [value, Const(0, "zero")]), "bool", node)
+    return b.add(value.dims, Expr("cast", [value, Const(Bare(kind or "f32"), "dtype")]), kind, node)
 
 
 @word("rsub")
@@ -71,19 +119,20 @@ def reverse(b: Maker, node: Node, left: Any, right: Any, alpha: float = 1) -> Va
 @word("pow")
 def power(b: Maker, node: Node, x: Any, exponent: Any) -> Value:
     sides = [b.number(x), b.number(exponent)]
-    return b.add(b.broadcast(node, sides), Expr("**", sides), node=node)
+    return b.add(b.broadcast(node, sides), Expr("**", sides), KINDS.get(str(node.dtype), ""), node)
 
 
 @word("maximum", "minimum")
 def either(b: Maker, node: Node, left: Any, right: Any) -> Value:
     sides = [b.number(left), b.number(right)]
-    return b.add(b.broadcast(node, sides), Expr(node.op.removeprefix("aten."), sides), node=node)
+    name, kind = node.op.removeprefix("aten."), KINDS.get(str(node.dtype), "")
+    return b.add(b.broadcast(node, sides), Expr(name, sides), kind, node)
 
 
 @word("where")
 def where(b: Maker, node: Node, condition: Any, then: Any, otherwise: Any) -> Value:
     sides = [b.number(condition), b.number(then), b.number(otherwise)]
-    return b.add(b.broadcast(node, sides), Expr("where", sides), node=node)
+    return b.add(b.broadcast(node, sides), Expr("where", sides), KINDS.get(str(node.dtype), ""), node)
 
 
 @word("masked_fill")
@@ -118,15 +167,22 @@ def matmul(b: Maker, node: Node, left: Node, right: Node) -> Value:
     if len(x.dims) < 2 or len(y.dims) < 2:
         raise Refused(node, "a product with a vector")
     y = b.apart(node, y, [y.dims[-1]], x)
-    b.unify(node, x.dims[-1], y.dims[-2])
+    try:
+        b.unify(node, x.dims[-1], y.dims[-2])
+    except Twice:
+        into = [*y.dims[:-2], x.dims[-1], y.dims[-1]]
+        y = b.add(into, Expr("relabel", [y], into=into))
     leading = b.aligned(node, x.dims[:-2], y.dims[:-2])
-    return b.add([*leading, x.dims[-2], y.dims[-1]], Expr("@", [x, y]), node=node)
+    made = [*leading, x.dims[-2], y.dims[-1]]
+    if all(flat(term) for value in (x, y) for term in value.dims[-2:]):
+        return b.add(made, Expr("@", [x, y]), node=node)
+    return b.add(made, Expr("einsum", [x, y], into=made), node=node)
 
 
 @word("embedding")
 def embedding(b: Maker, node: Node, table: Node, ids: Node, padding: int = -1, scale: bool = False,
               sparse: bool = False) -> Value:  # fmt: skip
-    if ids.op == "const" and bool((ids.value == ids.value.flatten()[0]).all()):
+    if is_number(ids):
         table_ = b.use(table)
         b.hint(table_.dims[0], "types", 1)
         b.hint(table_.dims[1], "d", 6)
@@ -193,63 +249,6 @@ def reduction(b: Maker, node: Node, x: Node, dim: Any = None, keepdim: bool = Fa
     if not keepdim:
         return made
     return b.view(made, [() if d in at else value.dims[d] for d in range(rank)]) if rest is not None else made
-
-
-@word("cumsum")
-def cumsum(b: Maker, node: Node, x: Node, dim: int, **_: Any) -> Value:
-    value = b.use(x)
-    return b.add(value.dims, Expr("cumsum", [value], {"over": value.dims[dim]}), value.kind, node)
-
-
-@word("argmax")
-def argmax(b: Maker, node: Node, x: Node, dim: int, keepdim: bool = False) -> Value:
-    value = b.use(x)
-    dims = [term for at, term in enumerate(value.dims) if at != dim % len(value.dims)]
-    return b.add(dims, Expr("argmax", [value], {"over": value.dims[dim]}), "i64", node)
-
-
-@word("cat")
-def concat(b: Maker, node: Node, tensors: Sequence[Node], dim: int = 0) -> Value:
-    values = [b.use(each) for each in tensors]
-    at = dim % len(values[0].dims)
-    for other in values[1:]:
-        for d, (mine, theirs) in enumerate(zip(values[0].dims, other.dims, strict=True)):
-            if d != at:
-                b.unify(node, mine, theirs)
-    over = next((value.dims[at] for value in values if value.dims[at]), None)
-    if over is None:
-        raise Refused(node, "`concat` along dims of size 1 alone")
-    dims = list(values[0].dims)
-    dims[at] = fresh(sum(size(value.dims[at]) for value in values))
-    made = b.add(dims, Expr("concat", list(values), {"over": over}), values[0].kind, node)
-    b.made_here(dims[at], over)
-    return made
-
-
-@word("slice")
-def part(b: Maker, node: Node, x: Node, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
-    value = b.use(x)
-    wide = size(value.dims[dim])
-    start, end, step = slice(start, end, step).indices(wide)
-    if step != 1:
-        raise Refused(node, "a slice with a step")
-    if (start, end) == (0, wide):
-        return value
-    dims = list(value.dims)
-    dims[dim] = (Atom(end - start),)
-    named = {"slice": (value.dims[dim], Const(start, "start"), Const(end, "end"))}
-    made = b.add(dims, Expr("slice", [value], named), value.kind, node)
-    b.made_here(dims[dim], value.dims[dim])
-    return made
-
-
-@word("select")
-def select(b: Maker, node: Node, x: Node, dim: int, index: int) -> Value:
-    value = b.use(x)
-    at = dim % len(value.dims)
-    start = index % max(size(value.dims[at]), 1)
-    one = part(b, node.like("aten.slice"), x, at, start, start + 1) if size(value.dims[at]) > 1 else value
-    return b.view(one, [term for d, term in enumerate(one.dims) if d != at], node)
 
 
 @word("conv2d")
@@ -324,9 +323,8 @@ def _short(pair: tuple[int, int]) -> Any:
 
 @word("scaled_dot_product_attention")
 def attention(b: Maker, node: Node, q: Node, k: Node, v: Node, mask: Any = None, p: float = 0.0,
-              causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False) -> Value:  # fmt: skip
-    if mask is not None:
-        raise Refused(node, "attention under a mask that is neither causal nor of padding")
+              causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
+              window: int | None = None, softcap: float | None = None) -> Value:  # fmt: skip
     queries, keys, values = b.use(q), b.use(k), b.use(v)
     for one, other in ((keys, queries), (values, keys)):
         for mine, theirs in zip(one.dims[:-3], other.dims[:-3], strict=True):
@@ -348,33 +346,45 @@ def attention(b: Maker, node: Node, q: Node, k: Node, v: Node, mask: Any = None,
     named: dict[str, Any] = {"causal": Const(True, "causal")} if causal else {}
     if scale is not None and not math.isclose(scale, size(queries.dims[-1]) ** -0.5, rel_tol=1e-6):
         named["scale"] = Const(scale, "scale")
+    if window is not None:
+        named["window"] = Const(window, "window")
+    if softcap is not None:
+        named["softcap"] = Const(softcap, "softcap")
+    biases = [] if mask is None else [_bias(b, node, mask, queries, keys)]
     if p:
         named["p"] = Const(p, "p")
-    made = b.add([*queries.dims[:-1], values.dims[-1]], Expr("attention", [queries, keys, values], named), node=node)
+    expr = Expr("attention", [queries, keys, values, *biases], named, keys=("bias",) * len(biases))
+    made = b.add([*queries.dims[:-1], values.dims[-1]], expr, node=node)
     made.name = made.name or "mixed"
     return made
 
 
+def _bias(b: Maker, node: Node, mask: Node, queries: Value, keys: Value) -> Value:
+    """What is added to the scores, with a name of its own for the keys."""
+    bias = b.use(mask)
+    if bias.kind == "bool":
+        sides = [bias, Const(0.0, "zero"), Const(-1e30, "hidden")]
+        bias = b.add(bias.dims, Expr("where", sides))
+    rows = [*queries.dims[:-1]]
+    for mine, theirs in zip(rows[::-1], bias.dims[-2::-1], strict=False):
+        if flat(theirs):
+            if size(mine) != size(theirs):
+                raise Refused(node, "a bias of attention whose heads or queries are others")
+            b.unify(node, mine, theirs)
+    here, there = flat(keys.dims[-2]), flat(bias.dims[-1])
+    if there and here != there and there[0] not in b.body.sources():
+        if set(here) & {atom for term in queries.dims for atom in flat(term)}:
+            return bias
+        b.unify(node, keys.dims[-2], bias.dims[-1])
+    return bias
+
+
 @word("rotary")
-def rotary(b: Maker, node: Node, x: Node, base: float) -> Value:
+def rotary(b: Maker, node: Node, x: Node, base: float, along: int = -2, pairs: str = "halves", part: int | None = None,
+           scales: tuple[float, ...] = ()) -> Value:  # fmt: skip
     value = b.use(x)
     b.hint(value.dims[-1], "head_dim", 1)
-    named = {"over": value.dims[-1], "along": value.dims[-2]}
-    kept = {} if base == _BASE else {"base": Const(base, "base")}
+    named = {"over": value.dims[-1], "along": value.dims[along]}
+    given = {"base": (base, _BASE), "pairs": (pairs, "halves"), "part": (part, None), "scales": (scales, ())}
+    kept = {name: Const(each, name) for name, (each, usual) in given.items() if each != usual}
     return b.add(value.dims, Expr("rotary", [value], {**named, **kept}), node=node)
-
-
-@word("arange")
-def arange(b: Maker, node: Node, *_: Any) -> Value:
-    term = fresh(math.prod(node.shape))
-    value = b.add([term], Expr("arange", [], {"dim": term}), "i64", node)
-    value.counts = True
-    return value
-
-
-@word("expand")
-def expand(b: Maker, node: Node, x: Node, sizes: Sequence[int], implicit: bool = False) -> Value:
-    value = b.lazy(x)
-    dims: list[Term] = [()] * (len(node.shape) - len(value.dims)) + list(value.dims)
-    dims = [fresh(wide) if not flat(term) else term for term, wide in zip(dims, node.shape, strict=True)]
-    return b.add(dims, Expr("expand", [b.use(x)], into=dims), value.kind, node)

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from shardlang.importing.steps.nodes import CONST, STATE, Node, Traced
 from shardlang.importing.steps.patterns import match
+from shardlang.importing.steps.unfold import frequencies, powers
 
 _PRODUCTS = ("aten.matmul", "aten.bmm")
 _HIDDEN = -1e4
 # x * cos + (-x2, x1) * sin, for the halves x1 and x2 of x.
 _ROTARY = ("add", ("mul", "x", "cos"), ("mul", ("cat", "halves?"), "sin"))
+_NEIGHBOURS = ("add", ("mul", "x", "cos"), ("mul", ("flatten|view|reshape", ("stack", "halves?")), "sin"))
 
 
 def attentions(traced: Traced) -> None:
@@ -37,6 +39,7 @@ def _attention(node: Node) -> Node | None:
     if weights.op not in ("aten.softmax", "aten._softmax") or weights.args[1] not in (-1, rank - 1) or rank < 3:
         return None
     scores, mask = _unmasked(weights.args[0])
+    scores, softcap = _uncapped(scores)
     scores, scale = _unscaled(scores)
     if scores.op not in _PRODUCTS:
         return None
@@ -44,7 +47,16 @@ def _attention(node: Node) -> Node | None:
     if turned.op != "aten.transpose" or {at % rank for at in turned.args[1:]} != {rank - 2, rank - 1}:
         return None
     k = turned.args[0]
-    return node.like("aten.scaled_dot_product_attention", q, k, v, mask, p, False, kwargs={"scale": scale})
+    return node.like("aten.scaled_dot_product_attention", q, k, v, mask, p, False,
+                     kwargs={"scale": scale, **({"softcap": softcap} if softcap else {})})  # fmt: skip
+
+
+def _uncapped(scores: Node) -> tuple[Node, float | None]:
+    """Scores before they become c * tanh(scores / c), and c."""
+    found = match(scores, ("mul", ("tanh", ("div", "x", "low?")), "high?"))
+    if found is None or not isinstance(found["low?"], int | float) or found["low?"] != found["high?"]:
+        return scores, None
+    return found["x"], float(found["low?"])
 
 
 def _unmasked(scores: Node) -> tuple[Node, Node | None]:
@@ -54,7 +66,16 @@ def _unmasked(scores: Node) -> tuple[Node, Node | None]:
         return scores.args[0], mask.like(CONST, value=~mask.value, shape=mask.shape)
     if scores.op == "aten.add" and _constant(scores.args[1]) and scores.args[1].value.is_floating_point():
         return scores.args[0], scores.args[1]
+    if scores.op == "aten.add" and isinstance(scores.args[1], Node) and _scores(scores.args[0]):
+        return scores.args[0], scores.args[1]
     return scores, None
+
+
+def _scores(node: Any) -> bool:
+    """Whether a node is a product of queries and keys, or one that is scaled or capped."""
+    while isinstance(node, Node) and node.op in ("aten.mul", "aten.div", "aten.tanh"):
+        node = node.args[0]
+    return isinstance(node, Node) and node.op in _PRODUCTS
 
 
 def _constant(x: Any) -> bool:
@@ -86,43 +107,98 @@ def repeated(x: Node) -> Node:
 
 
 def rotary(traced: Traced) -> None:
-    """Pairs (i, i + n/2) that are turned by tables of cosines and sines are `rotary`, if the tables
-    are those of a base."""
+    """Pairs that are turned by tables of cosines and sines are `rotary`, if the tables are those of
+    a base; pairs are (i, i + n/2) or (2 i, 2 i + 1)."""
     changes = {}
     for node in traced.nodes:
-        found = match(node, _ROTARY)
+        found = match(node, _ROTARY) or match(node, _NEIGHBOURS)
         if found is None or not _constant(found["cos"]) or not _constant(found["sin"]):
             continue
-        base = _base(found["cos"].value, found["sin"].value)
-        if base is not None and _turned(found["x"], found["halves?"]):
-            changes[node] = node.like("aten.rotary", found["x"], base)
+        pairs = _pairs(found["x"], found["halves?"])
+        tables = _tables(found["cos"], found["sin"], pairs) if pairs else None
+        if tables is not None:
+            base, along, scales = tables
+            kwargs = {"along": along, "pairs": pairs, "scales": scales}
+            changes[node] = node.like("aten.rotary", found["x"], base, kwargs=kwargs)
     traced.replace(changes)
+    traced.sweep()
+    _partial(traced)
 
 
-def _turned(x: Node, halves: Any) -> bool:
-    """Whether two halves are the negative second and the first of x."""
+def _partial(traced: Traced) -> None:
+    """`cat(rotary(x[:n]), x[n:])` turns the first n elements of x."""
+    changes = {}
+    for node in traced.nodes:
+        parts: Any = node.args[0] if node.op == "aten.cat" else ()
+        if len(parts) != 2 or parts[0].op != "aten.rotary" or parts[1].op != "aten.slice":
+            continue
+        first, rest = parts[0].args[0], parts[1]
+        whole, wide = rest.args[0], rest.args[0].shape[-1]
+        if first.op == "aten.slice" and first.args[0] is whole and _slice(first) == (0, first.shape[-1], 1) and (
+            _slice(rest) == (first.shape[-1], wide, 1)):  # fmt: skip
+            kwargs = {**parts[0].kwargs, "part": first.shape[-1]}
+            changes[node] = node.like("aten.rotary", whole, parts[0].args[1], kwargs=kwargs)
+    traced.replace(changes)
+    traced.sweep()
+
+
+def _slice(part: Any) -> tuple[int, int, int] | None:
+    """Start, end and step of a slice of the last dim."""
+    if not isinstance(part, Node) or part.op != "aten.slice" or part.args[1] % len(part.shape) != len(part.shape) - 1:
+        return None
+    bounds: tuple[int, int, int] = slice(*[*part.args[2:], None, None, None][:3]).indices(part.args[0].shape[-1])
+    return bounds
+
+
+def _pairs(x: Node, halves: Any) -> str:
+    """Whether what is stacked or put side by side is the negative second and the first of each pair
+    of x: "halves", "neighbours" or "" for none."""
     wide = x.shape[-1]
     if len(halves) != 2 or halves[0].op != "aten.neg":
-        return False
-    parts = [(halves[0].args[0], (wide // 2, wide)), (halves[1], (0, wide // 2))]
-    return all(
-        part.op == "aten.slice" and part.args[0] is x and part.args[1] % len(x.shape) == len(x.shape) - 1
-        and slice(*part.args[2:4]).indices(wide)[:2] == where
-        for part, where in parts
-    )  # fmt: skip
+        return ""
+    parts = [halves[0].args[0], halves[1]]
+    if any(not isinstance(part, Node) or not part.args or part.args[0] is not x for part in parts):
+        return ""
+    found = [_slice(part) for part in parts]
+    if found == [(wide // 2, wide, 1), (0, wide // 2, 1)]:
+        return "halves"
+    return "neighbours" if found == [(1, wide, 2), (0, wide, 2)] else ""
 
 
-def _base(cos: Tensor, sin: Tensor) -> float | None:
-    """The base of tables [.., positions, n], if they are position * base ** (-2 i / n), twice."""
-    cos, sin = (table.reshape(-1, *table.shape[-2:])[0].double() for table in (cos, sin))
-    places, wide = cos.shape
+def _tables(cos: Node, sin: Node, pairs: str) -> tuple[float, int, tuple[float, ...]] | None:
+    """The base of tables of position * base ** (-2 i / n), the dim of positions from the right, and
+    the factors of the angles where they are not 1."""
+    shape = cos.value.shape
+    along = [at - len(shape) for at in range(len(shape) - 1) if shape[at] > 1]
+    if len(along) != 1 or cos.value.shape != sin.value.shape:
+        return None
+    tables = [table.value.reshape(shape[along[0]], shape[-1]).double() for table in (cos, sin)]
+    places, wide = tables[0].shape
     if wide < 4 or places < 2:
         return None
-    angle = float(torch.atan2(sin[1, 1], cos[1, 1]))
-    if angle <= 0:
-        return None
-    base = float(f"{angle ** (-wide / 2):.5g}")
-    turns = torch.arange(places).double()[:, None] * base ** (-2 * torch.arange(wide // 2).double() / wide)
-    turns = torch.cat([turns, turns], 1)
-    close = all(torch.allclose(a, b, atol=1e-5) for a, b in ((turns.cos(), cos), (turns.sin(), sin)))
-    return base if close and math.isfinite(base) else None
+    one = [table[:, ::2] if pairs == "neighbours" else table[:, : wide // 2] for table in tables]
+    known = _buffer(cos, wide // 2)
+    found = frequencies(known) if known is not None else None
+    if found is None:
+        angle = float(torch.atan2(one[1][1, 1], one[0][1, 1]))
+        if angle <= 0:
+            return None
+        found = float(f"{angle ** (-wide / 2):.5g}"), ()
+    base, scales = found
+    speeds = powers(base, wide // 2) * (torch.tensor(scales, dtype=torch.float64) if scales else 1)
+    turns = torch.arange(places).double()[:, None] * speeds
+    turns = turns.repeat_interleave(2, 1) if pairs == "neighbours" else torch.cat([turns, turns], 1)
+    close = all(torch.allclose(a, b, atol=1e-5) for a, b in ((turns.cos(), tables[0]), (turns.sin(), tables[1])))
+    return (base, along[0], scales) if close and math.isfinite(base) else None
+
+
+def _buffer(table: Node, count: int) -> Tensor | None:
+    """The buffer of so many frequencies that a table was computed from."""
+    stack = [table]
+    while stack:
+        node = stack.pop()
+        if node.op == STATE and node.shape == (count,):
+            found: Tensor = node.value
+            return found
+        stack += node.made.inputs() if node.made is not None else node.inputs() if node.op != CONST else []
+    return None

@@ -85,8 +85,12 @@ def _masks(traced: Traced) -> None:
             sees = seen(mask.value)
             if sees is not None and bool(sees.all()):
                 mask = None
-            elif sees is not None and is_causal(sees):
-                mask, causal = None, True
+            elif sees is not None:
+                causal, window = visible(sees)
+                mask = None if causal or window else mask
+                node.kwargs.update({"window": window} if window else {})
+        elif isinstance(mask, Node) and mask.op == "aten.add":
+            mask, causal = _added(mask)
         node.args = (q, repeated(k), repeated(v), mask, p, causal)
 
 
@@ -98,11 +102,31 @@ def seen(mask: torch.Tensor) -> torch.Tensor | None:
     return open_ if bool((open_ | hidden).all()) else None
 
 
-def is_causal(sees: torch.Tensor) -> bool:
-    """Whether a query sees the keys up to its own position."""
+def _added(mask: Node) -> tuple[Node, bool]:
+    """A bias to which a constant causal mask is added, apart."""
+    for bias, other in (mask.args, mask.args[::-1]):
+        sees = seen(other.value) if isinstance(other, Node) and other.op == CONST else None
+        if sees is not None and bool(sees.all()):
+            return bias, False
+        if sees is not None and visible(sees) == (True, None):
+            return bias, True
+    return mask, False
+
+
+def visible(sees: torch.Tensor) -> tuple[bool, int | None]:
+    """Whether a query sees no key behind its own position, and a window: how many it sees at most.
+    (False, None) where the mask is none of these."""
     wide = sees.shape[-1]
-    full = torch.ones(wide, wide, dtype=torch.bool).tril()
-    return sees.shape[-2] == wide and bool((sees == full).all())
+    if sees.shape[-2] != wide or wide < 2:
+        return False, None
+    places = torch.arange(wide)
+    away = places[:, None] - places
+    if bool((sees == (away >= 0)).all()):
+        return True, None
+    window = int(sees.reshape(-1, wide, wide)[0, -1].sum())
+    if bool((sees == ((away >= 0) & (away < window))).all()):
+        return True, window
+    return False, window if bool((sees == (away.abs() < window)).all()) else None
 
 
 def _joined(traced: Traced) -> None:

@@ -37,7 +37,8 @@ class Node:
 
     args, kwargs: as traced, with Nodes for tensors. shape: of the result. scopes: the module calls
     it is in, outermost first, without the whole. place: `file.py:12`. code: that line. value: of
-    a CONST, the tensor. stored: of a PARAM or STATE."""
+    a CONST, the tensor. stored: of a PARAM or STATE. made: the step that computed a CONST. order: of
+    the trace."""
 
     op: str
     args: tuple[Any, ...] = ()
@@ -50,6 +51,8 @@ class Node:
     name: str = ""
     value: Any = None
     stored: Stored | None = None
+    made: Node | None = None
+    order: int = -1
 
     @property
     def path(self) -> str:
@@ -61,7 +64,7 @@ class Node:
 
     def like(self, op: str, *args: Any, **changes: Any) -> Node:
         """Another node at the same place."""
-        keep = {"shape": self.shape, "dtype": self.dtype, "scopes": self.scopes, "place": self.place, "code": self.code}
+        keep = {name: getattr(self, name) for name in ("shape", "dtype", "scopes", "place", "code", "order")}
         return Node(op, args, **{**keep, **changes})
 
 

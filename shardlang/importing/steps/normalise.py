@@ -9,18 +9,40 @@ import torch
 
 from shardlang.importing.steps.nodes import CONST, PARAM, Node, Stored, Traced
 
-_COPIES = ("aten.alias", "aten.contiguous", "aten.clone", "aten.lift_fresh_copy", "aten._to_copy", "aten.to",
-           "aten.type_as", "aten.float", "aten.double")  # fmt: skip
+_COPIES = ("aten.alias", "aten.contiguous", "aten.clone", "aten.lift_fresh_copy", "aten.to", "aten.double")  # fmt: skip
 _VIEWS = ("aten.view", "aten.reshape", "aten.flatten", "aten.expand", "aten.unflatten", "aten._unsafe_view")
 _TURNS = ("aten.t", "aten.transpose", "aten.permute", "aten.numpy_T", "aten.swapaxes")
+# Other names of the same step.
+_ALIASES = {
+    "multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div", "view_as": "view",
+    "reshape_as": "view", "expand_as": "expand", "type_as": "to", "_to_copy": "to", "float": "to",
+    "bitwise_and": "logical_and",
+    "bitwise_or": "logical_or", "bitwise_not": "logical_not", "__and__": "logical_and", "__or__": "logical_or",
+    "greater": "gt", "less": "lt", "greater_equal": "ge", "less_equal": "le", "not_equal": "ne", "concat": "cat",
+    "concatenate": "cat", "special_erf": "erf", "clamp_min": "clamp",
+    "absolute": "abs", "negative": "neg", "special_expm1": "expm1", "clip": "clamp",
+}  # fmt: skip
 _SPLITS = ("aten.split", "aten.split_with_sizes", "aten.chunk", "aten.unbind")
 
 
 def normalise(traced: Traced) -> None:
     """Changes the steps in place."""
-    for change in (_indices, _copies, _parts, _matrices, _leading):
+    for change in (_aliases, _indices, _copies, _parts, _matrices, _leading):
         change(traced)
         traced.sweep()
+
+
+def _aliases(traced: Traced) -> None:
+    for node in traced.nodes:
+        name = node.op.removeprefix("aten.")
+        truth = name in ("bitwise_and", "bitwise_or", "bitwise_not", "__and__", "__or__")
+        if name == "floor_divide":
+            node.op, node.kwargs = "aten.div", {"rounding_mode": "floor"}
+        elif name == "narrow":
+            x, dim, start, length = node.args
+            node.op, node.args = "aten.slice", (x, dim, start, start + length)
+        elif name in _ALIASES and (not truth or node.dtype == torch.bool):
+            node.op = f"aten.{_ALIASES[name]}"
 
 
 def _indices(traced: Traced) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,15 +21,29 @@ def other_sizes(
     taken = {size for each in [*inputs.values(), *module.parameters()] for size in each.shape}
     taken |= {value for value in vars(getattr(module, "config", object)).values() if isinstance(value, int)}
     wanted: dict[Place, int] = {}
+    longest = _windows(getattr(module, "config", None))
     for places in free:
-        size = inputs[places[0][0]].shape[places[0][1]] + 1
-        while size in taken:
-            size += 1
-        trial = {place: size for place in places}
-        if _takes(module, _resized(inputs, wanted | trial)):
-            wanted |= trial
-            taken.add(size)
+        now = inputs[places[0][0]].shape[places[0][1]]
+        # A window shows only beyond its size.
+        for least in dict.fromkeys((now if places[0][1] == 0 else max(now, longest), now)):
+            size = next(each for each in itertools.count(least + 1) if each not in taken)
+            trial = {place: size for place in places}
+            if _takes(module, _resized(inputs, wanted | trial)):
+                wanted |= trial
+                taken.add(size)
+                break
     return _resized(inputs, wanted) if wanted else None
+
+
+def _windows(config: Any) -> int:
+    """The largest window or chunk of positions that a configuration names, in its parts too."""
+    found = [0]
+    for name, value in vars(config).items() if config is not None else ():
+        if isinstance(value, int) and ("window" in name or "chunk" in name):
+            found.append(value)
+        elif hasattr(value, "to_dict"):
+            found.append(_windows(value))
+    return max(found)
 
 
 def _resized(inputs: Mapping[str, Tensor], sizes: Mapping[Place, int]) -> dict[str, Tensor]:

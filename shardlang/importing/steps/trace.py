@@ -5,6 +5,7 @@ Sizes are fixed, and the module is in training mode."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import linecache
 import logging
@@ -18,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from shardlang.errors import RunError
-from shardlang.importing.steps.nodes import CONST, INPUT, PARAM, STATE, Node, Scope, Stored, Traced, mapped
+from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Scope, Stored, Traced, mapped
 from shardlang.importing.steps.problems import Refused, refusal
+from shardlang.importing.steps.unfold import is_number
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in \w+')
 # Steps that have effects on buffers alone, or none at all.
@@ -88,6 +90,7 @@ class _Reader:
 
     def read(self) -> Traced:
         specs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs if hasattr(spec.arg, "name")}
+        self._tied(specs)
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 self.known[node] = self._leaf(node, specs[node.name])
@@ -101,6 +104,22 @@ class _Reader:
         if self.refused:
             raise refusal(self.refused)
         return self.traced
+
+    def _tied(self, specs: Mapping[str, Any]) -> None:
+        """Of the names of a tied tensor, that of the module which uses it first."""
+        names: dict[int, list[str]] = {}
+        for name, tensor in self.tensors.items():
+            names.setdefault(id(tensor), []).append(name)
+        for node in self.program.graph.nodes:
+            spec = specs.get(node.name) if node.op == "placeholder" else None
+            if spec is None or not node.users:
+                continue
+            tied = names.get(id(self.tensors.get(spec.target)), [])
+            if len(tied) > 1:
+                scopes = _scopes(next(each for each in self.program.graph.nodes if each in node.users))
+                path = scopes[-1].path if scopes else ""
+                here = [name for name in tied if name.rpartition(".")[0] == path]
+                self.owners.update({id(self.tensors[spec.target]): name for name in here[:1]})
 
     def _leaf(self, node: Any, spec: Any) -> Any:
         kind = spec.kind.name
@@ -142,18 +161,49 @@ class _Reader:
         name = _name(node.target)
         if node.target is operator.getitem:
             return self._item(node, args)
+        region = next((each for each in args if isinstance(each, torch.fx.GraphModule)), None)
+        if region is not None:
+            return self._region(region, args)
         if name in SKIPPED:
             return None
         step = self._step(node, name, args, kwargs)
+        if name in _FILLS:
+            return self._fill(node, step, args)
         inputs = step.inputs()
         if name.endswith("_") and not name.endswith("__"):
             return self._in_place(node, step, inputs)
-        if all(each.op in (CONST, STATE) for each in inputs):
+        if name in _CHOICES and inputs and _same_everywhere(inputs[0]):
+            return self._const(torch.full(step.shape, inputs[0].value.flatten()[0].item(), dtype=step.dtype), node)
+        if all(each.op in (CONST, STATE) for each in inputs) and name not in _RANDOM:
             return self._computed(node, step)
         if ("val" in node.meta and isinstance(node.meta["val"], torch.Tensor)) or name.startswith("aten."):
             return self._add(step)
         self.refused.append(Refused(step, f"`{name}`"))
         return step
+
+    def _region(self, region: Any, args: Any) -> list[Any]:
+        """The results of a part that has no gradient or another precision, its steps as others."""
+        at = next(at for at, each in enumerate(args) if each is region)
+        given = iter(args[at + 1 :])
+        results: list[Any] = []
+        for node in region.graph.nodes:
+            if node.op == "placeholder":
+                self.known[node] = next(given)
+            elif node.op == "call_function":
+                self.known[node] = self._call(node)
+            elif node.op == "output":
+                results = [self.known[each] for each in node.args[0]]
+        if args[0] is not False:
+            return results
+        return [each if not isinstance(each, Node) or each.op in LEAVES
+                else self._add(each.like("aten.detach", each)) for each in results]  # fmt: skip
+
+    def _fill(self, node: Any, step: Node, args: Any) -> Node:
+        """`zeros_like(x)`: a constant that depends on the shape of x alone."""
+        number = {"zeros": 0, "ones": 1, "empty": 0}.get(re.sub("_like$|^new_", "", step.op.removeprefix("aten.")))
+        value = args[1 if step.op == "aten.full_like" else 2] if number is None else number
+        value = value.value.item() if isinstance(value, Node) else value
+        return self._const(torch.full(step.shape, value, dtype=step.dtype), node)
 
     def _in_place(self, node: Any, step: Node, inputs: list[Node]) -> Any:
         """`x.relu_()`: all that reads x from now on reads the result."""
@@ -167,12 +217,28 @@ class _Reader:
             self.known[target] = inputs[1] if step.op == "aten.copy" else self._add(step)
             return self.known[target]
         if inputs[0].op == CONST:
-            return self._computed(node, step)
-        if inputs[0].op in (PARAM, INPUT) or inputs[0].op in _VIEWS:
+            return self._constant_in_place(node, step)
+        whole = inputs[0].args[0] if inputs[0].op == "item" else inputs[0]
+        if whole.op in (PARAM, INPUT) or whole.op in _VIEWS:
             self.refused.append(Refused(step, f"`{step.op}` in place on a part of another tensor"))
         step.op = step.op.rstrip("_")
         self.known[target] = step
         return self._add(step)
+
+    def _constant_in_place(self, node: Any, step: Node) -> Any:
+        """A constant that is changed. Where it is a part of another one, no steps tell the whole."""
+        before: Node = step.args[0]
+        kept = dataclasses.replace(before, value=before.value.clone())
+        found = self._computed(node, step)
+        base: Node | None = before
+        while base is not None and base.op == CONST:
+            made = base.made
+            base.made = None
+            base = made.args[0] if made is not None and made.op in _VIEWS else None
+        step.op, step.args = step.op.rstrip("_"), (kept, *step.args[1:])
+        found.made = step if kept.made is None or kept.made.op not in _VIEWS else None
+        self.known[node.args[0]] = found
+        return found
 
     def _item(self, node: Any, args: Any) -> Any:
         source, number = args
@@ -188,13 +254,19 @@ class _Reader:
         with torch.no_grad():
             found = node.target(*args, **dict(zip(step.kwargs, kwargs, strict=True)))
         if isinstance(found, Tensor):
-            return self._const(found, node)
+            return self._const(found, node, step)
         if isinstance(found, list | tuple):
-            return [self._const(each, node) if isinstance(each, Tensor) else each for each in found]
+            parts = [dataclasses.replace(step, op="item", args=(step, at), kwargs={}) for at in range(len(found))]
+            return [self._const(each, node, part) if isinstance(each, Tensor) else each
+                    for each, part in zip(found, parts, strict=True)]  # fmt: skip
         return found
 
-    def _const(self, value: Tensor, node: Any) -> Node:
-        return self._add(self._step(node, CONST, (), {}, value.detach()))
+    def _const(self, value: Tensor, node: Any, made: Node | None = None) -> Node:
+        const = self._add(self._step(node, CONST, (), {}, value.detach()))
+        const.made = made
+        if made is not None:
+            made.shape, made.dtype, made.order = const.shape, const.dtype, const.order
+        return const
 
     def _step(self, node: Any, op: str, args: Any, kwargs: Any, value: Any = None) -> Node:
         meta = value if isinstance(value, Tensor) else node.meta.get("val")
@@ -204,6 +276,7 @@ class _Reader:
                     node.name, value)  # fmt: skip
 
     def _add(self, node: Node) -> Node:
+        node.order = len(self.traced.nodes)
         self.traced.nodes.append(node)
         return node
 
@@ -217,8 +290,23 @@ class _Reader:
                 self.traced.outputs[name or "result"] = value
 
 
+# What is filled with a number, in the shape of another tensor.
+_FILLS = ("aten.zeros_like", "aten.ones_like", "aten.full_like", "aten.empty_like", "aten.new_zeros", "aten.new_ones",
+          "aten.new_full", "aten.new_empty")  # fmt: skip
+_CHOICES = ("aten.gather", "aten.index", "aten.index_select", "aten.embedding")
+_RANDOM = ("aten.rand", "aten.randn", "aten.rand_like", "aten.randn_like", "aten.randint", "aten.randperm",
+           "aten.bernoulli", "aten.normal", "aten.uniform", "aten.bernoulli_", "aten.normal_", "aten.uniform_",
+           "aten.multinomial")  # fmt: skip
 _VIEWS = ("aten.view", "aten.reshape", "aten.transpose", "aten.permute", "aten.slice", "aten.select", "aten.unsqueeze",
-          "aten.squeeze", "aten.expand", "aten.t", "item")  # fmt: skip
+          "aten.squeeze", "aten.expand", "aten.t", "aten.chunk", "aten.split", "aten.split_with_sizes",
+          "aten.unbind")  # fmt: skip
+
+
+def _same_everywhere(node: Node) -> bool:
+    """Whether a constant, or a buffer of whole numbers, has one number alone."""
+    if node.op != STATE:
+        return is_number(node)
+    return not node.value.is_floating_point() and bool((node.value == node.value.flatten()[0]).all())
 
 
 def first_names(module: nn.Module) -> dict[int, str]:

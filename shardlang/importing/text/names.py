@@ -75,8 +75,9 @@ class Namer:
         if model.kind:
             return _of_library(model)
         ranked: dict[Atom, dict[str, int]] = {}
+        copied = model.body.sources()
         for atom in _atoms(model):
-            hints = ranked[atom] = dict(atom.hints)
+            hints = ranked[atom] = {"key": 0} if atom in copied else dict(atom.hints)
             passed = {names[atom] for names in above if atom in names}
             if len(passed) == 1 and "" not in passed:
                 name = passed.pop()
@@ -168,9 +169,10 @@ def _atoms(model: Model) -> list[Atom]:
     """The dims of a model in order of appearance: of inputs, parameters, layers, values."""
     body = model.body
     found: dict[Atom, None] = {}
+    known = model.known()
     for terms in [*(value.dims for value in body.inputs), [tuple(body.formals())], *_of(body.live())]:
         found.update(dict.fromkeys(model.dims.get(atom, atom) for term in terms for atom in flat(term)))
-    return list(found)
+    return [atom for atom in found if model.kind or atom.called or atom in known]
 
 
 def _of(values: Iterable[Value]) -> list[list[tuple[Atom, ...]]]:

@@ -10,7 +10,12 @@ from shardlang.importing.bodies.models import Model
 from shardlang.importing.text.names import free, identifier, names_of_members, own_name
 from shardlang.importing.text.terms import Terms
 
-INFIX = {"**": 4, "*": 3, "/": 3, "@": 3, "+": 2, "-": 2, "==": 1, "!=": 1, "<": 1, "<=": 1, ">": 1, ">=": 1}
+# How strongly a sign binds; a pipe binds as 0.
+INFIX = {"**": 7, "*": 6, "/": 6, "//": 6, "%": 6, "@": 6, "+": 5, "-": 5, "==": 4, "!=": 4, "<": 4, "<=": 4,
+         ">": 4, ">=": 4, "and": 2, "or": 1}  # fmt: skip
+_PREFIX = {"neg": ("-", 6), "not": ("not ", 3)}
+# Words that are not written as a call.
+_WRITTEN = ("path", "neg", "not", "and", "or")
 # A nested expression that is longer gets a name.
 _LONG = 72
 _PIPED = 3
@@ -113,7 +118,7 @@ class Statements:
         """The text of an operand, and how strongly it binds."""
         if isinstance(x, Const):
             text = self.terms.number(self.model, x)
-            return text, 3 if text.startswith("-") else 9
+            return text, 6 if text.startswith("-") else 9
         if x in self.names:
             return self.names[x], 9
         if x.expr is not None and x.expr.word == "path":
@@ -140,7 +145,7 @@ class Statements:
         if not isinstance(value, Value) or value in self.names or value.expr is None or not value.expr.operands:
             return False
         expr = value.expr
-        called = expr.layer is not None or (expr.word.isidentifier() and expr.word not in ("path", "neg"))
+        called = expr.layer is not None or (expr.word.isidentifier() and expr.word not in _WRITTEN)
         return called and expr.into is None and isinstance(expr.operands[0], Value)
 
     def _before(self, value: Value) -> Any:
@@ -172,7 +177,7 @@ class Statements:
             name = self.terms.layer(self.model, expr.layer)
             if self._last_of_chain(value):
                 name = name.rpartition("[")[0]
-        parts = [self.operand(each)[0] for each in expr.operands[1:]]
+        parts = self._arguments(expr, 1)
         parts += [self.terms.named(self.model, key, given) for key, given in expr.named.items()]
         return f"{name}({', '.join(parts)})" if parts else name
 
@@ -182,18 +187,25 @@ class Statements:
         assert expr is not None
         if expr.layer is not None:
             return self._call(expr, expr.layer)
-        if expr.word == "neg":
+        if expr.word in _PREFIX:
+            sign, strength = _PREFIX[expr.word]
             text, binds = self.operand(expr.operands[0])
-            return f"-{text if binds > 3 else f'({text})'}", 3
+            return f"{sign}{text if binds > strength else f'({text})'}", strength
         if expr.word in INFIX:
             return self._infix(expr)
-        parts = [self.operand(each)[0] for each in expr.operands]
+        parts = self._arguments(expr, 0)
         for name, given in expr.named.items():
             parts.append(self.terms.named(model, name, given))
         into = ""
         if expr.into is not None:
             into = f" -> {self.terms.dims(model, expr.into)}"
         return f"{expr.word}({', '.join(parts)}{into})", 9
+
+    def _arguments(self, expr: Expr, first: int) -> list[str]:
+        """The operands from one on, the last ones by their names."""
+        texts = [self.operand(each)[0] for each in expr.operands[first:]]
+        unnamed = len(texts) - len(expr.keys)
+        return [*texts[:unnamed], *(f"{key} = {text}" for key, text in zip(expr.keys, texts[unnamed:], strict=True))]
 
     def _infix(self, expr: Expr) -> tuple[str, int]:
         binds = INFIX[expr.word]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardlang.importing.bodies.body import Body, Const, Layer, Own, Value
-from shardlang.importing.bodies.dims import Atom, Term, flat
+from shardlang.importing.bodies.body import Bare, Body, Const, Layer, Own, Value
+from shardlang.importing.bodies.dims import Atom, Term, flat, size
 from shardlang.importing.bodies.models import Model
 from shardlang.importing.text.names import Namer, layer_name, own_name
 
@@ -19,10 +19,17 @@ class Terms:
 
     def name(self, model: Model, atom: Atom) -> str:
         names = self.namer.names[model]
-        return names[model.dims.get(atom, atom)]
+        here: Atom | None = atom
+        while here is not None and not here.fixed:
+            here = flat((here,))[0] if here.same or here.parts else here
+            found = names.get(model.dims.get(here, here))
+            if found:
+                return found
+            here = here.like
+        return str(atom.size)
 
     def term(self, model: Model, term: Term) -> str:
-        return " * ".join(str(a.size) if a.fixed else self.name(model, a) for a in flat(term)) or "1"
+        return " * ".join(self.name(model, atom) for atom in flat(term)) or "1"
 
     def type(self, model: Model, value: Value) -> str:
         return value.kind + self.dims(model, value.dims)
@@ -44,11 +51,31 @@ class Terms:
         if name == "pick":
             return f"{self.term(model, given[0])} = {self.number(model, given[1])}"
         if name == "slice":
-            term, start, end = given
-            return f"{self.term(model, term)} = {self.number(model, start)}..{self.number(model, end)}"
+            term, start, *rest = given
+            bounds = "..".join([self._bound(model, term, start), *(self._bound(model, term, each) for each in rest)])
+            return f"{self.term(model, term)} = {bounds}"
+        if name == "pads":
+            return ", ".join(f"{self.term(model, term)} = {self.number(model, both)}" for term, both in given)
         if given and isinstance(given[0], tuple):
             return f"{name} = ({', '.join(self.term(model, term) for term in given)})"
         return f"{name} = {self.term(model, given)}"
+
+    def _bound(self, model: Model, term: Term, bound: Const) -> str:
+        """A bound of a slice: from the end, where it is below 0."""
+        if bound.value != "end" and not (bound.value < 0 and bound.role == "start"):
+            return self.number(model, bound)
+        names, known = self.namer.names[model], model.known()
+        more, atoms = 0 if bound.value == "end" else bound.value, flat(term)
+        atom: Atom | None = atoms[0]
+        while len(atoms) == 1 and atom is not None:
+            here = model.dims.get(atom, atom)
+            if here in known and here in names:
+                return f"{names[here]} {'-' if more < 0 else '+'} {abs(more)}" if more else names[here]
+            if atom.differs is None or atom.like is None:
+                break
+            more, atom = more + atom.differs, flat((atom.like,))[0]
+        whole = all(model.dims.get(each, each) in known for each in atoms) and not more
+        return self.term(model, term) if whole else str(size(term) + (0 if bound.value == "end" else bound.value))
 
     def layer(self, model: Model, layer: Layer) -> str:
         index = f"[{layer.index}]" if layer.array else ""
@@ -75,6 +102,8 @@ def _full(body: Body, own: Own) -> str:
 
 def literal(value: Any) -> str:
     """A number as the language writes it."""
+    if isinstance(value, Bare):
+        return value
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):

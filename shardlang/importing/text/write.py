@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from shardlang.importing.bodies.body import Body, Layer, Own, Value
@@ -18,8 +18,9 @@ from shardlang.owned import MODEL_MARK
 class Writer:
     """Writes the models of one file."""
 
-    def __init__(self, made: dict[Body, Model], namer: Namer, root: Model) -> None:
-        self.made, self.namer, self.root = made, namer, root
+    def __init__(self, made: dict[Body, Model], namer: Namer, root: Model, free: Container[str]) -> None:
+        """free: dims of the whole that have no default."""
+        self.made, self.namer, self.root, self.free = made, namer, root, free
         self.terms = Terms(made, namer)
 
     def text(self, place: str, comments: list[str]) -> str:
@@ -40,19 +41,22 @@ class Writer:
     def _formals(self, model: Model) -> str:
         found = []
         for atom in model.formals():
-            default = f" = {atom.size}" if model is self.root else ""
-            found.append(f"{self.terms.name(model, atom)}: dim{default}")
+            name = self.terms.name(model, atom)
+            default = f" = {atom.size}" if model is self.root and name not in self.free else ""
+            found.append(f"{name}: dim{default}")
         for const, name in model.varying.items():
             found.append(f"{name}: {_kind(const.value)}")
         return wrapped(f"model {model.name}(", found)
 
     def _copies(self, model: Model) -> list[str]:
+        sizes = dict.fromkeys(atom for value in model.body.live() for term in value.dims for atom in flat(term)
+                              if atom.declared)  # fmt: skip
         live = {atom for value in model.body.live() for term in value.dims for atom in flat(term)}
         found = {}
-        for new, old in model.body.copies:
-            for mine, theirs in zip(flat((new,)), flat((old,)), strict=False):
-                if mine in live and mine not in model.dims:
-                    found[self.terms.name(model, mine)] = self.terms.name(model, theirs)
+        for mine, theirs in model.body.sources().items():
+            if mine in live and mine not in model.dims:
+                found[self.terms.name(model, mine)] = self.terms.name(model, theirs)
+        found |= {self.terms.name(model, atom): str(atom.size) for atom in sizes}
         return [f"dim {new} = {old}" for new, old in found.items()]
 
     def _layers(self, model: Model) -> list[str]:
@@ -109,14 +113,15 @@ class Writer:
         statements = Statements(model, self.terms)
         lines, results = statements.lines()
         inputs = ", ".join(f"{statements.names[value]}: {self.terms.type(model, value)}" for value in body.inputs)
-        made = "" if any(_unnamed(value) for value in body.results) else " -> " + ", ".join(
+        made = "" if any(_unnamed(value, model) for value in body.results) else " -> " + ", ".join(
             self.terms.type(model, value) for value in body.results)  # fmt: skip
         head = f"  forward({inputs}){made} {{\n"
         return "".join([head, *(f"    {line}\n" for line in lines), f"    return {', '.join(results)}\n", "  }\n"])
 
-def _unnamed(value: Value) -> bool:
+def _unnamed(value: Value, model: Model) -> bool:
     """Whether a value has a dim that an operator has made for itself."""
-    return any(atom.called for term in value.dims for atom in flat(term))
+    known, atoms = model.known(), [atom for term in value.dims for atom in flat(term)]
+    return any(atom.called or not (model.dims.get(atom, atom) in known or atom.fixed) for atom in atoms)
 
 
 def wrapped(head: str, parts: Sequence[str]) -> str:

@@ -1,0 +1,84 @@
+"""What makes tensors from none, and repeats them: indices, random numbers, further dims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from shardlang.importing.bodies.body import Const, Expr, Value, new_dims
+from shardlang.importing.bodies.dims import Term, flat, fresh
+from shardlang.importing.bodies.maker import KINDS, Maker
+from shardlang.importing.bodies.words import word
+from shardlang.importing.steps.nodes import Node
+from shardlang.importing.steps.problems import Refused
+
+
+@word("arange")
+def arange(b: Maker, node: Node, *bounds: Any, **_: Any) -> Value:
+    term = fresh(math.prod(node.shape))
+    value = b.add([term], Expr("arange", [], {"dim": term}), "i64", node)
+    value.counts = True
+    start, step = (bounds[0] if len(bounds) > 1 else 0), (bounds[2] if len(bounds) > 2 else 1)
+    if step != 1:
+        value = b.add([term], Expr("*", [value, Const(step, "step")]), _kind(step), node)
+    if start:
+        value = b.add([term], Expr("+", [value, Const(start, "start")]), _kind(start), node)
+    return value
+
+
+def _kind(number: Any) -> str:
+    return "i64" if isinstance(number, int) else ""
+
+
+@word("rand", "randn")
+def random(b: Maker, node: Node, *_: Any, **__: Any) -> Value:
+    dims = new_dims(node.shape)
+    return b.add(dims, Expr(node.op.removeprefix("aten."), [], into=dims), "", node)
+
+
+@word("expand", "broadcast_to")
+def expand(b: Maker, node: Node, x: Node, sizes: Sequence[int], implicit: bool = False) -> Value:
+    value = b.lazy(x)
+    dims: list[Term] = [()] * (len(node.shape) - len(value.dims)) + list(value.dims)
+    dims = [fresh(wide) if not flat(term) else term for term, wide in zip(dims, node.shape, strict=True)]
+    if all(flat(term) == flat(other) for term, other in zip(dims, value.dims, strict=False)) and len(dims) == len(
+        value.dims):  # fmt: skip
+        return value
+    return b.add(dims, Expr("expand", [b.use(x)], into=dims), value.kind, node)
+
+
+@word("einsum")
+def einsum(b: Maker, node: Node, text: str, tensors: Sequence[Node], **__: Any) -> Value:
+    left, _, right = text.replace(" ", "").partition("->")
+    letters = left.split(",")
+    if "." in text or not right or any(len(set(each)) < len(each) for each in letters):
+        raise Refused(node, f"`aten.einsum` of {text}")
+    values: list[Value] = []
+    terms: dict[str, Term] = {}
+    for names, tensor in zip(letters, tensors, strict=True):
+        value = b.use(tensor)
+        # Another letter is another dim.
+        others = {flat(term) for name, term in terms.items() if name not in names}
+        mine = [flat(terms.get(name, ())) for name in names]
+        twice = [term for term, here in zip(value.dims, mine, strict=True) if flat(term) in others - {here}]
+        values.append(b.renamed(value, twice) if twice else value)
+        for name, term in zip(names, values[-1].dims, strict=True):
+            if flat(term) and flat(terms.get(name, ())):
+                b.unify(node, terms[name], term)
+            terms[name] = term if flat(term) else terms.get(name, term)
+    into = [terms[name] for name in right]
+    return b.add(into, Expr("einsum", list(values), into=into), KINDS.get(str(node.dtype), ""), node)
+
+
+@word("baddbmm")
+def baddbmm(b: Maker, node: Node, x: Node, left: Node, right: Node, beta: float = 1, alpha: float = 1) -> Value:
+    from shardlang.importing.bodies.words import matmul, sign
+
+    product = node.like("aten.matmul", left, right)
+    b.known[product] = matmul(b, product, left, right)
+    scaled = product
+    if alpha != 1:
+        scaled = node.like("aten.mul", product, alpha)
+        b.known[scaled] = sign(b, scaled, product, alpha)
+    return sign(b, node.like("aten.add"), scaled, x, alpha=beta)

@@ -1,0 +1,318 @@
+"""What takes elements of tensors, or puts tensors beside each other: slices, indices, sorting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardlang.importing.bodies.body import Const, Expr, Value
+from shardlang.importing.bodies.dims import Atom, Term, flat, fresh, size
+from shardlang.importing.bodies.maker import KINDS, Maker
+from shardlang.importing.bodies.words import WORDS, reduction, word
+from shardlang.importing.steps.nodes import CONST, Node
+from shardlang.importing.steps.problems import Refused
+from shardlang.importing.steps.unfold import is_number
+
+
+@word("cumsum")
+def cumsum(b: Maker, node: Node, x: Node, dim: int, **_: Any) -> Value:
+    value = b.use(x)
+    return b.add(value.dims, Expr("cumsum", [value], {"over": value.dims[dim]}), value.kind, node)
+
+
+@word("topk")
+def top_k(b: Maker, node: Node, x: Node, k: int, dim: int = -1, *_: Any) -> Value:
+    """The indices; `item` has the values."""
+    value = b.use(x)
+    chosen = list(value.dims)
+    chosen[dim] = (Atom(k, {"k": 0}, declared=True),)
+    named = {"dim": chosen[dim], "over": value.dims[dim]}
+    made = b.add(chosen, Expr("top_k", [value], named), "i64", node)
+    made.name = "chosen"
+    return made
+
+
+@word("max", "min")
+def extreme(b: Maker, node: Node, x: Node, dim: Any = None, keepdim: bool = False) -> Value:
+    if isinstance(dim, Node):
+        from shardlang.importing.bodies.words import either
+
+        return either(b, node.like(f"{node.op}imum"), x, dim)
+    shape = node.shape or _reduced(x.shape, dim, keepdim)
+    return reduction(b, node.like(f"aten.a{node.op[-3:]}", shape=shape), x, dim, keepdim)
+
+
+def _reduced(shape: tuple[int, ...], dim: Any, keepdim: bool) -> tuple[int, ...]:
+    if dim is None:
+        return ()
+    return tuple(1 if at == dim % len(shape) else each for at, each in enumerate(shape)
+                 if keepdim or at != dim % len(shape))  # fmt: skip
+
+
+def item(b: Maker, node: Node, source: Node, number: int) -> Value:
+    if source.op == "aten.topk":
+        index = b.use(source)
+        if number == 1:
+            return index
+        value = b.use(source.args[0])
+        dim = source.args[2] if len(source.args) > 2 else -1
+        return b.add(index.dims, Expr("gather", [value, index], {"over": value.dims[dim]}), value.kind, node)
+    if source.op == "aten.max" and number == 0:
+        return b.lazy(source)
+    if source.op == "aten.max":
+        return argmax(b, node, source.args[0], *source.args[1:])
+    if source.op == "aten.min" and number == 0:
+        return b.lazy(source)
+    raise Refused(node, f"result {number + 1} of `{source.op}`")
+
+
+WORDS["item"] = item
+
+
+@word("argmax")
+def argmax(b: Maker, node: Node, x: Node, dim: int, keepdim: bool = False) -> Value:
+    value = b.use(x)
+    dims = [term for at, term in enumerate(value.dims) if at != dim % len(value.dims)]
+    made = b.add(dims, Expr("argmax", [value], {"over": value.dims[dim]}), "i64", node)
+    at = dim % len(value.dims)
+    return b.view(made, [*dims[:at], (), *dims[at:]]) if keepdim else made
+
+
+@word("gather")
+def gather(b: Maker, node: Node, x: Node, dim: int, index: Node, *_: Any, **__: Any) -> Value:
+    value, places = b.use(x), b.use(index)
+    at = dim % len(value.dims)
+    for d, (mine, theirs) in enumerate(zip(value.dims, places.dims, strict=True)):
+        if d != at:
+            if size(mine) != size(theirs):
+                raise Refused(node, "`aten.gather` with an index that is shorter in other dims")
+            b.unify(node, mine, theirs)
+    return b.add(places.dims, Expr("gather", [value, places], {"over": value.dims[at]}), value.kind, node)
+
+
+@word("index_select")
+def index_select(b: Maker, node: Node, x: Node, dim: int, index: Node) -> Value:
+    return _take(b, node, b.use(x), dim % len(x.shape), index)
+
+
+@word("index")
+def indexed(b: Maker, node: Node, x: Node, indices: Sequence[Any]) -> Value:
+    given = [(at, index) for at, index in enumerate(indices) if index is not None]
+    if any(index.dtype is not None and str(index.dtype) == "torch.bool" for _, index in given):
+        raise Refused(node, "an index of truth values")
+    value = b.use(x)
+    if len(given) == 1:
+        return _take(b, node, value, *given[0])
+    rows = [index for _, index in given[:-1]]
+    last = given[-1][1]
+    counts = all(index.op == "aten.arange" or (index.op == CONST and _counts(index)) for index in rows)
+    if [at for at, _ in given] != list(range(len(given))) or len(rows) != 1 or not counts or len(last.shape) != 1:
+        raise Refused(node, "an index by several tensors")
+    places = b.use(last)
+    b.unify(node, value.dims[0], places.dims[0])
+    rest = [value.dims[0], *value.dims[2:]]
+    if len(rest) > 1:
+        places = b.add(rest, Expr("expand", [places], into=rest), places.kind)
+    return b.add(rest, Expr("gather", [value, places], {"over": value.dims[1]}), value.kind, node)
+
+
+def _counts(index: Node) -> bool:
+    return bool(index.value.flatten().tolist() == list(range(index.value.numel())))
+
+
+def _take(b: Maker, node: Node, value: Value, at: int, index: Node) -> Value:
+    if is_number(index) and index.value.numel() == 1:
+        place = int(index.value.item())
+        picked = pick(b, node, value, at, place)
+        return b.view(picked, [*picked.dims[:at], *[()] * len(index.shape), *picked.dims[at:]], node)
+    places = b.use(index)
+    both = {atom for term in places.dims for atom in flat(term)} & {
+        atom for d, term in enumerate(value.dims) if d != at for atom in flat(term)}  # fmt: skip
+    if both:
+        raise Refused(node, "an index that has a dim of what it is an index of")
+    over = b.solid(value, at)
+    dims = [*value.dims[:at], *places.dims, *value.dims[at + 1 :]]
+    return b.add(dims, Expr("take", [value, places], {"over": over}), value.kind, node)
+
+
+@word("scatter")
+def scatter(b: Maker, node: Node, x: Node, dim: int, index: Node, source: Any, **_: Any) -> Value:
+    whole = x.op == CONST and not bool(x.value.any())
+    if not whole or isinstance(source, Node) or dim % len(x.shape) != len(x.shape) - 1:
+        raise Refused(node, "`aten.scatter` into a tensor that is not all 0")
+    places = b.use(index)
+    wide = (Atom(x.shape[-1]),)
+    marks = b.add([*places.dims, wide], Expr("one_hot", [places, Const(x.shape[-1], "classes")]), "i64")
+    made = b.add([*places.dims[:-1], wide], Expr("sum", [marks], {"over": places.dims[-1]}), "i64", node)
+    if source == 1:
+        return made
+    return b.add(made.dims, Expr("*", [made, Const(source, "factor")]), node=node)
+
+
+@word("one_hot")
+def one_hot(b: Maker, node: Node, x: Node, classes: int) -> Value:
+    value = b.use(x)
+    return b.add([*value.dims, (Atom(classes),)], Expr("one_hot", [value, Const(classes, "classes")]), "i64", node)
+
+
+@word("cat")
+def concat(b: Maker, node: Node, tensors: Sequence[Node], dim: int = 0) -> Value:
+    values = [b.use(each) for each in tensors]
+    at = dim % len(values[0].dims)
+    for other in values[1:]:
+        for d, (mine, theirs) in enumerate(zip(values[0].dims, other.dims, strict=True)):
+            if d != at:
+                b.unify(node, mine, theirs)
+    over = next((value.dims[at] for value in values if value.dims[at]), None)
+    if over is None:
+        raise Refused(node, "`concat` along dims of size 1 alone")
+    dims = list(values[0].dims)
+    dims[at] = fresh(sum(size(value.dims[at]) for value in values))
+    made = b.add(dims, Expr("concat", list(values), {"over": over}), values[0].kind, node)
+    b.made_here(dims[at], over)
+    return made
+
+
+@word("stack")
+def stack(b: Maker, node: Node, tensors: Sequence[Node], dim: int = 0) -> Value:
+    values = [b.use(each) for each in tensors]
+    for other in values[1:]:
+        for mine, theirs in zip(values[0].dims, other.dims, strict=True):
+            b.unify(node, mine, theirs)
+    new: Term = (Atom(len(values), {"parts": 0}, declared=True),)
+    made = b.add([new, *values[0].dims], Expr("stack", list(values), {"over": new}), values[0].kind, node)
+    at = dim % (len(values[0].dims) + 1)
+    dims = list(values[0].dims)
+    return b.view(made, [*dims[:at], new, *dims[at:]], node)
+
+
+@word("slice")
+def part(b: Maker, node: Node, x: Node, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
+    value = b.use(x)
+    wide = size(value.dims[dim])
+    first, last, step = slice(start, end, step).indices(wide)
+    if (first, last, step) == (0, wide, 1):
+        return value
+    dims = list(value.dims)
+    dims[dim] = (Atom(len(range(first, last, step))),)
+    bounds = [_bound(given, found, wide) for given, found in ((start, first), (end, last))]
+    steps = [Const(step, "step")] * (step != 1)
+    made = b.add(dims, Expr("slice", [value], {"slice": (value.dims[dim], *bounds, *steps)}), value.kind, node)
+    still = step == 1 and bounds[0].value != "end" and (bounds[1].value == "end" or bounds[1].value < 0)
+    b.made_here(dims[dim], value.dims[dim], still and bounds[0].value >= 0)
+    return made
+
+
+def _bound(given: Any, found: int, wide: int) -> Const:
+    """A bound of a slice; one that counts from the end is less than 0, or `end`."""
+    if isinstance(given, int) and given < 0 and found:
+        return Const(given, "start")
+    return Const("end", "end") if found == wide and found else Const(found, "end")
+
+
+@word("select")
+def select(b: Maker, node: Node, x: Node, dim: int, index: int) -> Value:
+    value = b.use(x)
+    return pick(b, node, value, dim % len(value.dims), index)
+
+
+def pick(b: Maker, node: Node, value: Value, at: int, index: int) -> Value:
+    """The element at one place of a dim, which is gone."""
+    rest = [term for d, term in enumerate(value.dims) if d != at]
+    if not flat(value.dims[at]):
+        return b.view(value, rest, node)
+    wide = size(value.dims[at])
+    place = -1 if index % wide == wide - 1 else index % wide
+    return b.add(rest, Expr("pick", [value], {"pick": (value.dims[at], Const(place, "row"))}), value.kind, node)
+
+
+@word("flip")
+def flip(b: Maker, node: Node, x: Node, dims: Sequence[int]) -> Value:
+    value = b.use(x)
+    for at in dims:
+        value = b.add(value.dims, Expr("flip", [value], {"over": value.dims[at]}), value.kind, node)
+    return value
+
+
+@word("roll")
+def roll(b: Maker, node: Node, x: Node, shifts: Any, dims: Any = ()) -> Value:
+    value = b.use(x)
+    for shift, at in zip([shifts] if isinstance(shifts, int) else shifts, [dims] if isinstance(dims, int) else dims,
+                         strict=True):  # fmt: skip
+        named = {"over": value.dims[at], "shift": Const(shift, "shift")}
+        value = b.add(value.dims, Expr("roll", [value], named), value.kind, node)
+    return value
+
+
+@word("pad", "constant_pad_nd")
+def pad(b: Maker, node: Node, x: Node, sides: Sequence[int], *rest: Any, **more: Any) -> Value:
+    mode = next((each for each in [*rest, *more.values()] if isinstance(each, str)), "constant")
+    if mode != "constant":
+        raise Refused(node, f"padding of mode {mode}")
+    value, dims = b.use(x), list(b.use(x).dims)
+    pads: list[Any] = []
+    for number in range(len(sides) // 2):
+        before, behind = sides[2 * number : 2 * number + 2]
+        at = len(dims) - 1 - number
+        if min(before, behind) < 0:
+            raise Refused(node, "padding by less than 0")
+        if before or behind:
+            pads.append((value.dims[at], Const((before, behind), "pad")))
+            dims[at] = (Atom(size(value.dims[at]) + before + behind),)
+            b.made_here(dims[at], value.dims[at], True)
+    if not all(flat(term) for term, _ in pads):
+        raise Refused(node, "padding along a dim of size 1")
+    fill = next((each for each in [*rest, *more.values()] if isinstance(each, int | float)), 0)
+    if not pads:
+        return value
+    named = {"pads": tuple(pads), **({"value": Const(fill, "value")} if fill else {})}
+    return b.add(dims, Expr("pad", [value], named), value.kind, node)
+
+
+@word("repeat")
+def repeat(b: Maker, node: Node, x: Node, counts: Sequence[int]) -> Value:
+    value = b.use(x)
+    dims = [()] * (len(counts) - len(value.dims)) + list(value.dims)
+    return _repeated(b, node, value, [[_times(count), term] for count, term in zip(counts, dims, strict=True)])
+
+
+@word("repeat_interleave")
+def repeat_interleave(b: Maker, node: Node, x: Node, count: Any, dim: int | None = None, **_: Any) -> Value:
+    value = b.use(x)
+    if not isinstance(count, int) or dim is None:
+        raise Refused(node, "`aten.repeat_interleave` of all elements, or by a tensor")
+    at = dim % len(value.dims)
+    return _repeated(b, node, value, [[term, _times(count)] if d == at else [term]
+                                      for d, term in enumerate(value.dims)])  # fmt: skip
+
+
+def _times(count: int) -> Term:
+    """A dim that the model declares; 1 is the literal one."""
+    return () if count == 1 else (Atom(count, {"copies": 0}, declared=True),)
+
+
+def _repeated(b: Maker, node: Node, value: Value, groups: Sequence[Sequence[Term]]) -> Value:
+    """A value along further dims, then each group of dims as one."""
+    into = [term for group in groups for term in group if flat(term)] or [()]
+    new = {flat(term) for term in into} - {flat(term) for term in value.dims}
+    made = b.add(into, Expr("expand", [value], into=into), value.kind, node) if new else value
+    return b.view(made, [tuple(atom for term in group for atom in flat(term)) for group in groups], node)
+
+
+@word("tril", "triu")
+def triangle(b: Maker, node: Node, x: Node, diagonal: int = 0) -> Value:
+    """What is below a diagonal, or above it; of a constant, too."""
+    number = b.number(x)
+    rows, columns = fresh(x.shape[-2]), fresh(x.shape[-1])
+    if isinstance(number, Value):
+        rows, columns = number.dims[-2:]
+    places = [b.add([term], Expr("arange", [], {"dim": term}), "i64") for term in (rows, columns)]
+    upright = b.add([rows, ()], Expr("rearrange", [places[0]], into=[rows, ()]), "i64")
+    shifted = upright if not diagonal else b.add(upright.dims, Expr("+", [upright, Const(diagonal, "shift")]), "i64")
+    sees = b.add([rows, columns], Expr(">=" if node.op == "aten.tril" else "<=", [shifted, places[1]]), "bool")
+    kind = KINDS.get(str(node.dtype), "")
+    if kind == "bool":
+        return sees if isinstance(number, Const) else b.add(
+            b.broadcast(node, [number, sees]), Expr("and", [number, sees]), "bool", node)  # fmt: skip
+    sides = [sees, number, Const(0 if kind else 0.0, "zero")]
+    return b.add(b.broadcast(node, sides), Expr("where", sides), kind, node)

@@ -1,0 +1,147 @@
+"""Constants that no number says -> the steps that computed them, so that they hold at all sizes.
+
+A buffer that is not in the `state_dict` is a constant, too, if a formula gives it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, STATE, Node, Traced
+
+# What gives each place another number.
+_COUNTING = ("aten.arange", "aten.cumsum", "aten.eye", "aten.tril", "aten.triu", "aten.linspace")
+# What stretches dims of 1 itself.
+_ATTENTION = "aten.scaled_dot_product_attention"
+
+
+def unfold(traced: Traced) -> None:
+    """Changes the steps in place."""
+    while True:
+        wanted = dict.fromkeys(each for node in traced.nodes for each in node.inputs())
+        wanted |= dict.fromkeys(traced.outputs.values())
+        changes = {each: made for each in wanted if (made := _steps(each)) is not None}
+        if not changes:
+            break
+        traced.replace(changes)
+        for made in changes.values():
+            made.args = tuple(changes.get(each, each) if isinstance(each, Node) else each for each in made.args)
+        traced.sweep()
+    _simplify(traced)
+    traced.nodes.sort(key=lambda node: node.order)
+    _hoist(traced)
+
+
+def _simplify(traced: Traced) -> None:
+    """Drops what adds 0, multiplies by 1 or chooses by a constant."""
+    changes: dict[Node, Node] = {}
+    readers = traced.readers()
+    for node in traced.nodes:
+        args = [_number(each) for each in node.args[:2]]
+        kept: Any = None
+        if node.op in ("aten.add", "aten.mul") and node.kwargs.get("alpha", 1) == 1:
+            nothing = 0 if node.op == "aten.add" else 1
+            kept = node.args[1] if args[0] == nothing else node.args[0] if args[1] == nothing else None
+        elif node.op in ("aten.sub", "aten.div") and args[1] == (node.op == "aten.div"):
+            kept = None if node.kwargs else node.args[0]
+        elif node.op == "aten.where" and args[0] is not None:
+            kept = node.args[1 if args[0] else 2]
+        if isinstance(kept, Node) and kept.op != CONST and kept.dtype == node.dtype and (
+                kept.shape == node.shape or all(each.op == _ATTENTION for each in readers[node])):  # fmt: skip
+            changes[node] = kept
+    traced.replace(changes)
+    traced.sweep()
+
+
+def _number(x: Any) -> Any:
+    """The number that an argument is, if it is one."""
+    if isinstance(x, Node):
+        return x.value.flatten()[0].item() if is_number(x) else None
+    return x
+
+
+def _hoist(traced: Traced) -> None:
+    """A module that is called with constants alone is given them: its positions, for instance."""
+    fed: set[Node] = {node for node in traced.nodes if node.op == INPUT}
+    free: set[Node] = set()
+    calls: set[str] = set()
+    for node in traced.nodes:
+        inputs = node.inputs()
+        if node.op not in LEAVES and all(each in free or each.op == CONST for each in inputs):
+            free.add(node)
+        if any(each in fed for each in inputs):
+            fed.add(node)
+            calls.update(scope.call for scope in node.scopes)
+    for node in free:
+        while node.scopes and node.scopes[-1].call not in calls:
+            node.scopes = node.scopes[:-1]
+
+
+def _steps(node: Node) -> Node | None:
+    """The step that computes a constant; None where a number says it, or nothing does."""
+    if node.op == STATE and node.stored is not None and len(node.shape) == 1:
+        found = frequencies(node.value)
+        return None if found is None or found[1] else _powers(node, found[0])
+    return None if node.op != CONST or is_number(node) else node.made
+
+
+def is_number(node: Node) -> bool:
+    """Whether one number says a constant, at all sizes: what counts places may differ at others."""
+    if node.op != CONST or not node.value.numel() or not bool((node.value == node.value.flatten()[0]).all()):
+        return False
+    stack, seen = [node], {node}
+    while stack:
+        made = stack.pop().made
+        if made is None or _holds(made):
+            continue
+        if made.op in _COUNTING:
+            return False
+        new = [each for each in made.inputs() if each not in seen]
+        seen.update(new)
+        stack += new
+    return True
+
+
+def _holds(made: Node) -> bool:
+    """Whether a step says that places are not below 0."""
+    places = made.args[0] if made.op == "aten.ge" and made.args[1] == 0 else None
+    return isinstance(places, Node) and places.op == CONST and bool((places.value >= 0).all())
+
+
+def _powers(node: Node, base: float) -> Node:
+    """base ** (-i / n), for the i of a dim of n."""
+    places = node.like("aten.arange", dtype=torch.int64)
+    return node.like("aten.pow", base, node.like("aten.mul", places, -1 / node.shape[0]))
+
+
+def frequencies(value: Tensor) -> tuple[float, tuple[float, ...]] | None:
+    """The base b and the factors s (none where all are 1) of s_i * b ** (-i / n), for the n numbers
+    of a buffer, if it is one of frequencies of positions."""
+    if value.dim() != 1 or len(value) < 2 or value.dtype != torch.float32:
+        return None
+    found = value.double()
+    if not bool(((found > 0) & (found <= 1)).all()) or float(found[0]) != 1:
+        return None
+    base = float(f"{float(found[1]) ** -len(found):.5g}")
+    if not math.isfinite(base) or base <= 1:
+        return None
+    factors = found / powers(base, len(found))
+    if bool(((factors - 1).abs() < 1e-6).all()):
+        return base, ()
+    return None if bool((factors > 1 + 1e-6).any()) else (base, tuple(float(f"{each:.7g}") for each in factors))
+
+
+def powers(base: float, count: int) -> Tensor:
+    return base ** (-torch.arange(count).double() / count)
+
+
+def exact(value: Tensor) -> Tensor:
+    """A buffer in float64; frequencies without the rounding of f32."""
+    found = frequencies(value)
+    if found is None:
+        return value.double() if value.is_floating_point() else value
+    base, factors = found
+    return powers(base, len(value)) * (torch.tensor(factors, dtype=torch.float64) if factors else 1)

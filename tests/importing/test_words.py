@@ -1,0 +1,79 @@
+"""Words of the language, each in a module that is imported: `import_module` compares values and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shardlang.importing.imported import Imported, Wanted, import_module
+from tests.importing.test_import import EXACT
+
+Forward = Callable[[Tensor, Tensor], Tensor]
+
+
+class Net(nn.Module):
+    """A layer, and a function of x and what the layer makes of it."""
+
+    def __init__(self, function: Forward) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x, self.fc(x))
+
+
+def bucketed(x: Tensor, y: Tensor) -> Tensor:
+    """Distances of positions, as T5 computes its buckets."""
+    places = torch.arange(x.shape[1])
+    away = (places[None, :] - places[:, None]).abs()
+    far = torch.min((torch.log(away.float() + 1) * 2).long(), torch.full_like(away, 3))
+    return y @ y.transpose(1, 2) + torch.where(away < 2, away, far)
+
+
+# What is computed -> a part of the text.
+WORDS: dict[str, tuple[Forward, str]] = {
+    "erf": (lambda x, y: torch.erf(y), "erf("),
+    "softplus": (lambda x, y: F.softplus(y), "softplus("),
+    "elu": (lambda x, y: F.elu(y), "elu("),
+    "expm1": (lambda x, y: torch.expm1(y), "exp(fc(x)) - 1.0"),
+    "floor": (lambda x, y: y * ((10 * x).long() // 3), "// 3"),
+    "remainder": (lambda x, y: y * ((10 * x).long() % 3), "% 3"),
+    "clamp": (lambda x, y: y.clamp(-0.1, 0.2), "|> maximum(-0.1) |> minimum(0.2)"),
+    "bounds": (lambda x, y: torch.max(y, x).clamp_min(0.5), "|> maximum(x) |> maximum(0.5)"),
+    "truths": (lambda x, y: torch.where((x > 0.2) & ~(x > 0.8) | (x < 0.1), y, 0.0),
+               "x > 0.2 and not x > 0.8 or x < 0.1"),
+    "cast": (lambda x, y: y * (x > 0.5).float(), "cast(x > 0.5, f32)"),
+    "one place": (lambda x, y: y[:, 0] + y[:, -1], "pick("),
+    "steps": (lambda x, y: y[..., ::2] * y[..., 1::2], "hidden = 0..hidden..2"),
+    "from the end": (lambda x, y: y[:, 1:] - y[:, :-1], "0..seq - 1"),
+    "flip": (lambda x, y: torch.flip(y, [1]) * x, "flip("),
+    "roll": (lambda x, y: torch.roll(y, 2, 1) * x, "roll("),
+    "stack": (lambda x, y: torch.stack([x, y], dim=-1).sum(-1), "stack("),
+    "pad": (lambda x, y: F.pad(y, (0, 0, 2, 1))[:, 1:], "(2, 1)"),
+    "top k": (lambda x, y: y.topk(2, dim=-1).values.softmax(-1), "top_k("),
+    "greatest": (lambda x, y: y.max(dim=1).values, "amax("),
+    "gather": (lambda x, y: y.gather(2, (7 * x[..., :1]).long()), "gather("),
+    "take": (lambda x, y: y.sum((0, 1))[(7 * x).long()], "take("),
+    "expand": (lambda x, y: y.sum(0, keepdim=True).expand(x.shape[0], -1, -1) * x, "expand("),
+    "repeat": (lambda x, y: y.unsqueeze(2).repeat(1, 1, 3, 1).mean(2), "expand("),
+    "interleave": (lambda x, y: y.repeat_interleave(2, dim=-1).square(), "expand("),
+    "einsum": (lambda x, y: torch.einsum("bsd,bte->bde", x, y), "einsum("),
+    "triangle": (lambda x, y: (y @ x.transpose(1, 2)).tril(), "where("),
+    "buckets": (bucketed, "dim key = seq"),
+}  # fmt: skip
+
+
+def net(name: str) -> Imported:
+    return import_module(lambda: (Net(WORDS[name][0]), {"x": torch.rand(2, 5, 8)}), Wanted("words:net", {}))
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_word_is_imported(name: str) -> None:
+    found = net(name)
+    assert found.report["largest difference"] <= EXACT
+    assert WORDS[name][1] in found.text, found.text
