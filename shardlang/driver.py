@@ -13,12 +13,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardlang.diagnostics.diagnostic import Severity, Sink
-from shardlang.files import Files
+from shardlang.files import STDIN, Files
 from shardlang.patterns import SingleLayers
-from shardlang.source import Source
+from shardlang.source import Source, Span
 
 if TYPE_CHECKING:
     from shardlang.check.program import Program
+    from shardlang.check.values import OperatorDecl
     from shardlang.cost.hardware import Hardware
     from shardlang.cost.predict import Prediction
     from shardlang.plan.plan import Plan
@@ -64,6 +65,20 @@ def check_source(
     files.add(source)
     program = check(tree, sink, files.load, overrides or {}, strategy, runs)
     return None if sink.failed or program is None else dataclasses.replace(program, unread=unread)
+
+
+def declared_operators(source: Source, sink: Sink) -> list[OperatorDecl]:
+    """The operators that a file itself declares; none after errors."""
+    tree = parse_source(source, sink)
+    from shardlang.check.check import declared_operators
+    from shardlang.syntax import ast
+
+    if sink.failed or not any(isinstance(item, ast.Operator) for item in tree.items):
+        return []
+    files = Files()
+    files.add(source)
+    found = declared_operators(tree, sink, files.load)
+    return [] if sink.failed else found
 
 
 def _set_aside(tree: ast.File, wanted: str | None, sink: Sink) -> tuple[str, ...]:
@@ -269,13 +284,40 @@ def predict_plan(plan: Plan, sink: Sink) -> Prediction | None:
 def prove_plan(plan: Plan, sink: Sink) -> None:
     """Reports where ranks would wait for each other in vain; a plan that cannot be emitted has
     nothing to prove."""
+    for message, span, label, help in _unverified(plan):
+        sink.report("SH611", message, span, label, help=help, severity=Severity.WARNING)
     if plan.program.training is not None and plan.graph.loss is not None:
-        emit_plan(plan, sink)
+        _emitted(plan, sink)
 
 
 def emit_plan(plan: Plan, sink: Sink, folded: bool = True) -> Mapping[str, str] | None:
-    """The emitted files, name -> text, whose communication is proved; None after errors. Not
-    `folded`: every layer is written out where it is called; tests hold both to the same bits."""
+    """The emitted files, name -> text, whose communication is proved; None after errors, and where
+    an operator that a file declares is not verified. Not `folded`: every layer is written out where
+    it is called; tests hold both to the same bits."""
+    unverified = _unverified(plan)
+    for message, span, label, help in unverified:
+        sink.report("SH611", f"{message}; it does not run", span, label, help=help)
+    return None if unverified or sink.failed else _emitted(plan, sink, folded)
+
+
+def _unverified(plan: Plan) -> list[tuple[str, Span, str, str]]:
+    """The reports on declared operators that have no current lock, each where it is first
+    called."""
+    from shardlang.ops.declared import DECLARED
+
+    found: dict[str, tuple[str, Span, str, str]] = {}
+    for op in plan.graph.ops:
+        mine = op.attrs.get(DECLARED)
+        if mine is not None and plan.program.source.name == STDIN:
+            fact = f"operator `{mine.name}` is in `{mine.file}`, and a program from a pipe loads no file"
+            found.setdefault(mine.name, (fact, op.span, "called here", "save the program as a file"))
+        elif mine is not None and not mine.verified:
+            fact = f"operator `{mine.name}` is unverified: nothing proves that it may be split as `{mine.home}` says"
+            found.setdefault(mine.name, (fact, op.span, "called here", f"`shardc verify {mine.home}`"))
+    return list(found.values())
+
+
+def _emitted(plan: Plan, sink: Sink, folded: bool = True) -> Mapping[str, str] | None:
     from shardlang.emit.emit import emission, files_of
     from shardlang.matched.proof import prove
 

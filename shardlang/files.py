@@ -18,6 +18,8 @@ from shardlang.source import Source
 
 LARGEST = 4_000_000
 _STD = "std."
+# The name of a program that comes from a pipe.
+STDIN = "<stdin>"
 
 
 class Unreadable(Exception):
@@ -85,7 +87,7 @@ def _reason(error: OSError | ValueError) -> Unreadable:
 def read_program(name: str) -> Source:
     """The file that a user named; `-` is the standard input."""
     if name == "-":
-        return Source("<stdin>", decoded(sys.stdin.buffer.read(LARGEST + 1)))
+        return Source(STDIN, decoded(sys.stdin.buffer.read(LARGEST + 1)))
     return Source(name, read_text(Path(name)))
 
 
@@ -93,6 +95,12 @@ def folder_of(name: str) -> Path:
     """The folder that paths in a file are relative to: the folder that it lies in itself, not that
     of a link to it; for a program from the standard input the current folder."""
     return Path(os.path.realpath(name)).parent
+
+
+def beneath(home: str, path: str) -> bool:
+    """Whether a path from the file `home` leads, links followed, to its folder or below that."""
+    folder = os.path.realpath(folder_of(home))
+    return os.path.realpath(os.path.join(folder, path)).startswith(os.path.join(folder, ""))
 
 
 @dataclass

@@ -12,6 +12,7 @@ from shardlang.check.constants import plain, size
 from shardlang.check.context import Context, Frame, Loader
 from shardlang.check.declared import require_once
 from shardlang.check.files.imports import Library
+from shardlang.check.files.operators import operators_of
 from shardlang.check.files.overrides import Overrides, read_overrides
 from shardlang.check.model.expressions import evaluate
 from shardlang.check.model.generic import check_generically
@@ -20,7 +21,7 @@ from shardlang.check.train.finished import finish, report_unused
 from shardlang.check.train.graph_checks import report_moved
 from shardlang.check.train.hardware import machines
 from shardlang.check.train.train import check_train
-from shardlang.check.values import UNKNOWN, DimValue, FileScope, HardwareDecl
+from shardlang.check.values import UNKNOWN, DimValue, FileScope, HardwareDecl, OperatorDecl
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.patterns import SingleLayers, count
@@ -46,6 +47,12 @@ def check(
         return None
     finally:
         sys.setrecursionlimit(before)
+
+
+def declared_operators(file: ast.File, sink: Sink, load: Loader) -> list[OperatorDecl]:
+    """The operators that a file itself declares, in order."""
+    context = Context(sink, evaluator=evaluate, load=load)
+    return operators_of(Library(context, {}).open(file))
 
 
 def _check(file: ast.File, context: Context, overrides: Mapping[str, str], strategy: str | None) -> Program | None:

@@ -11,6 +11,8 @@ from fractions import Fraction
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.ops.declaration import Operator
+from shardlang.ops.declared import Declaration
 from shardlang.records import dataclass
 from shardlang.source import Source, Span
 from shardlang.syntax import ast
@@ -98,6 +100,13 @@ class FunctionDecl:
     file: FileScope
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorDecl:
+    node: ast.Operator
+    declaration: Declaration
+    operator: Operator
+
+
 @dataclass(frozen=True, slots=True)
 class HardwareDecl:
     node: ast.Hardware
@@ -156,7 +165,8 @@ def unfit(needed: str, value: object, span: Span, sink: Sink, help: str = "") ->
 _KINDS: Mapping[type, str] = {
     Tensor: "a tensor", DimValue: "a dim", bool: "a truth value", int: "a number", float: "a number",
     Fraction: "a number", str: "a text", tuple: "a tuple", Instance: "a layer", LayerArray: "an array of layers",
-    Results: "several values", ModelDecl: "a model", FunctionDecl: "a function", HardwareDecl: "hardware",
+    Results: "several values", ModelDecl: "a model", FunctionDecl: "a function",
+    OperatorDecl: "an operator", HardwareDecl: "hardware",
 }  # fmt: skip
 
 

@@ -122,7 +122,7 @@ class Steps:
     def _op(self, at: int) -> tuple[Items, Items]:
         plan, planned = self.plan, self.plan.ops[at]
         op, local = plan.graph.ops[planned.op], self.facts.locals[planned.op]
-        place = Place(layer_of(op.path), class_of(op.path), op.operator, op.span.line)
+        place = Place(layer_of(op.path), class_of(op.path), op.called, op.span.line)
         if op.operator in SENT:
             return self._copied(place, planned, op)
         back = op.section == "loss" and any(plan.graph.values[v].gradient for v in op.results)
@@ -175,8 +175,14 @@ class Steps:
             for operand, (rows, columns, inner) in zip((first, first + 1), sizes, strict=True):
                 if operand < len(local.gradient) and local.gradient[operand]:
                     yield Product(place, self._phase(op, operand), dtype, batch, rows, columns, inner)
-        elif operator.flops(op.rule, op.attrs):
+        elif operator.exchanging is not None:
             yield from self._attention(place, planned, op, local)
+        elif flops := operator.flops(self.rule(planned, op), op.attrs):
+            # It counts as a product of square matrices of as many flops, and so does each gradient.
+            side, dtype = max(1, round((flops / 2) ** (1 / 3))), local.operand_types[0].dtype
+            yield Product(place, FORWARD, dtype, 1, side, side, side)
+            for operand in (at for at, flows in enumerate(local.gradient) if flows):
+                yield Product(place, self._phase(op, operand), dtype, 1, side, side, side)
 
     def _attention(self, place: Place, planned: PlannedOp, op: Op, local: Local) -> Iterator[Attention]:
         mesh, rule = self.plan.meshes[planned.mesh], self.rule(planned, op)
@@ -265,7 +271,7 @@ class Steps:
             op = self.plan.graph.ops[planned.op]
             again = of.group(planned.op)
             if is_linear(op) and (again is None or again == of.of(Step("conversion", c.id))):
-                place = Place(layer_of(op.path), class_of(op.path), op.operator, op.span.line)
+                place = Place(layer_of(op.path), class_of(op.path), op.called, op.span.line)
                 made = self._computed(place, planned, op, self.facts.locals[op.id])
                 yield from (item for item in made if isinstance(item, Product) and item.phase == WEIGHTS)
 

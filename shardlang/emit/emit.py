@@ -13,7 +13,7 @@ from shardlang.emit.accumulators import Evaluation, evaluation
 from shardlang.emit.evaluate import Evaluate, evaluate_of, evaluate_text, finish_text
 from shardlang.emit.forward import Forward, forward_of, forward_text, named
 from shardlang.emit.functions import Functions
-from shardlang.emit.header import docstring, imports, mesh_lines, parameter_lines, state_lines
+from shardlang.emit.header import docstring, imports, mesh_lines, own_files, parameter_lines, state_lines
 from shardlang.emit.once import once_names, once_texts
 from shardlang.emit.scope import Scope, scopes
 from shardlang.emit.settings import program_text
@@ -147,7 +147,9 @@ def _file(
     """A file; modules: those that it imports; None for a file that is itself imported. layers: the
     functions of layers that several files share, and this one calls."""
     body = "\n\n".join(parts)
-    opening = f"{head}\n\n{imports(used(*parts), modules or (), layers)}\n\n{mesh_lines(plan)}\n"
+    uses = used(*parts)
+    own = f"{own_files(plan)}\n".lstrip() if "own" in uses or modules is not None else ""
+    opening = f"{head}\n\n{imports(uses, modules or (), layers)}\n\n{mesh_lines(plan)}\n{own}"
     body = f"{body}\n\n{MAIN}" if modules is not None else body
     text = emitted(f"{opening}\n{lists}\n\n\n{body}" if lists else f"{opening}\n\n{body}")
     if RUN.search(text) and plan.graph.in_runs:

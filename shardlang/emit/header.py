@@ -11,6 +11,7 @@ from shardlang.emit.text.lines import WIDTH, call_text
 from shardlang.emit.text.names import is_plain
 from shardlang.emit.text.sizes import Groups
 from shardlang.graph.graph import Kind, Value
+from shardlang.ops.declared import DECLARED
 from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.python_text import literal
@@ -62,6 +63,15 @@ def imports(uses: Collection[str], modules: Sequence[str] = (), layers: Sequence
         flat = f"from layers import {', '.join(layers)}"
         lines.append(flat if len(flat) <= WIDTH else f"from layers import {call_text('', layers)}")
     return "\n".join([*lines, "", own] if lines else [own])
+
+
+def own_files(plan: Plan) -> str:
+    """`own = rt.Declared({...})`: the Python files of operators that files declare, with hashes, or
+    ""."""
+    declared = (op.attrs[DECLARED] for op in plan.graph.ops if op.operator == DECLARED)
+    files = sorted({declaration.file: declaration.source for declaration in declared}.items())
+    lines = "".join(f"    {literal(file)}: {literal(source)},\n" for file, source in files)
+    return f"own = rt.Declared({{\n{lines}}})" if files else ""
 
 
 def mesh_lines(plan: Plan) -> str:

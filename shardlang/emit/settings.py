@@ -8,7 +8,7 @@ from typing import Any
 from shardlang.check.program import DataSource, OptimizerSetting, Training
 from shardlang.emit.accumulators import Accumulator, Evaluation
 from shardlang.emit.gathers import order_arguments
-from shardlang.emit.header import cut_arguments
+from shardlang.emit.header import cut_arguments, own_files
 from shardlang.emit.text.citations import file_text
 from shardlang.emit.text.fold import patterns
 from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
@@ -56,6 +56,7 @@ def program_text(
         *tests,
         f"{_length(training)}, bucket_bytes={plan.bucket_bytes:_}",
         *_optional(training),
+        *(["own=own"] if own_files(plan) else []),
         *(["drops=True"] if any(group.drops for group in plan.recompute) else []),
         *(["to_host=True"] if any(group.to_host for group in plan.recompute) else []),
         *_work(plan),

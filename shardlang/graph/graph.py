@@ -12,6 +12,7 @@ from dataclasses import field
 from enum import Enum
 from typing import Any
 
+from shardlang.ops.declared import DECLARED
 from shardlang.ops.rule import FactorRule
 from shardlang.patterns import count
 from shardlang.records import dataclass
@@ -98,6 +99,12 @@ class Op:
     within: int = -1
     statement: Span | None = None
     implied: bool = False
+
+    @property
+    def called(self) -> str:
+        """The operator as a program calls it: one that a file declares by the name it has there."""
+        declaration = self.attrs.get(DECLARED)
+        return self.operator if declaration is None else str(declaration.name)
 
 
 @dataclass(frozen=True)

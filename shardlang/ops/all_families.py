@@ -1,5 +1,6 @@
 """Importing this fills `declaration.REGISTRY` with all operators, one module a family."""
 
+from shardlang.ops import declared
 from shardlang.ops.families import (
     arithmetic,
     attention,
@@ -20,6 +21,6 @@ from shardlang.ops.families import (
 from shardlang.ops.families.images import convolution, pooling
 
 __all__ = [
-    "arithmetic", "attention", "convolution", "elementwise", "extents", "internal", "lookups", "losses",
+    "arithmetic", "attention", "convolution", "declared", "elementwise", "extents", "internal", "lookups", "losses",
     "losses_in_chunks", "normalisations", "pooling", "products", "random", "ranking", "reductions", "rotary", "shapes",
 ]  # fmt: skip

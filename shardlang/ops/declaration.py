@@ -165,7 +165,7 @@ class Operator:
     is a further operand. exchanging: the rule of one whose ranks exchange parts of a cut sequence,
     as `attend` says: from its rule, its attributes, and whether keys go round a ring. chunked: the
     internal operator that computes this loss in chunks of rows, with the product that its scores
-    are."""
+    are. known_as: of one that a file declares, the operator that graphs hold in its place."""
 
     name: str
     params: tuple[Param, ...]
@@ -198,6 +198,7 @@ class Operator:
     divisor: str = ""
     exchanging: Callable[[FactorRule, Mapping[str, Any], bool], FactorRule] | None = None
     chunked: str = ""
+    known_as: str = ""
 
     def streamed(self, local: Local) -> Streams:
         """The bytes that it reads and writes on one rank."""
@@ -244,5 +245,5 @@ def between(symbol: str) -> Callable[[OpSite], Code]:
 
 
 def written(operator: str) -> str:
-    """How a user writes an operator: `+`, `relu`."""
-    return REGISTRY[operator].symbol or operator
+    """How a user writes an operator: `+`, `relu`, or one of their own."""
+    return (REGISTRY[operator].symbol if operator in REGISTRY else "") or operator

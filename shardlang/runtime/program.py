@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 
+from shardlang.extensions import loaded
 from shardlang.patterns import covered, expanded
 from shardlang.runtime.comm.mesh import Mesh
 from shardlang.runtime.speed import Work
@@ -212,6 +213,12 @@ class Profiled:
     emitted: Path
 
 
+class Own(Protocol):
+    """Python files, path -> hash."""
+
+    files: Mapping[str, str]
+
+
 @dataclass
 class Program:
     """All of a run but where it runs. `base`, the folder that paths are relative to, `resume`
@@ -222,7 +229,7 @@ class Program:
     name. conclude: from the sums of what `forward` returns third to further metrics. predicted:
     what an evaluation keeps of each example. gathers: what ZeRO 3 gathers together. With a
     `pipeline`, its stages are in these places. drops: `rt.recompute` drops results. to_host: there
-    is `rt.saved_on_host`."""
+    is `rt.saved_on_host`. own: the files of the user's own operators."""
 
     name: str
     strategy: str
@@ -237,6 +244,7 @@ class Program:
     pipeline: Schedule | None = None
     drops: bool = False
     to_host: bool = False
+    own: Own | None = None
     prepare: Callable[..., Mapping[str, torch.Tensor]] | None = None
     prepared: Callable[..., Mapping[str, torch.Tensor]] | None = None
     conclude: Callable[..., Mapping[str, torch.Tensor]] | None = None
@@ -325,6 +333,15 @@ class Program:
     def block(self, tensor: Declared | Field) -> Block:
         """This rank's block of a parameter, state or (of the current microbatch) field."""
         return block(tensor.mesh or self.mesh, tensor.shape, tensor.cut, tensor.sizes)
+
+
+def load_own(program: Program) -> list[str]:
+    """Loads the Python files that the program names, and says of each which text it is. RunError
+    SH619."""
+    if program.own is None:
+        return []
+    loaded.load(program.base, program.own.files)
+    return [f"runs {name}, sha256 {digest}" for name, digest in program.own.files.items()]
 
 
 def dtype_of(program: Program, tensor: Declared | Field | Received) -> torch.dtype:

@@ -18,7 +18,7 @@ Token = tuple[str, int, int]
 
 NEWLINE = "_NL"
 BAD = "BAD"
-ITEMS = ("use", "dim", "model", "fn", "strategy", "train", "device", "cluster")
+ITEMS = ("use", "dim", "model", "fn", "operator", "strategy", "train", "device", "cluster")
 # What begins an item where it stands in column 0, whatever came before it.
 ITEM = re.compile(rf'(?:(?:{"|".join(ITEMS)})[ \t]+[A-Za-z_"]|train[ \t]*\{{)')
 _WRONG = re.compile(r'"[^\n]*|[^\x00-\x7f]+|.', re.DOTALL)

@@ -18,7 +18,7 @@ from shardlang.errors import RunError
 from shardlang.runtime import compiled as blocks
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.launch.launcher import read_program
-from shardlang.runtime.program import Program, Safetensors
+from shardlang.runtime.program import Program, Safetensors, load_own
 from shardlang.runtime.step.resume import resumed
 from shardlang.runtime.step.stepper import Stepper
 from shardlang.scratch import scratch
@@ -44,6 +44,7 @@ def bind(
     stack = ExitStack()
     try:
         program = _program(compiled, Path(base), stack)
+        load_own(program)
         connected(program.ranks, group, device)
         blocks.require(program, world.device.type)
         if weights is not None:

@@ -78,7 +78,7 @@ PARTS = {
     llama: ["rotary(query_states, over = head_dim, along = seq)", "layer layers[2] = LlamaDecoderLayer(d, heads"],
     bert: ["attention(query_layer, key_layer, value_layer, p = 0.1)", "position_embeddings(arange(seq))"],
     mistral: [", causal = true, window = 4)"],
-    t5: ["dim key = seq", "log(", "relative_attention_bias(", "attention(query_states, key_states, value_states, bias = "],
+    t5: ["dim key = seq", "log(", "relative_attention_bias(", "attention(query_states, key_states, value_states, bias"],
     roberta: ["cumsum(", "attention("],
     vit: ["layer layers[2] = ViTLayer(", "expand(cls_token -> [batch, 1, "],
 }

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
+from shardlang.interpret.brute.splits import Case, Local, evaluate, text
 from shardlang.ops import saved_activations
 from shardlang.ops.declaration import REGISTRY, Precision
 from shardlang.ops.rule import Split
@@ -21,7 +22,6 @@ from shardlang.types.dim import DTYPES
 from tests.end_to_end.alive import following
 from tests.ops.oracle import Oracle
 from tests.ops.oracles import ORACLES
-from tests.ops.simulate import Case, Local, evaluate, text
 from tests.ops.test_factor_rules import case_of
 
 TRAINED = [o for o in ORACLES if REGISTRY[o.operator].differentiable]

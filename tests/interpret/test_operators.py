@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
+from shardlang.interpret.brute.splits import Case, gradients, whole
 from shardlang.interpret.meaning.call import ELEMENTS, Call, PassSettings, computed
 from shardlang.interpret.meaning.draws import key_of
 from shardlang.interpret.meaning.operators import OPERATORS
 from shardlang.ops.declaration import REGISTRY
-from tests.ops.simulate import Case, gradients, whole
 from tests.ops.test_factor_rules import EXAMPLES, Example, case_of, named
 
 

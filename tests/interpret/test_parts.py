@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from shardlang.interpret.brute.splits import Case, Local, _pending_parts, joined, labelled, splits
+from shardlang.interpret.brute.threads import Ranks
 from shardlang.interpret.meaning.call import computed
 from shardlang.interpret.meaning.operators import OPERATORS
 from shardlang.interpret.ranks.split_operators import Split, on_ranks
 from shardlang.ops.rule import Split as Mark
 from shardlang.types.mesh import Axis, Mesh
 from tests.interpret.test_operators import call_of
-from tests.ops.group import Ranks
-from tests.ops.simulate import Case, Local, _pending_parts, joined, labelled, splits
 from tests.ops.test_factor_rules import EXAMPLES, Example, case_of, named
 
 

@@ -21,6 +21,7 @@ from shardlang import driver
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
+from shardlang.interpret.brute.splits import Case
 from shardlang.interpret.meaning import initial, whole
 from shardlang.interpret.meaning.call import ELEMENTS, computed
 from shardlang.interpret.meaning.operators import OPERATORS
@@ -28,7 +29,6 @@ from shardlang.source import Source
 from tests.interpret.test_operators import call_of
 from tests.interpret.verify_plan import verify_plan
 from tests.ops.calls import call
-from tests.ops.simulate import Case
 
 Cell = tuple[str, str, str]
 SYMBOLS = {

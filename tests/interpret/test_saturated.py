@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from shardlang.interpret.brute.splits import Case, evaluate, text
 from shardlang.interpret.meaning.call import computed
 from shardlang.interpret.meaning.operators import OPERATORS
 from shardlang.interpret.ranks.split_operators import Split, on_ranks
@@ -16,7 +17,6 @@ from shardlang.ops.declaration import REGISTRY
 from shardlang.types.mesh import Axis, Mesh
 from tests.interpret.test_operators import call_of
 from tests.ops.calls import call
-from tests.ops.simulate import Case, evaluate, text
 
 FAR = [
     s * x

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
+from shardlang.interpret.brute.splits import Case, Local, check, evaluate, sharded, splits, text, whole
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.rule import Split
 from shardlang.runtime import functions
 from tests.ops.calls import call
-from tests.ops.simulate import Case, Local, check, evaluate, sharded, splits, text, whole
 
 
 def test_dropout_keeps_a_share_and_scales() -> None:
@@ -50,7 +50,7 @@ def test_running_statistics_are_those_of_the_whole_batch() -> None:
 
 
 def _locals(case: Case) -> list[Local]:
-    from tests.ops.group import Ranks
+    from shardlang.interpret.brute.threads import Ranks
 
     return [Local(case, at) for at in Ranks(case.sizes).coordinates]
 
@@ -114,8 +114,8 @@ def _expected(name: str, inputs: tuple, static: dict, items: object, rows: int) 
 
 def _tally(case: Case) -> torch.Tensor:
     """The sum over the axes that split a free factor; over the other axes the tallies must agree."""
-    from tests.ops.group import MeshView, Ranks
-    from tests.ops.simulate import site
+    from shardlang.interpret.brute.splits import site
+    from shardlang.interpret.brute.threads import MeshView, Ranks
 
     ranks = Ranks(case.sizes)
     accumulate = REGISTRY[case.call.operator].accumulate

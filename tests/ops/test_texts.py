@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from shardlang.interpret.brute.splits import Case, text
 from shardlang.ops.code import TORCH, around, atom, call_of, infix, method
 from shardlang.ops.site import Offset
 from tests.ops.calls import Call, call
-from tests.ops.simulate import Case, text
 
 WHOLE = [
     (call("matmul", "b=4 i=8", "i o=6"), "x0 @ x1"),

@@ -10,6 +10,7 @@ from dataclasses import field
 
 from shardlang.check.constants import size
 from shardlang.check.context import Context, Frame
+from shardlang.check.files.operators import declare_operator
 from shardlang.check.values import UNKNOWN, DimValue, FileScope, FunctionDecl, HardwareDecl, ModelDecl
 from shardlang.diagnostics.nearest import offer
 from shardlang.records import dataclass
@@ -49,6 +50,9 @@ class Library:
                 scope.declare(item.name, ModelDecl(item, scope), self.context.sink)
             case ast.Function():
                 scope.declare(item.name, FunctionDecl(item, scope), self.context.sink)
+            case ast.Operator():
+                found = declare_operator(item, Frame(context, scope), self.chain[0])
+                scope.declare(item.name, found, self.context.sink)
             case ast.Hardware():
                 scope.declare(item.name, HardwareDecl(item, scope), self.context.sink)
             case ast.DimDecl():

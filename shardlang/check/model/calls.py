@@ -14,9 +14,19 @@ from shardlang.check.model.copies import ready
 from shardlang.check.model.forward import call_function, call_layer
 from shardlang.check.model.operators import infer, is_operator, operator_names, too_many_operators
 from shardlang.check.model.scan import SCAN, scan
-from shardlang.check.values import UNKNOWN, DimValue, FunctionDecl, Instance, LayerArray, ModelDecl, Tensor, describe
+from shardlang.check.values import (
+    UNKNOWN,
+    DimValue,
+    FunctionDecl,
+    Instance,
+    LayerArray,
+    ModelDecl,
+    OperatorDecl,
+    Tensor,
+    describe,
+)
 from shardlang.diagnostics.nearest import offer
-from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.declaration import REGISTRY, Operator
 from shardlang.source import Span
 from shardlang.syntax import ast
 
@@ -39,10 +49,12 @@ def call(node: ast.Call, frame: Frame, piped: tuple[Any, Span] | None = None) ->
 
 def _call_name(callee: ast.Name, positional: list[Argument], node: ast.Call, span: Span, frame: Frame) -> Any:
     target = frame.find(callee.text)
+    if isinstance(target, OperatorDecl):
+        return _operator(target.operator, positional, node.keywords, node.arrow, span, frame)
     if target is UNKNOWN or isinstance(target, _CALLABLE):
         return apply_arguments(target, positional, node.keywords, callee, span, frame)
     if is_operator(callee.text):
-        return _operator(callee.text, positional, node.keywords, node.arrow, span, frame)
+        return _operator(REGISTRY[callee.text], positional, node.keywords, node.arrow, span, frame)
     if callee.text == SCAN and target is None:
         return scan(positional, node.keywords, span, frame)
     if target is not None:
@@ -62,24 +74,26 @@ def invoke(
     name: str, piped: tuple[Any, Span], span: Span, frame: Frame, keywords: Sequence[ast.Keyword] = ()
 ) -> Any:
     """`x |> relu`: an operator with one argument that is there already."""
-    return _operator(name, [Argument(piped[1], None, piped[0])], keywords, None, span, frame)
+    return _operator(REGISTRY[name], [Argument(piped[1], None, piped[0])], keywords, None, span, frame)
 
 
 def _operator(
-    name: str, positional: list[Argument], keywords: Sequence[ast.Keyword], arrow: ast.TensorType | None, span: Span,
-    frame: Frame,
+    operator: Operator, positional: Sequence[Argument], keywords: Sequence[ast.Keyword],
+    arrow: ast.TensorType | None, span: Span, frame: Frame,
 ) -> Any:  # fmt: skip
-    bound = bind_operator(REGISTRY[name], positional, keywords, arrow, span, frame)
+    bound = bind_operator(operator, positional, keywords, arrow, span, frame)
     if not bound.sound:
         return UNKNOWN
-    return infer(name, bound.values, bound.spans, bound.names, bound.static, bound.arrow, span, frame)
+    return infer(operator, bound.values, bound.spans, bound.names, bound.static, bound.arrow, span, frame)
 
 
 def apply_arguments(
     target: Any, positional: Sequence[Argument], keywords: Sequence[ast.Keyword], callee: ast.Expr, span: Span,
     frame: Frame,
 ) -> Any:  # fmt: skip
-    """Call a layer, an array of layers (each in turn) or a function."""
+    """Call a layer, an array of layers (each in turn), a function or an operator of a file."""
+    if isinstance(target, OperatorDecl):
+        return _operator(target.operator, positional, keywords, None, span, frame)
     if target is UNKNOWN:
         for argument in positional:  # the names in the arguments count as used
             argument.evaluate(frame)

@@ -13,7 +13,7 @@ from shardlang.check.model.arguments import Argument
 from shardlang.check.model.calls import apply_arguments, call, invoke, unknown_callee
 from shardlang.check.model.operators import infer, is_operator
 from shardlang.check.model.types import unknown_yet
-from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, LayerArray, Tensor, describe
+from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, LayerArray, OperatorDecl, Tensor, describe
 from shardlang.diagnostics.nearest import offer
 from shardlang.ops.declaration import SYMBOLS
 from shardlang.ops.families.lookups import PICK
@@ -217,7 +217,7 @@ def _pipe(node: ast.Pipe, frame: Frame) -> Any:
 def _pass_on(step: ast.Expr, piped: tuple[Any, Span], span: Span, frame: Frame) -> Any:
     """`x |> relu`, `x |> blocks[2]`: the right side is no call."""
     target = frame.find(step.text) if isinstance(step, ast.Name) else evaluate(step, frame)
-    if isinstance(step, ast.Name) and not isinstance(target, (Instance, LayerArray, FunctionDecl)):
+    if isinstance(step, ast.Name) and not isinstance(target, (Instance, LayerArray, FunctionDecl, OperatorDecl)):
         if is_operator(step.text):
             return invoke(step.text, piped, span, frame)
         if target is None:

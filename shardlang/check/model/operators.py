@@ -34,11 +34,11 @@ def operator_names() -> list[str]:
 
 
 def infer(
-    name: str, values: Sequence[Any], spans: Sequence[Span], names: Sequence[str], static: Mapping[str, Any],
+    name: str | Operator, values: Sequence[Any], spans: Sequence[Span], names: Sequence[str], static: Mapping[str, Any],
     arrow: tuple[Term, ...] | None, span: Span, frame: Frame,
 ) -> Any:  # fmt: skip
-    """The result of operator `name` on `values` (None: absent); UNKNOWN after a mistake."""
-    operator = REGISTRY[name]
+    """The result of an operator on `values` (None: absent); UNKNOWN after a mistake."""
+    operator = REGISTRY[name] if isinstance(name, str) else name
     operands = _operands(values, spans, frame)
     if operands is None:
         return UNKNOWN
@@ -98,7 +98,7 @@ def _inference(
 ) -> Inference | None:  # fmt: skip
     """The inference of the operator, from the memo if an equal call is there."""
     context = frame.context
-    exact = (operator.name, types, tuple(static.items()), arrow)
+    exact = (operator.name, operator.infer, types, tuple(static.items()), arrow)
     known: Inference | None = context.memo.get(exact)
     if known is not None:
         return known
@@ -152,7 +152,7 @@ def _key(
     if any(d.literal for d in dims):
         return None
     parts.append(tuple((d.name, d.size) for d in dims))
-    return (operator.name, *parts)
+    return (operator.name, operator.infer, *parts)
 
 
 def _portable(value: Any, number: Any) -> object:

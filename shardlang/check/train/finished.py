@@ -103,7 +103,8 @@ def _ops(context: Context, loss: int | None) -> tuple[Op, ...]:
     needed = context.build.needed(() if loss is None else (loss,))
     return tuple([
         Op(
-            i, o.operator.name, tuple([v for v in o.operands if v >= 0]) if -1 in o.operands else o.operands,
+            i, o.operator.known_as or o.operator.name,
+            tuple([v for v in o.operands if v >= 0]) if -1 in o.operands else o.operands,
             o.results, o.attrs, o.rule, o.span, o.path, o.call,
             "loss" if loss is None or i in needed else "metric", o.within, o.statement, o.implied,
         )

@@ -93,7 +93,7 @@ def _report_operand(graph: Graph, op: Op, at: int, sink: Sink) -> None:
 def _report_reader(graph: Graph, op: Op, value: int, mover: Op, sink: Sink) -> None:
     name = graph.shown(value)
     sink.report(
-        "SH296", f"`{mover.operator}` updates state `{name}` in each step, and `{written(op.operator)}` reads it",
+        "SH296", f"`{mover.operator}` updates state `{name}` in each step, and `{written(op.called)}` reads it",
         op.span, "read here", labels=[(mover.span, "moved here"), (graph.values[value].span, "declared here")],
         help=f"compute what you need from the operands of `{mover.operator}`, or use a state that nothing updates",
     )  # fmt: skip
@@ -142,7 +142,7 @@ def _help(graph: Graph, param: Value, what: str) -> str:
         there = f"use {what} there, through `detach` if its weights are to stay as they are"
         return f"{what} does not reach the loss: {there}"
     stop = _stop(graph, param.id)
-    return f"no gradient passes `{stop.operator}`: if its weights are to stay as they are, write `detach` around {what}"
+    return f"no gradient passes `{stop.called}`: if its weights are to stay as they are, write `detach` around {what}"
 
 
 def _stop(graph: Graph, param: int) -> Op:

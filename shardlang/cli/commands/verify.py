@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardlang import driver
-from shardlang.cli import options, output, verify_text
+from shardlang.cli import options, output, verify_operators, verify_text
 from shardlang.cli.files import write_files
 from shardlang.cli.verify_text import Check, Wanted
 from shardlang.diagnostics.diagnostic import Sink
@@ -37,10 +37,10 @@ REAL_RANKS = 8
     "verify",
     epilog="Examples: shardc verify examples/digits.shard --ranks 8 --all-strategies; "
     "shardc verify model.shard --ranks 4 --strategy both --steps 10; "
-    "shardc verify model.shard --ranks 512 --set model.d=64 --json",
+    "shardc verify model.shard --ranks 512 --set model.d=64 --json; shardc verify my_ops.shard",
 )
 @options.file_argument
-@options.ranks_option(required=True)
+@options.ranks_option(required=False)
 @options.strategy_option
 @click.option("--all-strategies", is_flag=True, help="Verify all strategies that fit the number of ranks.")
 @options.set_option
@@ -57,14 +57,18 @@ REAL_RANKS = 8
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context, file: str, ranks: int, strategy: str | None, all_strategies: bool,
+    ctx: click.Context, file: str, ranks: int | None, strategy: str | None, all_strategies: bool,
     overrides: Mapping[str, str], steps: int, dtype: str, real: bool | None, random_data: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Check that a strategy changes no result.
 
     Trains some steps three times: the emitted program on real ranks, its plan on ranks simulated in
     this process, and the model on one device. Every value, gradient and parameter must agree; the
-    first that does not is named."""
+    first that does not is named.
+
+    Without --ranks: the operators that the file declares, each under all splits that it allows."""
+    if ranks is None:
+        ctx.exit(_operators(file, as_json))
     if strategy and all_strategies:
         raise click.UsageError("--strategy names one, --all-strategies means all; only one of them can be given")
     sink = Sink()
@@ -83,6 +87,17 @@ def command(
         if strategy:
             output.show(sink)
         ctx.exit(_finish(_compare(prepared, live), wanted, folder, as_json))
+
+
+def _operators(file: str, as_json: bool) -> int:
+    """Verifies the operators of a file; the exit code."""
+    sink = Sink()
+    operators = driver.declared_operators(options.source(file), sink)
+    if sink.failed:
+        return output.show(sink)
+    if not operators:
+        raise click.UsageError("Missing option '--ranks': the file declares no operators of its own")
+    return verify_operators.verify(file, operators, as_json)
 
 
 def _prepare(program: Program, name: str | None, wanted: Wanted, folder: Path, sink: Sink, live: Live) -> Check:

@@ -26,7 +26,7 @@ _AT = re.compile(r"\[\d+\]")
 # What a function of the emitted module may not shadow: its imports, its module-level names, and
 # builtins in use.
 RESERVED = frozenset({
-    "F", "torch", "math", "rt", "p", "rows", "totals", "program", "parameters", "states", "forward", "evaluate",
+    "F", "torch", "math", "rt", "own", "p", "rows", "totals", "program", "parameters", "states", "forward", "evaluate",
     "finish", "prepare", "prepared", "conclude", "float", "int", "len", "max", "min", "sum", "range", "slice", "tuple",
 })  # fmt: skip
 # What meshes, lists and the files of stages are called.

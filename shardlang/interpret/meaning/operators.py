@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from shardlang.extensions import loaded
 from shardlang.interpret.meaning.call import Call
 from shardlang.interpret.meaning.lookups import ATTENTION, LOOKUPS
 from shardlang.interpret.meaning.statistics import STATISTICS, moved_statistics
+from shardlang.ops.declared import DECLARED, Declaration
 
 Function = Callable[..., Tensor]
 
@@ -228,8 +231,20 @@ IMAGES: dict[str, Function] = {
     "group_norm": _group_norm,
 }
 
+def _declared(call: Call, *operands: Tensor) -> Tensor:
+    """The function that a file declares, as it is; empty parts give zeros, which add nothing."""
+    if not all(x.numel() for x in operands):
+        zeros = torch.zeros(call.local(call.rule.results[0]), dtype=call.dtypes[0])
+        return sum((x.flatten()[:0].sum() for x in operands if x.is_floating_point()), zeros)
+    declaration: Declaration = call.attrs[DECLARED]
+    loaded.module(Path(declaration.path), declaration.source)
+    function = loaded.function(declaration.source, declaration.function)
+    result: Tensor = function(*operands, **dict(call.attrs["settings"]))
+    return result
+
+
 OPERATORS: dict[str, Function] = {
-    **ELEMENTWISE, **PRODUCTS, **SHAPES, **IMAGES, **STATISTICS, **LOOKUPS, **ATTENTION,
+    DECLARED: _declared, **ELEMENTWISE, **PRODUCTS, **SHAPES, **IMAGES, **STATISTICS, **LOOKUPS, **ATTENTION,
 }  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from shardlang.plan.reads import final_form, layout_of
 from shardlang.runtime.data.loader import Batch
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.logs import Log
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import Program, load_own
 from shardlang.runtime.step.microbatches import Accumulation
 from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.totals import Pending
@@ -102,6 +102,8 @@ def simulate(plan: Plan, alone: Path, base: Path, metrics: Path | None, save_wei
 
 def _train(plan: Plan, program: Program, log: Log, save_weights: Path | None) -> None:
     try:
+        for note in load_own(program):
+            log.note(note)
         run = Run(program, datasets(program), log)
         passes = Simulated(plan, run)
         run.passes, run.model.update = passes, passes.update

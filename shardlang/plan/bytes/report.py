@@ -278,7 +278,7 @@ class _Operators:
             "source": f"{op.span.source.name}:{op.span.line}",
             "name": result["name"],
             "text": written(op.statement or op.span),
-            "operator": op.operator,
+            "operator": op.called,
             "section": op.section,
             "chosen": planned.chosen,
             "layout": result["layout"],

@@ -169,7 +169,7 @@ class _Walk:
                 factors = op.rule.operands[at][dim]
                 if not factors:
                     name = self.graph.values[value].type.dims[dim][0].name
-                    raise _Whole(f"`{written(op.operator)}` needs the whole of `{name}`", _APART)
+                    raise _Whole(f"`{written(op.called)}` needs the whole of `{name}`", _APART)
                 found.setdefault(factors[0], at)
         if len(found) > 1:
             raise _Whole("it takes every example with every other", _APART)
@@ -184,7 +184,7 @@ class _Walk:
         return next((f for f in found if op.rule.factors[f].split is Split.FREE), -1)
 
     def _split(self, op: Op, factor: int, pending: list[int]) -> None:
-        rule, name = op.rule, written(op.operator)
+        rule, name = op.rule, written(op.called)
         split = rule.factors[factor]
         if split.split is Split.INSIDE:
             raise _Whole(f"`{name}` takes statistics over `{split.name}`", _STATISTICS)
@@ -221,7 +221,7 @@ class _Walk:
             return
         if op.section != "metric":
             total = self.graph.shown(operands[0])
-            raise _Whole(f"`{written(op.operator)}` is no sum of parts, and `{total}` is a sum over the batch", _TOTAL)
+            raise _Whole(f"`{written(op.called)}` is no sum of parts, and `{total}` is a sum over the batch", _TOTAL)
         self.late.update(op.results)
 
 

@@ -118,5 +118,5 @@ def check_products(demands: Mapping[int, Demand], graph: Graph, by_hand: PartSiz
             if demand.factors[f]:
                 name = op.rule.factors[f].name
                 fact = f"`{name}` has listed sizes, and here it is part of a product"
-                label = f"`{op.operator}` takes it with other dims as one"
+                label = f"`{op.called}` takes it with other dims as one"
                 sink.report("SH324", fact, demand.span, label, help=f"leave `{name}` whole here")

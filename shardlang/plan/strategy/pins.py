@@ -50,7 +50,7 @@ class Pins:
                 factors[f] = axes
         through = self._sum(op, pin, factors)
         degrees = [self.axes.degree(axes) for axes in factors]
-        label = f"an input of {op.operator} has them as one dim"
+        label = f"an input of {op.called} has them as one dim"
         if through is None or not majors_used_up(op.rule, degrees, pin.span, self.sink, label):
             return None
         refined = tuple(self.axes.refined(a) for a in factors)

@@ -117,7 +117,7 @@ class PositionalRules:
         names = " and ".join(f"`{v.name}`" for v in values)
         inner = ", ".join(_offers(op, inputs, shard))
         self.sink.report(
-            "SH313", f"`{op.operator}` has {_count(len(inputs), 'input')}, {names}, and the rule has "
+            "SH313", f"`{op.called}` has {_count(len(inputs), 'input')}, {names}, and the rule has "
             f"{_count(len(shard.inputs), 'tuple')}",
             shard.span, "", labels=[(op.span, "the operator")], help=f"one tuple for each input: `shard ({inner})`",
         )  # fmt: skip

@@ -159,7 +159,7 @@ class SplitRules:
         degree = self.axes.degree(left.rule.axes)
         if degree is None or (left.dim.size or 0) % degree == 0:
             self.sink.report(
-                "SH309", f"`{op.operator}` takes `{left.dim.name}` and `{right.dim.name}` together, and they are split "
+                "SH309", f"`{op.called}` takes `{left.dim.name}` and `{right.dim.name}` together, and they are split "
                 "differently", right.span, f"over `{', '.join(right.rule.axes)}`",
                 labels=[(left.span, f"over `{', '.join(left.rule.axes)}`")],
                 help=f"split both over `{', '.join(left.rule.axes)}`",

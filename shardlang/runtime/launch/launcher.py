@@ -33,7 +33,7 @@ from shardlang.runtime.launch import rank as forked
 from shardlang.runtime.launch import reports, stalls
 from shardlang.runtime.launch.devices import Choice, chosen
 from shardlang.runtime.launch.rank import Report, Task, Work
-from shardlang.runtime.program import Profiled, Program
+from shardlang.runtime.program import Profiled, Program, load_own
 from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.train import datasets, require_ranks, run
 from shardlang.scratch import scratch
@@ -113,6 +113,7 @@ def launch_program(
     log_dir: None for a new one. work: what each rank does, by default all of training. data: in the
     place of the program's own."""
     require_ranks(program, ranks)
+    load_own(program)
     if restarts and program.checkpoint is None:
         fact = "the program sets no checkpoint, and --max-restarts goes on from one"
         raise RunError("SH508", fact, help='add `checkpoint = every(100, keep = 4, to = "checkpoints")` to `train`')

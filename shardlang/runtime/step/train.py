@@ -25,7 +25,7 @@ from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.data.loader import Batch, Loader, load
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.logs import Log, taken
-from shardlang.runtime.program import Program, numbers_of
+from shardlang.runtime.program import Program, load_own, numbers_of
 from shardlang.runtime.speed import Speed
 from shardlang.runtime.state.best import Best
 from shardlang.runtime.state.checkpoints import Checkpoints, SavedRun
@@ -283,6 +283,8 @@ def require_ranks(program: Program, size: int) -> None:
 def run(program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
     """The whole run of this rank, once connected."""
     require_ranks(program, world.size)
+    for note in load_own(program):
+        log.note(note)
     for dataset in data.values():
         for note in dataset.notes:
             log.note(note)

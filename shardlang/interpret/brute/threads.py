@@ -1,8 +1,7 @@
 """Ranks as threads of one process: a mesh whose groups' sums and maxima meet at barriers.
 
-Gives the part of `runtime.mesh` that collectives without data movement use: `size`, `index`, and of `handle` what
-primitives.py asks for.
-"""
+Gives the part of `runtime.mesh` that collectives without data movement use: `size`, `index`, and of
+`handle` what primitives.py asks for."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ TIMEOUT = 60
 
 
 class Meeting:
-    """What the members of one group share: a barrier, and a place for each member's tensor."""
+    """A meeting of the members of one group: a barrier, and a place for each member's tensor."""
 
     def __init__(self, size: int) -> None:
         self.barrier = threading.Barrier(size)
@@ -48,7 +47,8 @@ class Handle:
         return Done()
 
     def alltoall_base(self, result: torch.Tensor, sent: torch.Tensor, taken: list[int], given: list[int]) -> Done:
-        """Part i of what a member sends goes to member i; `given` and `taken`: the parts' lengths, else all alike."""
+        """Part i of what a member sends goes to member i; `given` and `taken`: the parts' lengths,
+        else all alike."""
         self.meeting.places[self.index] = sent.clone()
         self.meeting.barrier.wait(TIMEOUT)
         parts = [

@@ -1,0 +1,1 @@
+"""Python files of users: the locks of those that were verified, and how they are loaded."""

@@ -1,0 +1,71 @@
+"""Python files of the user's own -> the functions in them, each file known by the hash of its text.
+
+A text that has another hash than the program was compiled with is not run. Only what trains,
+verifies or binds a program comes here."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from shardlang.errors import RunError
+from shardlang.extensions.locks import digest
+
+# By the hash of their text.
+_MODULES: dict[str, ModuleType] = {}
+
+
+def load(base: Path, files: Mapping[str, str]) -> None:
+    """Loads files, path from `base` -> hash. RunError SH619 where one is not what was compiled, or
+    fails."""
+    for name, wanted in files.items():
+        module(base / name, wanted)
+
+
+def module(path: Path, wanted: str) -> ModuleType:
+    """The module of a file whose text has the hash `wanted`, run once in a process."""
+    if wanted in _MODULES:
+        return _MODULES[wanted]
+    try:
+        text = path.read_bytes().decode("utf-8").removeprefix("\ufeff")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError("SH619", f"a file with an operator's function cannot be read: {error}", file=path) from None
+    if digest(text) != wanted:
+        help = "compile the program again; `shardc verify` looks at what has changed"
+        raise RunError("SH619", "the file has changed since the program was compiled", file=path, help=help)
+    made = ModuleType(f"operators_{wanted[:16]}")
+    made.__file__ = str(path)
+    linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
+    sys.modules[made.__name__] = made
+    try:
+        exec(compile(text, str(path), "exec"), made.__dict__)
+    except Exception as error:
+        del sys.modules[made.__name__]
+        fact = f"the file cannot be loaded: {type(error).__name__}: {error}"
+        raise RunError("SH619", fact, file=path, line=_line(error, path)) from error
+    _MODULES[wanted] = made
+    return made
+
+
+def function(wanted: str, name: str) -> Callable[..., Any]:
+    """A function of a file that has been loaded."""
+    made = _MODULES[wanted]
+    found: Callable[..., Any] | None = getattr(made, name, None)
+    if not callable(found):
+        raise RunError("SH619", f"the file has no function `{name}`", file=Path(str(made.__file__)))
+    return found
+
+
+def _line(error: Exception, path: Path) -> int | None:
+    """The line of the file that an exception came from."""
+    if isinstance(error, SyntaxError):
+        return error.lineno
+    trace, line = error.__traceback__, None
+    while trace is not None:
+        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == str(path) else line
+        trace = trace.tb_next
+    return line

@@ -1,0 +1,1 @@
+"""Operators split in every way that their rules allow, each part computed by the emitted text."""

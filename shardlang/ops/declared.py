@@ -1,0 +1,313 @@
+"""An operator that a `.shard` file declares -> the `Operator` that check, plan and emitter know.
+
+Its signature is its factor rule: each name of a dim is a factor. Nothing here imports the Python
+function that computes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import field, replace
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+from shardlang.ops.code import Code, Module, around
+from shardlang.ops.declaration import REGISTRY, CallSite, Inference, Operator, Param, declare
+from shardlang.ops.factors import promote, sized, twice
+from shardlang.ops.rule import DimFactors, Factor, FactorRule, Split, factor_rule
+from shardlang.ops.saved_activations import Local, Saved, everything
+from shardlang.ops.site import OpSite
+from shardlang.ops.texts import TORCH_DTYPES
+from shardlang.python_text import literal
+from shardlang.records import dataclass
+from shardlang.syntax import ast
+from shardlang.types.dim import TensorType, Term, term_size, term_text
+
+# What plans know every such operator by, and the attribute that has its declaration.
+DECLARED = "of_a_file"
+# `...` in a signature, and `result` in `keeps`.
+REST, RESULT = "...", "result"
+# One dim of a signature: the names of its factors, major first, or a number.
+Entry = tuple[str, ...] | int
+# The object of an emitted file that calls the functions.
+OWN = Module("own")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The type of an operand or of the result, as declared. dtype: "" for the run's own type."""
+
+    dtype: str
+    dims: tuple[Entry, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [name for entry in self.dims if not isinstance(entry, int) for name in entry]
+
+    def spread(self, leading: int) -> tuple[Entry, ...]:
+        """The dims with a name for each of those that `...` stands for."""
+        own = tuple((f"{REST}{at}",) for at in range(leading))
+        return tuple(e for entry in self.dims for e in (own if entry == (REST,) else (entry,)))
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A declared operator. dims: those of the result that no operand has, with their sizes. linear:
+    sets of operands that may be pending. keeps: what backward reads, None where that is not said.
+
+    file: the Python file, from the folder of the program. path: the same file, to read it. source,
+    digest: of its text and of the declaration's. home: the file that declares it. verified: whether
+    its lock says that both have passed `shardc verify`."""
+
+    name: str
+    operands: tuple[tuple[str, Signature], ...]
+    settings: tuple[Param, ...]
+    result: Signature
+    dims: tuple[tuple[str, ast.Expr], ...] = field(compare=False)  # its digest has them, as it has `flops`
+    whole: frozenset[str]
+    linear: tuple[tuple[int, ...], ...]
+    flops: ast.Expr = field(compare=False)
+    keeps: tuple[str, ...] | None
+    function: str
+    file: str
+    path: str
+    source: str
+    digest: str
+    home: str
+    verified: bool
+
+    def __repr__(self) -> str:
+        return f"{self.home}: {self.name} {self.digest} {self.source}"
+
+
+def operator_of(declaration: Declaration) -> Operator:
+    """The operator as programs call it. Its attributes have all that depends on the declaration."""
+    tensors = tuple(Param(name, "tensor") for name, _ in declaration.operands)
+    return replace(
+        REGISTRY[DECLARED], name=declaration.name, params=(*tensors, *declaration.settings),
+        infer=partial(_infer, declaration), known_as=DECLARED,
+    )  # fmt: skip
+
+
+def evaluate(expr: ast.Expr, names: Mapping[str, Any]) -> int | float | Fraction | None:
+    """The number that an expression of a declaration stands for; None where it has none."""
+    match expr:
+        case ast.Number():
+            return expr.value
+        case ast.Name():
+            found: int | float | None = names.get(expr.text)
+            return found
+        case ast.Unary(op="-"):
+            value = evaluate(expr.operand, names)
+            return None if value is None else -value
+        case ast.Binary():
+            left, right = evaluate(expr.left, names), evaluate(expr.right, names)
+            return None if left is None or right is None else _combined(expr.op, left, right)
+    return None
+
+
+def _combined(op: str, a: Any, b: Any) -> Any:
+    if op in ("/", "//", "%") and b == 0:
+        return None
+    match op:
+        case "+":
+            return a + b
+        case "-":
+            return a - b
+        case "*":
+            return a * b
+        case "//":
+            return a // b
+        case "%":
+            return a % b
+        case "/":
+            return a / b if isinstance(a, float) or isinstance(b, float) else Fraction(a) / Fraction(b)
+    return None
+
+
+# --- a call -> types and rule ------------------------------------------------
+
+
+@dataclass
+class _Binding:
+    """The terms that the names of a signature stand for in one call; leading: dims of `...`."""
+
+    declaration: Declaration
+    site: CallSite
+    names: dict[str, Term] = field(default_factory=dict)
+    leading: int | None = None
+
+    def wrong(self, at: int, fact: str, help: str = "") -> bool:
+        """False, after reporting how operand `at` does not fit."""
+        message = f"`{self.declaration.operands[at][0]}` of `{self.declaration.name}` {fact}"
+        self.site.sink.report("SH617", message, self.site.spans[at], f"{self.site.operands[at]}", help=help)
+        return False
+
+    def operand(self, at: int) -> bool:
+        """Binds the dims of one operand; False after a report."""
+        signature, type = self.declaration.operands[at][1], self.site.operands[at]
+        if type.dtype != signature.dtype and (signature.dtype or not type.floating):
+            wanted = signature.dtype or "floating"
+            help = f"`cast({self.site.names[at]}, {signature.dtype or 'f32'})` changes the element type"
+            return self.wrong(at, f"must be {wanted}, and this is {type.dtype}", help)
+        rest = (REST,) in signature.dims
+        extra = len(type.dims) - len(signature.dims) + rest
+        if extra < 0 or (extra and not rest):
+            return self.wrong(at, f"has {len(signature.dims) - rest} dims, and this has {len(type.dims)}")
+        if rest and self.leading not in (None, extra):
+            return self.wrong(at, f"has {extra} dims for `...`, and an operand before it has {self.leading}")
+        self.leading = extra if rest else self.leading
+        entries = signature.spread(extra)
+        return all(self._entry(entry, term, at) for entry, term in zip(entries, type.dims, strict=True))
+
+    def _entry(self, entry: Entry, given: Term, at: int) -> bool:
+        if isinstance(entry, int):
+            one = entry == 1 and given and not self.site.dims.same((), given)
+            fits = term_size(given) in (entry, None) and not one
+            return fits or self.wrong(at, f"needs {entry} where this has {sized(given)}")
+        known = [self.names[name] for name in entry if name in self.names]
+        if len(known) == len(entry):
+            return self._same(tuple(dim for term in known for dim in term), given, at)
+        if len(entry) == 1:
+            self.names[entry[0]] = given
+            return True
+        if known or len(given) != len(entry):
+            text = " * ".join(entry)
+            help = f"`rearrange` makes such a dim: `rearrange({self.site.names[at]} -> [{text}])`"
+            return self.wrong(at, f"needs a product `{text}` where this has {sized(given)}", help)
+        self.names.update((name, (dim,)) for name, dim in zip(entry, given, strict=True))
+        return True
+
+    def _same(self, wanted: Term, given: Term, at: int) -> bool:
+        if wanted == given or self.site.dims.same(wanted, given):
+            return True
+        help = f"if they are meant to be one dim, `relabel({self.site.names[at]} -> [{term_text(wanted)}])` says so"
+        return self.wrong(at, f"needs {sized(wanted)} where this has {sized(given)}", help)
+
+    def made(self) -> bool:
+        """Adds the dims that the declaration makes; False after a report."""
+        site = self.site
+        sizes = {**site.static, **{name: term_size(term) for name, term in self.names.items()}}
+        for name, expr in self.declaration.dims:
+            size = evaluate(expr, sizes)
+            unknown = size is None and None in sizes.values()
+            if not unknown and (size is None or size != int(size) or size < 1):
+                fact = f"the size of dim `{name}` of `{self.declaration.name}` is {_shown(size)} here"
+                site.sink.report("SH617", fact, site.span, help=f"`{expr.span.text}` must be a whole number from 1 on")
+                return False
+            sizes[name] = None if size is None else int(size)
+            self.names[name] = site.dims.fresh(name, sizes[name])
+        return True
+
+
+def _shown(size: int | float | Fraction | None) -> str:
+    return "no number" if size is None else str(size)
+
+
+def _infer(declaration: Declaration, site: CallSite) -> Inference | None:
+    bound = _Binding(declaration, site)
+    if not all(bound.operand(at) for at in range(len(site.operands))) or not _one_dtype(bound) or not bound.made():
+        return None
+    leading = bound.leading or 0
+    factors = _Factors(declaration, {name: site.dims.resolve(term) for name, term in bound.names.items()})
+    operands = [factors.dims(signature.spread(leading)) for _, signature in declaration.operands]
+    entries = declaration.result.spread(leading)
+    result = factors.dims(entries)
+    dims = tuple(_term(entry, factors.names, site) for entry in entries)
+    if twice(site, dims):
+        return None
+    rule = factor_rule(tuple(factors.made), tuple(operands), (result,), declaration.linear)
+    floating = [type for type in site.operands if type.floating]
+    dtype = declaration.result.dtype or (promote(floating) if floating else site.floating)
+    attrs = {DECLARED: declaration, "factors": tuple(factors.index.items()), "settings": tuple(site.static.items())}
+    return Inference((TensorType(dtype, dims),), rule, attrs)
+
+
+def _one_dtype(bound: _Binding) -> bool:
+    """Whether all operands of the run's type have one element type."""
+    own = [at for at, (_, signature) in enumerate(bound.declaration.operands) if not signature.dtype]
+    types = [bound.site.operands[at].dtype for at in own]
+    for at, dtype in zip(own, types, strict=True):
+        if dtype != types[0]:
+            help = f"`cast({bound.site.names[at]}, {types[0]})` changes the element type"
+            return bound.wrong(at, f"is {dtype}, and an operand before it is {types[0]}", help)
+    return True
+
+
+def _term(entry: Entry, names: Mapping[str, Term], site: CallSite) -> Term:
+    if isinstance(entry, int):
+        return () if entry == 1 else site.dims.fresh(str(entry), entry)
+    return tuple(dim for name in entry for dim in names[name])
+
+
+@dataclass
+class _Factors:
+    """The factors of a call: made, and index, those of each name. A dim that is known by two names
+    may not be split, for the declaration says nothing of a split of both."""
+
+    declaration: Declaration
+    names: Mapping[str, Term]
+    made: list[Factor] = field(default_factory=list)
+    index: dict[str, DimFactors] = field(default_factory=dict)
+
+    def dims(self, entries: tuple[Entry, ...]) -> tuple[DimFactors, ...]:
+        """The factors of each dim of a tensor."""
+        return tuple(self._number(e) if isinstance(e, int) else self._entry(e) for e in entries)
+
+    def _entry(self, entry: tuple[str, ...]) -> DimFactors:
+        return tuple(f for name in entry for f in self._name(name))
+
+    def _name(self, name: str) -> DimFactors:
+        if name not in self.index:
+            term, first = self.names[name], len(self.made)
+            own = {name for name, _ in self.declaration.dims} | self.declaration.whole
+            others = {dim for other, dims in self.names.items() if other != name for dim in dims}
+            for dim in term:
+                split = Split.WHOLE if name in own or dim in others else Split.FREE
+                self.made.append(Factor(dim.name, dim.size or 1, split))
+            self.index[name] = tuple(range(first, first + len(term)))
+        return self.index[name]
+
+    def _number(self, number: int) -> DimFactors:
+        if number == 1:
+            return ()
+        self.made.append(Factor(str(number), number, Split.WHOLE))
+        return (len(self.made) - 1,)
+
+
+# --- the declaration of all of them, by attributes ---------------------------
+
+
+def _flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
+    """The flops of each element of the leading dims, times these."""
+    sizes = {name: math.prod(rule.factors[f].size for f in factors) for name, factors in attrs["factors"]}
+    leading: int = math.prod(size for name, size in sizes.items() if name.startswith(REST))
+    declaration: Declaration = attrs[DECLARED]
+    return int(evaluate(declaration.flops, {**dict(attrs["settings"]), **sizes}) or 0) * leading
+
+
+def _saved(local: Local) -> Saved:
+    declaration: Declaration = local.attrs[DECLARED]
+    if declaration.keeps is None:
+        return everything(local)
+    names = [name for name, _ in declaration.operands]
+    operands = tuple(names.index(name) for name in declaration.keeps if name != RESULT)
+    return Saved(operands, (0,) if RESULT in declaration.keeps else ())
+
+
+def _text(site: OpSite) -> Code:
+    declaration: Declaration = site.attrs[DECLARED]
+    settings = [around(f"{name}=", literal(value)) for name, value in site.attrs["settings"]]
+    call = (literal(declaration.file), literal(declaration.function), *site.operands, *settings)
+    sizes = [size for shape in (*site.operand_shapes, *site.result_shapes) for size in shape]
+    if all(isinstance(size, int) and size for size in sizes):
+        return OWN("call", *call)
+    # A rank's part may be empty.
+    return OWN("part", site.result_shapes[0], TORCH_DTYPES[site.result_types[0].dtype], *call)
+
+
+declare(
+    DECLARED, (), lambda site: None, _text, "An operator that a file of the user's declares.",
+    flops=_flops, saved=_saved, internal=True,
+)  # fmt: skip

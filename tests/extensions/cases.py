@@ -1,0 +1,146 @@
+"""Declarations of operators, with the Python that computes each: right ones, and wrong ones with what refuses them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.ops.declared import Declaration
+from shardlang.source import Source
+
+HEAD = "import torch\nimport torch.nn.functional as F\n\n\n"
+
+
+@dataclass(frozen=True)
+class Example:
+    """signature: from the name on; clauses: without `flops` and `python`; says: what a refusal must hold."""
+
+    signature: str
+    clauses: str
+    python: str
+    says: str = ""
+    free: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.signature.partition("(")[0]
+
+    def declaration(self, folder: Path) -> Declaration:
+        """The declaration, in files of a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "own.py").write_text(HEAD + self.python)
+        clauses = [*self.clauses.splitlines(), "flops 0", f'python "own.py": {self.name}']
+        lines = "\n".join(f"  {line}" for line in clauses)
+        file = folder / "own.shard"
+        file.write_text(f"operator {self.signature} {{\n{lines}\n}}\n")
+        sink = Sink()
+        (found,) = driver.declared_operators(Source(str(file), file.read_text()), sink) or (None,)
+        assert found is not None, [d.message for d in sink.found]
+        return found.declaration
+
+
+ROWS = "(x: [batch, d]) -> [batch, d]"
+RIGHT = [
+    Example(
+        "causal_conv(x: [batch, channels, time], w: [channels, taps], stride: int = 1) -> [batch, channels, after]",
+        "dim after = (time + stride - 1) // stride\nwhole time, taps, after\nlinear x\nlinear w\nkeeps x, w",
+        "def causal_conv(x, w, stride):\n"
+        "    x = F.pad(x, (w.shape[1] - 1, 0))\n"
+        "    return F.conv1d(x, w[:, None], stride=stride, groups=w.shape[0])\n",
+    ),
+    Example("swish" + ROWS, "keeps x", "def swish(x):\n    return x * torch.sigmoid(x)\n"),
+    Example(
+        "bilinear(x: [..., a], w: [a, b, c], y: [..., b]) -> [..., c]", "linear x\nlinear w\nlinear y",
+        "def bilinear(x, w, y):\n    return torch.einsum('...a,abc,...b->...c', x, w, y)\n",
+    ),
+    Example("row_norm" + ROWS, "whole d\nkeeps x, result",
+            "def row_norm(x):\n    return x / (x.square().sum(1, keepdim=True) + 1e-6).sqrt()\n"),
+    Example(
+        "heads_mixed(x: [batch, heads * width], w: [heads, other]) -> [batch, other * width]", "linear x\nlinear w",
+        "def heads_mixed(x, w):\n"
+        "    apart = x.reshape(x.shape[0], w.shape[0], -1)\n"
+        "    return torch.einsum('bhw,ho->bow', apart, w).flatten(1)\n",
+    ),
+    Example(
+        "looked_up(ids: i64[batch], table: [rows, d]) -> [batch, d]", "whole rows\nlinear table\nkeeps ids",
+        "def looked_up(ids, table):\n    return table[ids]\n",
+    ),
+    Example("halved(x: [..., d], p: float = 0.5) -> [..., half]", "dim half = d / 2\nwhole d, half\nlinear x\nkeeps x",
+            "def halved(x, p):\n    return x.unflatten(-1, (-1, 2)).mean(-1) * p\n"),
+    Example(
+        "logs(x: [batch, d]) -> [batch, d]", "whole d\nkeeps x", "def logs(x):\n    return x.log()\n", free=("d",)
+    ),
+]
+
+_SUMS = "(x: [batch, d]) -> [batch]"
+WRONG = [
+    Example("nonlinear" + ROWS, "linear x", "def nonlinear(x):\n    return x.tanh()\n",
+            "`x` pending over 2 ranks the results differ"),
+    Example("affine" + ROWS, "linear x", "def affine(x):\n    return 2 * x + 1\n",
+            "`x` pending over 2 ranks the results differ"),
+    Example("both_linear(x: [batch, d], y: [batch, d]) -> [batch, d]", "linear (x, y)",
+            "def both_linear(x, y):\n    return x * y\n", "`x` and `y` pending over 2 ranks the results differ"),
+    Example("sum_of_two(x: [batch, d], y: [batch, d]) -> [batch, d]", "linear x",
+            "def sum_of_two(x, y):\n    return x + y\n", "`x` pending over 2 ranks the results differ"),
+    Example("conv(x: [batch, time], w: [taps]) -> [batch, time]", "whole taps",
+            "def conv(x, w):\n    return F.conv1d(F.pad(x[:, None], (len(w) - 1, 0)), w[None, None])[:, 0]\n",
+            "`time` split over 2 ranks the results differ"),
+    Example("running" + ROWS, "", "def running(x):\n    return x.cumsum(1)\n", "`d` split over 2 ranks the results"),
+    Example("mean_for_sum" + _SUMS, "", "def mean_for_sum(x):\n    return x.mean(1)\n",
+            "`d` split over 2 ranks the results differ"),
+    Example("most" + _SUMS, "", "def most(x):\n    return x.amax(1)\n", "`d` split over 2 ranks the results differ"),
+    Example("soft" + ROWS, "", "def soft(x):\n    return x.softmax(1)\n", "`d` split over 2 ranks the results differ"),
+    Example("of_batch" + ROWS, "whole d", "def of_batch(x):\n    return x - x.mean(0)\n",
+            "`batch` split over 2 ranks the results differ"),
+    Example("sum_and_one" + _SUMS, "", "def sum_and_one(x):\n    return x.sum(1) + 1\n",
+            "`d` split over 2 ranks the results differ"),
+    Example("counted" + ROWS, "", "def counted(x):\n    return x / x.shape[0]\n",
+            "`batch` split over 2 ranks the results differ"),
+    Example("turned" + ROWS, "", "def turned(x):\n    return x.flip(1)\n", "`d` split over 2 ranks the results differ"),
+    Example("table(ids: i64[batch], rows: [n, d]) -> [batch, d]", "",
+            "def table(ids, rows):\n    return rows[ids]\n", "`n` split over"),
+    Example("backward" + ROWS, "",
+            "class Double(torch.autograd.Function):\n"
+            "    @staticmethod\n    def forward(ctx, x):\n        return 2 * x\n\n"
+            "    @staticmethod\n    def backward(ctx, g):\n        return 3 * g\n\n\n"
+            "def backward(x):\n    return Double.apply(x)\n",
+            "its backward is not the derivative of its forward"),
+    Example("split_backward" + ROWS, "",
+            "class Mean(torch.autograd.Function):\n"
+            "    @staticmethod\n    def forward(ctx, x):\n        return x.clone()\n\n"
+            "    @staticmethod\n    def backward(ctx, g):\n        return g - g.mean() + g.mean(1, keepdim=True)\n\n\n"
+            "def split_backward(x):\n    return Mean.apply(x)\n",
+            "its backward is not the derivative"),
+    Example("noise" + ROWS, "", "def noise(x):\n    return x + torch.randn_like(x)\n",
+            "two calls with equal operands give different results"),
+    Example("seeded" + ROWS, "",
+            "def seeded(x):\n    draws = torch.Generator().manual_seed(0)\n"
+            "    return x * torch.rand(x.shape, generator=draws, dtype=x.dtype)\n",
+            "split over 2 ranks the results differ"),
+    Example("in_place" + ROWS, "", "def in_place(x):\n    with torch.no_grad():\n        x += 1\n    return x * 2\n",
+            "it changes its operand `x`"),
+    Example("shape(x: [batch, d]) -> [batch]", "", "def shape(x):\n    return x.sum(1, keepdim=True)\n",
+            "its result has shape [4, 1], and [4] is declared"),
+    Example("kind(x: [batch, d]) -> [batch, d]", "", "def kind(x):\n    return x.double() * 2\n",
+            "its result is f64 where f32 is declared"),
+    Example("index(x: [batch, d]) -> i64[batch]", "whole d", "def index(x):\n    return x.argmax(1).int()\n",
+            "its result is i32 where i64 is declared"),
+    Example("stopped" + ROWS, "", "def stopped(x):\n    return x.detach() * 2\n", "its result has no gradient"),
+    Example("half_stopped(x: [batch, d], w: [d]) -> [batch, d]", "",
+            "def half_stopped(x, w):\n    return x * w.detach()\n", "its backward is not the derivative"),
+    Example("minor(x: [batch, heads * width], w: [heads]) -> [batch, heads * width]", "",
+            "def minor(x, w):\n    return (x.unflatten(1, (len(w), -1)).roll(1, 2) * w[:, None]).flatten(1)\n",
+            "`heads` split over 3 ranks, `width` split over 2 ranks the results differ"),
+    Example("product(x: [batch, heads * width], w: [heads]) -> [batch, heads * width]", "",
+            "def product(x, w):\n    return x * w.repeat(x.shape[1] // len(w))\n",
+            "`heads` split over 2 ranks the results differ"),
+    Example("leading(x: [..., d]) -> [..., d]", "whole d", "def leading(x):\n    return x / x.numel()\n",
+            "a dim of `...` split over 2 ranks the results differ"),
+    Example("setting(x: [batch, d], k: int = 0) -> [batch, d]", "",
+            "def setting(x, k):\n    return x.roll(k, 1)\n", "`d` split over 2 ranks the results differ"),
+    Example("fails" + ROWS, "", "def fails(x):\n    raise ValueError('no such thing')\n",
+            "the function fails on whole operands: ValueError: no such thing"),
+    Example("no_tensor" + ROWS, "", "def no_tensor(x):\n    return x.tolist()\n", "`no_tensor` gave list"),
+]
