@@ -47,10 +47,10 @@ def format_source(source: Source, sink: Sink) -> str | None:
 
 def check_source(
     source: Source, sink: Sink, overrides: Mapping[str, str] | None = None, strategy: str | None = None,
-    runs: bool = False,
+    runs: bool = False, cluster: str | None = None,
 ) -> Program | None:  # fmt: skip
     """The checked program, with all it imports; None after errors. `overrides`: what `--set` gives.
-    runs: as of `in_runs`.
+    runs: as of `in_runs`. cluster: as of `with_cluster`.
 
     A file that is no Shard is not checked: what a skipped line declared would be missed everywhere
     else. But where one `strategy` is asked for, mistakes in others do not matter, and are told in a
@@ -64,7 +64,9 @@ def check_source(
     files = Files()
     files.add(source)
     program = check(tree, sink, files.load, overrides or {}, strategy, runs)
-    return None if sink.failed or program is None else dataclasses.replace(program, unread=unread)
+    if sink.failed or program is None:
+        return None
+    return with_cluster(dataclasses.replace(program, unread=unread), cluster, sink)
 
 
 def declared_operators(source: Source, sink: Sink) -> list[OperatorDecl]:

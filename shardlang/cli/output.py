@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from shardlang.diagnostics.diagnostic import Diagnostic, Severity, Sink
 from shardlang.diagnostics.runs import in_runs
@@ -44,6 +44,13 @@ def write(text: str, stream: TextIO) -> None:
 def tell(text: str, stream: TextIO | None = None) -> None:
     """Writes one line, to standard output by default, whatever names the text holds."""
     write(f"{one_line(text)}\n", stream or sys.stdout)
+
+
+def show_json(found: Any) -> None:
+    """Prints what a command found, in lines."""
+    import json
+
+    print(json.dumps(found, indent=1))
 
 
 def show(sink: Sink, stream: TextIO | None = None, output: str = "full") -> int:

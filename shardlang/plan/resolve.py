@@ -24,9 +24,9 @@ from shardlang.plan.rewrite.microbatches import check_divides, times
 from shardlang.plan.rewrite.placement import staged, with_copies
 from shardlang.plan.rewrite.recompute_rules import recomputed
 from shardlang.plan.rewrite.recomputed_casts import Groups, with_casts_inside
-from shardlang.plan.strategy.axes import Axes
 from shardlang.plan.strategy.axis_sizes import SizedAxis, declared, fit
 from shardlang.plan.strategy.buffers import Buffers
+from shardlang.plan.strategy.dims_over_axes import Axes
 from shardlang.plan.strategy.holes import holes, report_holes
 from shardlang.plan.strategy.part_sizes import check_products, read_part_sizes
 from shardlang.plan.strategy.pins import Pins

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from shardlang.plan.plan import Move
 from shardlang.plan.redistribute.cheapest import Route, router
-from shardlang.plan.redistribute.collectives import Point, Space, limits, members, parts_to_bytes, steps
+from shardlang.plan.redistribute.collective_bytes import Point, Space, limits, members, parts_to_bytes, steps
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 

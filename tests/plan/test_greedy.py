@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shardlang.plan.redistribute.axis_groups import axis_groups
 from shardlang.plan.redistribute.cheapest import EXACT_AXES
-from shardlang.plan.redistribute.collectives import Space, limits, steps
+from shardlang.plan.redistribute.collective_bytes import Space, limits, steps
 from shardlang.plan.redistribute.greedy import greedy
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh

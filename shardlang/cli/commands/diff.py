@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping
 
 import click
@@ -42,8 +40,7 @@ def command(
     names: list[str | None] = [*strategies] if len(strategies) == 2 else [next(iter(strategies), None)] * 2
     sink, plans = Sink(), list[Plan]()
     for file, name in zip((files[0], files[-1]), names, strict=True):
-        program = driver.check_source(options.source(file), sink, overrides, name)
-        program = driver.with_cluster(program, cluster, sink) if program is not None else None
+        program = driver.check_source(options.source(file), sink, overrides, name, cluster=cluster)
         plan = driver.plan_program(program, name, ranks, sink) if program is not None else None
         if plan is not None:
             plans.append(plan)
@@ -54,8 +51,7 @@ def command(
 
     found = difference(*(driver.seen_plan(plan, sink) for plan in plans))
     if as_json:
-        json.dump(found, sys.stdout, indent=1)
-        print()
+        output.show_json(found)
         return
     from shardlang.cli.diff_text import lines
     from shardlang.cli.plan_view.program import print_lines

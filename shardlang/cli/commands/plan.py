@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,8 +45,7 @@ def command(
         raise click.BadParameter(f"{rank} is not one of the ranks 0 to {ranks - 1}", ctx, param_hint="--rank")
     selects, sink = _selector(at, ctx) if at is not None else None, Sink()
     files.claimed(trace, COURSE)
-    program = driver.check_source(options.source(file), sink, overrides, strategy)
-    program = driver.with_cluster(program, cluster, sink) if program is not None else None
+    program = driver.check_source(options.source(file), sink, overrides, strategy, cluster=cluster)
     plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
     predicted = None
     if plan is not None:
@@ -71,8 +69,7 @@ def command(
         if not found["blocks"] and not found["parameters"]:
             raise click.BadParameter(f"`{at}` matches nothing of the model", ctx, param_hint="--at")
     if as_json:
-        json.dump(found, sys.stdout, indent=1)
-        print()
+        output.show_json(found)
     else:
         print_plan(found, Detail(operands, full), selects is not None)
 

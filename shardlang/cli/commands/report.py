@@ -36,8 +36,7 @@ def command(
     files.claimed(Path(target), PAGE)
     sink, plans = Sink(), list[Plan]()
     for name in strategies or (None,):
-        program = driver.check_source(options.source(file), sink, overrides, name)
-        program = driver.with_cluster(program, cluster, sink) if program is not None else None
+        program = driver.check_source(options.source(file), sink, overrides, name, cluster=cluster)
         plan = driver.plan_program(program, name, ranks, sink) if program is not None else None
         if plan is not None:
             plans.append(plan)

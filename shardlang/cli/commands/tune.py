@@ -3,7 +3,6 @@ file."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,8 +50,7 @@ def command(
         raise click.BadParameter("the standard input cannot be written to", ctx, param_hint="--write")
     sink, live = Sink(), Live(sys.stderr)
     source = options.source(file)
-    program = driver.check_source(source, sink, overrides, strategy)
-    program = driver.with_cluster(program, cluster, sink) if program is not None else None
+    program = driver.check_source(source, sink, overrides, strategy, cluster=cluster)
     asked = driver.Asked(ranks, strategy, mode, top, budget)
     found = driver.tune_program(program, asked, sink, live) if program is not None else None
     live.clear()
@@ -63,8 +61,7 @@ def command(
     from shardlang.search.write import written_into
 
     if as_json:
-        json.dump(found.plain(), sys.stdout, indent=1)
-        print()
+        output.show_json(found.plain())
     else:
         output.write(told(found), sys.stdout)
     if write:

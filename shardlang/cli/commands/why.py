@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping
 
 import click
@@ -32,15 +30,13 @@ def command(
 ) -> None:  # fmt: skip
     """Show why a value is laid out as it is, and what each alternative would cost."""
     sink = Sink()
-    program = driver.check_source(options.source(file), sink, overrides, strategy)
-    program = driver.with_cluster(program, cluster, sink) if program is not None else None
+    program = driver.check_source(options.source(file), sink, overrides, strategy, cluster=cluster)
     found = driver.explain_plan(program, strategy, ranks, name, sink) if program is not None else None
     code = output.show(sink)
     if found is None or sink.failed:
         ctx.exit(code)
     if as_json:
-        json.dump(found, sys.stdout, indent=1)
-        print()
+        output.show_json(found)
         return
     from shardlang.cli.plan_view.program import print_lines
     from shardlang.cli.why_text import lines

@@ -17,7 +17,7 @@ from itertools import pairwise
 from shardlang.plan.plan import Move, MoveKind
 from shardlang.plan.redistribute import along_time
 from shardlang.plan.redistribute.axis_groups import axis_groups
-from shardlang.plan.redistribute.collectives import Hop, Point, Space, limits, members, parts_to_bytes, steps
+from shardlang.plan.redistribute.collective_bytes import Hop, Point, Space, limits, members, parts_to_bytes, steps
 from shardlang.plan.redistribute.greedy import greedy
 from shardlang.plan.redistribute.mesh_factorings import bridges
 from shardlang.records import dataclass

@@ -8,7 +8,7 @@ import math
 from dataclasses import field
 
 from shardlang.plan.plan import MoveKind
-from shardlang.plan.redistribute.collectives import Hop, Point, Space
+from shardlang.plan.redistribute.collective_bytes import Hop, Point, Space
 from shardlang.records import dataclass
 
 Axes = tuple[int, ...]

@@ -15,7 +15,7 @@ from shardlang.graph.graph import Graph, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.demand import Demand
 from shardlang.plan.dim_factors import spread
-from shardlang.plan.strategy.axes import majors_used_up
+from shardlang.plan.strategy.dims_over_axes import majors_used_up
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.layout import Layout

@@ -13,8 +13,8 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.plan.demand import Demand
 from shardlang.plan.dim_factors import in_products, uneven_dims
-from shardlang.plan.strategy.axes import Axes
 from shardlang.plan.strategy.axis_sizes import evaluate
+from shardlang.plan.strategy.dims_over_axes import Axes
 from shardlang.plan.strategy.rules import SplitRule
 from shardlang.python_text import tuple_text
 from shardlang.source import Span

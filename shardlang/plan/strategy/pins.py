@@ -10,7 +10,7 @@ from shardlang.graph.graph import Graph, Op, Value
 from shardlang.ops.rule import FactorRule, Split
 from shardlang.plan.demand import Demand
 from shardlang.plan.dim_factors import runs, spread
-from shardlang.plan.strategy.axes import Axes, majors_used_up
+from shardlang.plan.strategy.dims_over_axes import Axes, majors_used_up
 from shardlang.plan.strategy.rules import Rules
 from shardlang.records import dataclass
 from shardlang.syntax import ast

@@ -14,8 +14,8 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op, Value
 from shardlang.ops.families.losses import KEPT_COUNT
 from shardlang.ops.rule import DimFactors, FactorRule, Split
-from shardlang.plan.strategy.axes import Axes, majors_used_up
 from shardlang.plan.strategy.axis_sizes import divisors, either
+from shardlang.plan.strategy.dims_over_axes import Axes, majors_used_up
 from shardlang.plan.strategy.rules import Rules
 from shardlang.python_text import tuple_text
 from shardlang.records import dataclass

@@ -16,8 +16,8 @@ from shardlang.graph.graph import LEAF, Graph, Op
 from shardlang.ops.rule import RING, ROWS, FactorRule
 from shardlang.plan.demand import Demand
 from shardlang.plan.dim_factors import DimRun, dim_runs, spread, stranded_factor
-from shardlang.plan.strategy.axes import Axes
 from shardlang.plan.strategy.axis_sizes import divisors, either
+from shardlang.plan.strategy.dims_over_axes import Axes
 from shardlang.plan.strategy.rules import SplitRule
 from shardlang.records import dataclass
 from shardlang.source import Span
