@@ -31,11 +31,16 @@ from tests.runtime.compiling import Both
 from tests.runtime.compiling import trained as compiled
 
 STEPS = 3
+FOUR = [("data_parallel", 2), ("tensor_parallel", 2), ("sharded", 2), ("pipeline", 4)]
 ROUNDING = {"bf16": 1e-2, "f32": 1e-5, "f64": 1e-9}
 MESHES: Mapping[str, list[tuple[str, int]]] = {
+    "contrastive": FOUR,
     "dense_chain": [("rows_then_columns", 4), ("named", 4)],
     "digits": [("", 1), ("data_parallel", 2), ("tensor_parallel", 2), ("both", 4), ("sharded", 2)],
+    "distillation": FOUR,
+    "gan": FOUR,
     "llama": [("", 1), ("fsdp", 2), ("large", 8)],
+    "lora": FOUR,
     "mnist_ddp": [("", 1), ("ddp", 2)],
     "operator_parallel": [("mixed", 8)],
     "quickstart": [("propagated", 8)],
