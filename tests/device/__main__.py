@@ -45,6 +45,7 @@ MESHES: Mapping[str, list[tuple[str, int]]] = {
     "operator_parallel": [("mixed", 8)],
     "quickstart": [("propagated", 8)],
     "transformer": [("data_parallel", 2), ("model_parallel", 2), ("three_d", 4)],
+    "unet": FOUR,
     "wide_deep": [("host_device", 2), ("split_tables", 2)],
 }
 SMALLER = {

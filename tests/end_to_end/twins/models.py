@@ -31,21 +31,22 @@ def accuracy(scores: torch.Tensor, label: torch.Tensor) -> float:
     return (scores.argmax(-1) == label).double().mean().item()
 
 
-def noise(step: int) -> torch.Tensor:
-    """The value `z` of a step with seed 0, from the text of specs/random.md."""
+def noise(path: str, step: int, *shape: int) -> torch.Tensor:
+    """The normal numbers of a value in a step with seed 0, from the text of specs/random.md."""
+    count = math.prod(shape)
 
     def bits(key: int) -> np.ndarray:
         with np.errstate(over="ignore"):
-            x = np.uint64(key) + np.arange(1, BATCH * 16 + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+            x = np.uint64(key) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
             x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return ((x ^ (x >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
 
-    digest = hashlib.blake2b(b"\0".join([b"0", b"z", b"0", str(step).encode()]), digest_size=8).digest()
+    digest = hashlib.blake2b("\0".join(["0", path, "0", str(step)]).encode(), digest_size=8).digest()
     key = int.from_bytes(digest, "little")
     u, v = bits(key), bits((key + 0xD1B54A32D192ED03) % 2**64)
     drawn = np.sqrt(-2 * np.log(1 - u)) * np.cos(2 * np.pi * v)
-    return torch.from_numpy(drawn.astype(np.float32)).double().reshape(BATCH, 16)
+    return torch.from_numpy(drawn.astype(np.float32)).double().reshape(shape)
 
 
 class Judge(nn.Module):
@@ -68,7 +69,7 @@ class Gan(Twin):
         self.optimizer = torch.optim.Adam(groups, lr=2e-4, betas=(0.5, 0.999))
 
     def step(self, number: int, image: torch.Tensor, label: torch.Tensor) -> dict[str, float]:
-        made = self.generator(noise(number)).sigmoid()
+        made = self.generator(noise("z", number, BATCH, 16)).sigmoid()
         logits = F.binary_cross_entropy_with_logits
         of_real, of_made = self.judge(image), self.judge(made.detach())
         judging = logits(of_real, torch.ones(BATCH)) + logits(of_made, torch.zeros(BATCH))
@@ -182,6 +183,41 @@ class Contrastive(Twin):
         return {"loss": loss.item(), "found": accuracy(scores, rows)}
 
 
+class Double(nn.Module):
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.second = nn.Conv2d(outputs, outputs, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.second(F.relu(self.first(x))))
+
+
+class UNet(Twin):
+    """Images of 8 x 8 in three sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down1, self.down2, self.bottom = Double(1, 8), Double(8, 16), Double(16, 32)
+        self.up2, self.across2 = nn.ConvTranspose2d(32, 16, 2, stride=2), Double(32, 16)
+        self.up1, self.across1 = nn.ConvTranspose2d(16, 8, 2, stride=2), Double(16, 8)
+        self.last = nn.Conv2d(8, 1, 1)
+        self.optimizer = torch.optim.AdamW(self.parameters(), lr=1e-3)
+
+    def step(self, number: int, image: torch.Tensor, label: torch.Tensor) -> dict[str, float]:
+        clean = image.reshape(BATCH, 1, 8, 8)
+        large = self.down1(clean + 0.3 * noise("noise", number, BATCH, 1, 8, 8))
+        half = self.down2(F.max_pool2d(large, 2))
+        small = self.bottom(F.max_pool2d(half, 2))
+        back = self.across2(torch.cat([half, self.up2(small)], 1))
+        whole = self.across1(torch.cat([large, self.up1(back)], 1))
+        loss = F.mse_loss(self.last(whole), clean)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return {"loss": loss.item()}
+
+
 TWINS: dict[str, type[Twin]] = {
-    "contrastive": Contrastive, "distillation": Distillation, "gan": Gan, "lora": Lora,
+    "contrastive": Contrastive, "distillation": Distillation, "gan": Gan, "lora": Lora, "unet": UNet,
 }  # fmt: skip
