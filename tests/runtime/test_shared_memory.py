@@ -1,10 +1,15 @@
-"""Sums in memory that ranks share: the same bits on all, step after step; where it is not to be had, by sockets."""
+"""Sums and gathers in memory that ranks share: the same bits on all, step after step; where it is not to be had, by
+sockets.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +17,12 @@ import torch
 from shardlang import runtime as rt
 from shardlang.runtime.comm import shared_memory
 from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.logs import Log
 from shardlang.runtime.state.buckets import SumBucket
+from shardlang.runtime.state.zero import ShardBucket
+from shardlang.runtime.step.train import Run, datasets
 from tests.runtime.forked import on_ranks
+from tests.runtime.test_gathers import program
 
 COUNTS = (131_072, 131_073, 400_003)  # just worth it; none of the others divides
 
@@ -60,6 +69,65 @@ def buckets() -> None:
         assert torch.equal(members[1].grad, torch.full((3,), 0.0 if step else total))
         for member in members:
             member.grad = None
+
+
+def gathers() -> None:
+    """Members fill two places by turns, each at its own pace, and read what all have filled."""
+    group = rt.Mesh(dp=world.size).dp
+    staging = shared_memory.stage(group, COUNTS[0], torch.empty(0), torch.float32)
+    assert staging is not None and staging.place(COUNTS[0] + 1) is None
+    for step in range(40):
+        place = staging.place(COUNTS[0])
+        assert place == step % 2
+        staging.own(place, COUNTS[0]).fill_(10.0 * step + world.rank)
+        begun = staging.begin("all-gather", place, COUNTS[0])
+        time.sleep(0.002 * ((step + world.rank) % 3))
+        for rank, vector in enumerate(begun.wait()):
+            assert torch.equal(vector, torch.full_like(vector, 10.0 * step + rank))
+
+
+def places_in_use() -> None:
+    """What has not been read is not filled anew, nor what another member may still read."""
+    group = rt.Mesh(dp=world.size).dp
+    staging = shared_memory.stage(group, COUNTS[0], torch.empty(0), torch.float32)
+    assert staging is not None
+    first = staging.begin("all-gather", 0, 3)
+    second = staging.begin("all-gather", 1, 3)
+    assert staging.place(3) is None
+    second.wait()
+    assert staging.place(3) is None  # the first is unread; of the second others may be behind
+    first.wait()
+    assert staging.place(3) is None
+
+
+def training() -> None:
+    """Steps of ZeRO 2 and 3: the same bits as by sockets, also in microbatches."""
+    worth = shared_memory._WORTH
+    for zero, parts in ((2, 1), (3, 1), (3, 2)):
+        found = []
+        for shared_memory._WORTH in (1, 1 << 60):
+            made = program(zero, 10_000, parts=parts)
+            run = Run(made, datasets(made), log := Noted())
+            staged = [bucket.staging for bucket in run.model.buckets if isinstance(bucket, ShardBucket)]
+            staged += run.model.gathers.staged.values()
+            assert staged and all((each is not None) == (shared_memory._WORTH == 1) for each in staged)
+            run.train()
+            found.append((log.figures, [block().clone() for _, block in run.model.blocks() if block is not None]))
+        (figures, values), (others, theirs) = found
+        assert len(figures) == 8 and figures == others
+        assert all(torch.equal(one, other) for one, other in zip(values, theirs, strict=True))
+    shared_memory._WORTH = worth
+
+
+class Noted(Log):
+    """Keeps the figures of steps."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None)
+        self.figures: list[Mapping[str, float]] = []
+
+    def step(self, step: int, epoch: int, figures: Mapping[str, float], *further: Any) -> None:
+        self.figures.append(figures)
 
 
 def not_worth_it() -> None:
@@ -117,7 +185,9 @@ def closed() -> None:
     assert "shardlang-" not in Path("/proc/self/maps").read_text()
 
 
-@pytest.mark.parametrize("what", ["sums", "buckets", "not_worth_it", "refused", "too_large", "closed"])
+@pytest.mark.parametrize("what", [
+    "sums", "buckets", "gathers", "places_in_use", "training", "not_worth_it", "refused", "too_large", "closed",
+])  # fmt: skip
 def test_on_four_ranks(what: str) -> None:
     on_ranks(__file__, what, 4)
 

@@ -36,7 +36,7 @@ _OPTIONS["max"].reduceOp = dist.ReduceOp.MAX
 _OPTIONS["min"].reduceOp = dist.ReduceOp.MIN
 
 
-def _total(parts: Tensor, how: str) -> Tensor:
+def total(parts: Tensor, how: str) -> Tensor:
     """[members, ...] -> [...]. All members add in the same order, so that all get the same bits."""
     if how == "sum":
         return parts.sum(0, dtype=parts.dtype)
@@ -76,7 +76,7 @@ class OneRound(Ready):
 
     def wait(self) -> Tensor:
         self.work.wait()
-        return _total(self.parts, self.how)
+        return total(self.parts, self.how)
 
 
 class TwoRounds(Ready):
@@ -95,7 +95,7 @@ class TwoRounds(Ready):
 
     def advance(self) -> None:
         self.work.wait()
-        mine = _total(self.parts, "sum")
+        mine = total(self.parts, "sum")
         self.result = mine.new_empty(sum(self.sizes))
         with about(self.site):
             begun = Work("all-reduce", self.group, self.result)

@@ -1,13 +1,16 @@
-"""Sums of large vectors among ranks of one machine, in memory that all of them have mapped.
+"""Sums and gathers of large vectors among ranks of one machine, in memory that all of them have
+mapped.
 
-Each member keeps its vector where the others find it, adds up one chunk of everybody's, and writes
-that chunk into everybody's; what goes through sockets is only that all have come so far, twice. The
-memory is a file without a name, memfd_create(2), which ends with the last process that has mapped
-it."""
+For a sum each member keeps its vector where the others find it, adds up one chunk of everybody's,
+and writes that chunk into everybody's. For a gather, or a sum of which each member needs its part
+alone, each writes its vector, and the others read it. What goes through sockets is only that all
+have come so far. The memory is a file without a name, memfd_create(2), which ends with the last
+process that has mapped it."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -43,11 +46,8 @@ class SharedSum(primitives.Ready):
         self.work = self._all_here()
 
     def _all_here(self) -> Any:
-        """The result must be waited for: that every member has come to the same place."""
-        sent, group = torch.zeros(self.memory.group.size, dtype=torch.uint8), self.memory.group
         with about(self.site):
-            work = Work("all-reduce", group, sent, self.memory.own.nbytes)
-        return work.of(group.handle(sent).alltoall_base(torch.empty_like(sent), sent, [], []))
+            return _all_here("all-reduce", self.memory.group, self.memory.own.nbytes)
 
     def advance(self) -> None:
         if self.added:
@@ -69,14 +69,86 @@ class SharedSum(primitives.Ready):
         return self.result
 
 
+def _all_here(what: str, group: Group, size: int) -> Any:
+    """To be waited for: that every member has come to the same place. size: the bytes on record."""
+    sent = torch.zeros(group.size, dtype=torch.uint8)
+    work = Work(what, group, sent, size)
+    return work.of(group.handle(sent).alltoall_base(torch.empty_like(sent), sent, [], []))
+
+
+class Staging:
+    """Two places for each member of a group, which it fills by turns and the others read.
+
+    free: the places that hold nothing that this rank has yet to read. known: those that no member
+    reads any more. uses: how often each has been filled. All members begin and wait alike, so they
+    know the same: once all have begun one, all have read what they had read when this rank began
+    it."""
+
+    def __init__(self, group: Group, vectors: Sequence[Tensor]) -> None:
+        self.group, self.places = group, [vector.view(2, -1).unbind() for vector in vectors]
+        self.free, self.known = {0, 1}, {0, 1}
+        self.uses = [0, 0]
+
+    def place(self, count: int) -> int | None:
+        """One that may be filled with so many elements, if there is one."""
+        return min(self.known) if self.known and count <= len(self.places[0][0]) else None
+
+    def own(self, place: int, count: int) -> Tensor:
+        """What this rank fills, before it begins."""
+        return self.places[self.group.slot][place][:count]
+
+    def begin(self, what: str, place: int, count: int) -> Staged:
+        """All members' vectors of `count` elements, once their places are full."""
+        return Staged(self, what, place, count)
+
+
+class Staged:
+    """Every member's vector on its way here. What `wait` gives must be read before the next one
+    begins."""
+
+    def __init__(self, staging: Staging, what: str, place: int, count: int) -> None:
+        self.staging, self.place, self.count = staging, place, count
+        staging.free.remove(place)
+        staging.known.remove(place)
+        staging.uses[place] += 1
+        self.read = {free: staging.uses[free] for free in staging.free}
+        size = count * staging.places[0][0].itemsize
+        self.work = _all_here(what, staging.group, size * staging.group.size if what == "all-gather" else size)
+
+    def wait(self) -> list[Tensor]:
+        """A vector of each member, in order."""
+        self.work.wait()
+        self.staging.known |= {place for place, use in self.read.items() if use == self.staging.uses[place]}
+        self.staging.free.add(self.place)
+        return [places[self.place][: self.count] for places in self.staging.places]
+
+
+def stage(group: Group, count: int, like: Tensor, dtype: torch.dtype) -> Staging | None:
+    """Places of `count` elements for all members; all call it at once. None where the device of
+    `like`, or the size, does not ask for it, and as `share` says."""
+    if not like.is_cpu or count * dtype.itemsize < _WORTH:
+        return None
+    vectors = _vectors(group, 2 * count, dtype)
+    return Staging(group, vectors) if vectors is not None else None
+
+
 def share(group: Group, count: int, like: Tensor) -> Memory | None:
     """Vectors [count] for all members of the group, of the dtype of `like`; all call it at once.
     None, for all alike, where sockets do as well, on CUDA, of elements that each sum would round,
     and where the ranks are not on one machine or it does not let them share: that costs time alone.
     """
-    dtype, size = like.dtype, count * like.dtype.itemsize
-    if group.size == 1 or not like.is_cpu or dtype.itemsize < 4 or size < _WORTH:
+    if not like.is_cpu or like.dtype.itemsize < 4 or count * like.dtype.itemsize < _WORTH:
         return None
+    vectors = _vectors(group, count, like.dtype)
+    return Memory(group, vectors) if vectors is not None else None
+
+
+def _vectors(group: Group, count: int, dtype: torch.dtype) -> list[Tensor] | None:
+    """A vector for each member of the group, mapped by all; None, for all alike, where that cannot
+    be."""
+    if group.size == 1:
+        return None
+    size = count * dtype.itemsize
     # On another machine that process may have another file under that number: the name tells.
     token = int.from_bytes(os.urandom(7))
     file = _made(token, size)
@@ -86,7 +158,7 @@ def share(group: Group, count: int, like: Tensor) -> Memory | None:
     agreed = primitives.all_gather(torch.tensor([all_mapped]), group).all()
     if file >= 0:
         os.close(file)
-    return Memory(group, mapped) if agreed and all_mapped else None
+    return mapped if agreed and all_mapped else None
 
 
 def _name(token: int) -> str:

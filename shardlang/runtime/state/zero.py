@@ -9,15 +9,16 @@ Which parameters, and over which axes, the plan has decided."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from shardlang.runtime.comm import primitives
-from shardlang.runtime.comm.mesh import Group
+from shardlang.runtime.comm.mesh import Group, TiedGroup
 from shardlang.runtime.comm.record import naming
+from shardlang.runtime.comm.shared_memory import Staged, Staging, stage
 from shardlang.runtime.state import mapped
 from shardlang.runtime.state.buckets import Reduction
 
@@ -54,10 +55,15 @@ def _ordered(flat: Tensor, group: Group) -> Tensor:
     return flat if group.in_order else flat[list(group.slots)]
 
 
-def wholes(flat: Tensor, shapes: Sequence[Sequence[int]], group: Group) -> Iterator[Tensor]:
-    """[members, sum of widths] -> each tensor whole, in memory of its own."""
+def wholes(flat: Tensor | list[Tensor], shapes: Sequence[Sequence[int]], group: Group) -> Iterator[Tensor]:
+    """[members, sum of widths], or a vector of each member -> each tensor whole, in memory of its
+    own."""
+    widths = [width(shape, group) for shape in shapes]
     # Copies, since a view would be no memory of its own.
-    pieces = torch.split_with_sizes_copy(_ordered(flat, group), [width(shape, group) for shape in shapes], 1)
+    if isinstance(flat, list):
+        pieces = tuple(map(torch.cat, zip(*(flat[slot].split(widths) for slot in group.slots), strict=True)))
+    else:
+        pieces = torch.split_with_sizes_copy(_ordered(flat, group), widths, 1)
     for piece, shape in zip(pieces, shapes, strict=True):
         yield piece.view(-1)[: math.prod(shape)].view(tuple(shape))
 
@@ -86,12 +92,26 @@ def unpack(flat: Tensor, group: Group, into: Sequence[Tensor]) -> None:
             _bytes(tensor).copy_(part.view(-1)[: tensor.nbytes])
 
 
-def packed(tensors: Sequence[Tensor], group: Group) -> Tensor:
+def packed(tensors: Sequence[Tensor], group: Group, into: Tensor | None = None) -> Tensor:
     """[members, sum of widths] in torch's order: every tensor's rows by member, each padded to the
     first member's."""
     some = [rows(tensor) for tensor in tensors if tensor.numel()]
+    if into is not None and group.in_order and some:
+        return torch._chunk_cat(some, 0, group.size, out=into)
     flat = torch._chunk_cat(some, 0, group.size) if some else tensors[0].new_zeros((group.size, 0))
-    return flat if group.in_order else flat[list(group.order)]
+    flat = flat if group.in_order else flat[list(group.order)]
+    return flat if into is None else into.copy_(flat)
+
+
+class _Added(primitives.Ready):
+    """This member's row of the sum of what all have put in their places."""
+
+    def __init__(self, coming: Staged, group: Group) -> None:
+        self.coming, self.group = coming, group
+
+    def wait(self) -> Tensor:
+        mine = [flat.view(self.group.size, -1)[self.group.slot] for flat in self.coming.wait()]
+        return primitives.total(torch.stack(mine), "sum")  # the same bits as by sockets
 
 
 class Shared(Protocol):
@@ -156,16 +176,28 @@ class ShardBucket:
         self.sum: primitives.Ready | None = None
         self.total: Tensor | None = None
         self.coming: primitives.Ready | None = None
+        self.staging: Staging | None = None
         self.paths: Sequence[str] = ()
 
     @property
     def groups(self) -> list[Group]:
         return [group for group in (self.group, self.before, self.after) if group is not None]
 
+    @property
+    def count(self) -> int:
+        """Elements of the flat tensor."""
+        return sum(self.widths) * self.group.size
+
     def launch(self) -> None:
         self.collect()
         taken = [(parameter, parameter.take()) for parameter in self.parameters]
-        flat = packed([p.piece.new_zeros(p.shape) if t is None else t for p, t in taken], self.group)
+        gradients = [p.piece.new_zeros(p.shape) if t is None else t for p, t in taken]
+        place = self.staging.place(self.count) if self.staging is not None else None
+        if self.staging is not None and place is not None:
+            packed(gradients, self.group, self.staging.own(place, self.count).view(self.group.size, -1))
+            self.sum = _Added(self.staging.begin("reduce-scatter", place, self.count), self.group)
+            return
+        flat = packed(gradients, self.group)
         if self.before is not None and self.before.size > 1:
             flat = primitives.begin_reduce(flat, self.before, own=True).wait()
         if self.pending:
@@ -219,3 +251,19 @@ class ShardBucket:
         flat, self.coming = self.coming.wait(), None
         self._rows(flat[self.group.slot])
         unpack(flat, self.group, [held.whole for held in self._held()])
+
+
+def staged(buckets: Sequence[ShardBucket]) -> None:
+    """Lets buckets of one kind sum up in memory that ranks share, where there is such; all call it.
+    One travels at a time, so all have the same two places. Elements that each sum would round go
+    by sockets."""
+    kinds: dict[Hashable, list[ShardBucket]] = {}
+    for bucket in buckets:
+        dtype = bucket.parameters[0].piece.dtype
+        if bucket.pending and not isinstance(bucket.group, TiedGroup) and dtype.itemsize >= 4:
+            kinds.setdefault((bucket.group, dtype), []).append(bucket)
+    for alike in kinds.values():
+        like = alike[0].parameters[0].piece
+        staging = stage(alike[0].group, max(bucket.count for bucket in alike), like, like.dtype)
+        for bucket in alike:
+            bucket.staging = staging

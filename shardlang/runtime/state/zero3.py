@@ -17,11 +17,13 @@ from torch.autograd import Function
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, world
 from shardlang.runtime.comm.record import naming
+from shardlang.runtime.comm.shared_memory import Staged, Staging, stage
 from shardlang.runtime.state import alive
 from shardlang.runtime.state.zero import gathered, joined, wholes, width
 
 # What a pass does ("F" forward, "E" evaluation, else backward), and its stage.
 Pass = tuple[str, int]
+Coming = primitives.Ready | Staged
 
 
 class Stored:
@@ -92,13 +94,18 @@ class Together:
         self.members, self.dtype, self.group = list(members), dtype, members[0].group
         self.cited = naming("rows", [member.path for member in members])
 
-    def begin(self) -> primitives.Ready:
+    def begin(self) -> Coming:
         widths = [width(member.shape, self.group) for member in self.members]
-        mine = joined([member.piece.detach() for member in self.members], widths, self.dtype)
+        pieces = [member.piece.detach() for member in self.members]
+        staging = self.members[0].gathers.staged.get((self.group, self.dtype))
+        place = staging.place(sum(widths)) if staging is not None else None
         with self.cited:
-            return primitives.begin_all_gather(mine, self.group)
+            if staging is None or place is None:
+                return primitives.begin_all_gather(joined(pieces, widths, self.dtype), self.group)
+            joined(pieces, widths, self.dtype, staging.own(place, sum(widths)))
+            return staging.begin("all-gather", place, sum(widths))
 
-    def arrived(self, coming: primitives.Ready) -> Iterator[tuple[Stored, Tensor]]:
+    def arrived(self, coming: Coming) -> Iterator[tuple[Stored, Tensor]]:
         """Each member with its whole."""
         return zip(self.members, wholes(coming.wait(), [m.shape for m in self.members], self.group), strict=True)
 
@@ -112,7 +119,7 @@ class Unit:
             kinds.setdefault((member.group, member.dtype), []).append(member)
         self.collectives = [Together(mine, mine[0].dtype) for mine in kinds.values()]
 
-    def begin(self) -> list[primitives.Ready]:
+    def begin(self) -> list[Coming]:
         return [collective.begin() for collective in self.collectives]
 
 
@@ -142,7 +149,7 @@ class Line:
     def restart(self) -> None:
         """Back to the first pass, with nothing gathered."""
         self.number, self.opened = -1, 0
-        self.coming: list[primitives.Ready] = []
+        self.coming: list[Coming] = []
         self.here: dict[Stored, Tensor] = {}
         self.kept: dict[Stored, Tensor] = {}
 
@@ -201,12 +208,25 @@ class Gathers:
         self.units: dict[Pass, list[list[Stored]]] = {}
         self.step: Sequence[Pass] = ()
         self.line = Line(())
+        # By group and type: memory through which rows come, where ranks share it.
+        self.staged: dict[Hashable, Staging | None] = {}
         self.now: Line | None = None
 
     def order(self, units: dict[Pass, list[list[Stored]]], step: Sequence[Pass]) -> None:
         """units: what comes together in each kind of pass; step: the passes of a step."""
         self.units, self.step = units, step
+        self._stage([Unit(members) for kind in units.values() for members in kind])
         self.line = Line([units.get(kind, []) for kind in step])
+
+    def _stage(self, units: Sequence[Unit]) -> None:
+        """Makes places for what comes, the largest of each kind; all ranks of a group call it."""
+        largest: dict[Hashable, tuple[Together, int]] = {}
+        for each in (collective for unit in units for collective in unit.collectives):
+            count = sum(width(member.shape, each.group) for member in each.members)
+            if count > largest.get((each.group, each.dtype), (each, 0))[1]:
+                largest[each.group, each.dtype] = each, count
+        for kind, (each, count) in largest.items():
+            self.staged[kind] = stage(each.group, count, each.members[0].piece, each.dtype)
 
     def during(self, kind: Pass) -> contextlib.AbstractContextManager[None]:
         """A pass: the next one of the step, or one that stands alone, such as an evaluation's."""

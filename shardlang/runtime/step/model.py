@@ -27,7 +27,7 @@ from shardlang.runtime.state.saved_on_host import sending
 from shardlang.runtime.state.shares import Shares, zero_axes
 from shardlang.runtime.state.sparse import RowBucket
 from shardlang.runtime.state.weights import Weights
-from shardlang.runtime.state.zero import Held, ShardBucket, Shared, shard
+from shardlang.runtime.state.zero import Held, ShardBucket, Shared, shard, staged
 from shardlang.runtime.state.zero3 import Gathers, Pass, Stored
 from shardlang.runtime.step.learning_rate import scheduled
 from shardlang.runtime.step.loss_scale import LossScale
@@ -179,6 +179,7 @@ class Model:
                 items.append((self._shared(tensor.path) or self.leaves[tensor.path], kind, size))
         for (how, *_), members in fill(items, self.program.bucket_bytes):
             self._add(ShardBucket(members, how) if how.shard else SumBucket(how.over(how.sum), members), how)
+        staged([bucket for bucket in self.buckets if isinstance(bucket, ShardBucket)])
         return self.buckets
 
     def _add(self, bucket: Bucket, how: Reduction) -> None:
