@@ -1,11 +1,11 @@
 """Sums and gathers of large vectors among ranks of one machine, in memory that all of them have
 mapped.
 
-For a sum each member keeps its vector where the others find it, adds up one chunk of everybody's,
-and writes that chunk into everybody's. For a gather, or a sum of which each member needs its part
-alone, each writes its vector, and the others read it. What goes through sockets is only that all
-have come so far. The memory is a file without a name, memfd_create(2), which ends with the last
-process that has mapped it."""
+Each member keeps its vector where the others find it. In a sum it adds up one chunk of everybody's,
+and writes that chunk into everybody's. In a gather, and in a sum of which each member needs its
+part alone, it reads what the others have written. Sockets carry only that all have come so far. The
+memory is a file without a name, memfd_create(2), which ends with the last process that has mapped
+it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SharedSum(primitives.Ready):
 
 
 def _all_here(what: str, group: Group, size: int) -> Any:
-    """To be waited for: that every member has come to the same place. size: the bytes on record."""
+    """Work that is over once every member has come to the same place. size: the bytes on record."""
     sent = torch.zeros(group.size, dtype=torch.uint8)
     work = Work(what, group, sent, size)
     return work.of(group.handle(sent).alltoall_base(torch.empty_like(sent), sent, [], []))
@@ -94,7 +94,7 @@ class Staging:
         return min(self.known) if self.known and count <= len(self.places[0][0]) else None
 
     def own(self, place: int, count: int) -> Tensor:
-        """What this rank fills, before it begins."""
+        """The place that this rank fills, before it begins."""
         return self.places[self.group.slot][place][:count]
 
     def begin(self, what: str, place: int, count: int) -> Staged:
@@ -103,7 +103,7 @@ class Staging:
 
 
 class Staged:
-    """Every member's vector on its way here. What `wait` gives must be read before the next one
+    """Every member's vector on its way here. It must be read after `wait`, before the next one
     begins."""
 
     def __init__(self, staging: Staging, what: str, place: int, count: int) -> None:
