@@ -165,8 +165,8 @@ class Body:
 
 
     def sources(self) -> dict[Atom, Atom]:
-        """The dims that the model declares with the size of another one, and that one: of those that
-        are linked, the first that an input or a parameter has."""
+        """The dims that the model declares with the size of another one, and that one: of those
+        that are linked, the first that an input or a parameter has."""
         groups: list[dict[Atom, None]] = []
         for pair in self.copies:
             linked = dict.fromkeys(atom for one in pair for atom in flat((one,)))

@@ -56,8 +56,8 @@ class Builder(Maker):
         return self.body
 
     def _counted(self) -> None:
-        """A dim that only an operator names, as that of `arange`, has the size of an input's dim: the
-        other sizes of the second trace would show if it had not."""
+        """A dim that only an operator names, as that of `arange`, has the size of an input's dim:
+        the other sizes of the second trace would show if it had not."""
         there = {atom for value in self.body.inputs for term in value.dims for atom in flat(term)}
         bound = there | set(self.body.formals()) | set(self.body.sources())
         for value in self.body.live():

@@ -1,4 +1,4 @@
-"""What makes tensors from none, and repeats them: indices, random numbers, further dims."""
+"""Calls that make tensors from none, or repeat them: indices, random numbers, further dims."""
 
 from __future__ import annotations
 

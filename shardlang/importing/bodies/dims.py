@@ -19,8 +19,8 @@ class Atom:
     """A dim. hints: names that it may get, with a rank: the lowest is the best, and one of -1 is
     what an operator calls it. parts: what it was cut into; same: the atom that it has become.
     fixed: the window of a convolution, which is written as a number. like: the dim that an operator
-    made it from, whose name it keeps; differs: by how much it is longer, at all sizes. declared: the model
-    declares it, with its size."""
+    made it from, whose name it keeps; differs: by how much it is longer, at all sizes. declared:
+    the model declares it, with its size."""
 
     size: int
     hints: dict[str, int] = field(default_factory=dict)

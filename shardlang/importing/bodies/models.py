@@ -33,8 +33,8 @@ class Model:
         return list(dict.fromkeys(self.dims.values()))
 
     def known(self) -> set[Atom]:
-        """The dims that a name reaches: formals, those of inputs, and those that it declares. Others,
-        which an operator makes, are written as numbers."""
+        """The dims that a name reaches: formals, those of inputs, and those that it declares.
+        Others, which an operator makes, are written as numbers."""
         body = self.body
         found = {atom for value in body.inputs for term in value.dims for atom in flat(term)}
         found |= set(body.sources())

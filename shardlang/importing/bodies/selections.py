@@ -1,4 +1,4 @@
-"""What takes elements of tensors, or puts tensors beside each other: slices, indices, sorting."""
+"""Calls that take elements of tensors, or put tensors beside each other: slices, indices, sorting."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def _repeated(b: Maker, node: Node, value: Value, groups: Sequence[Sequence[Term
 
 @word("tril", "triu")
 def triangle(b: Maker, node: Node, x: Node, diagonal: int = 0) -> Value:
-    """What is below a diagonal, or above it; of a constant, too."""
+    """The part below a diagonal, or above it; of a constant, too."""
     number = b.number(x)
     rows, columns = fresh(x.shape[-2]), fresh(x.shape[-1])
     if isinstance(number, Value):

@@ -360,7 +360,7 @@ def attention(b: Maker, node: Node, q: Node, k: Node, v: Node, mask: Any = None,
 
 
 def _bias(b: Maker, node: Node, mask: Node, queries: Value, keys: Value) -> Value:
-    """What is added to the scores, with a name of its own for the keys."""
+    """The value that is added to the scores, with a name of its own for the keys."""
     bias = b.use(mask)
     if bias.kind == "bool":
         sides = [bias, Const(0.0, "zero"), Const(-1e30, "hidden")]

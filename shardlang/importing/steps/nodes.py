@@ -37,8 +37,8 @@ class Node:
 
     args, kwargs: as traced, with Nodes for tensors. shape: of the result. scopes: the module calls
     it is in, outermost first, without the whole. place: `file.py:12`. code: that line. value: of
-    a CONST, the tensor. stored: of a PARAM or STATE. made: the step that computed a CONST. order: of
-    the trace."""
+    a CONST, the tensor. stored: of a PARAM or STATE. made: the step that computed a CONST. order:
+    of the trace."""
 
     op: str
     args: tuple[Any, ...] = ()

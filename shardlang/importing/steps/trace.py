@@ -106,7 +106,7 @@ class _Reader:
         return self.traced
 
     def _tied(self, specs: Mapping[str, Any]) -> None:
-        """Of the names of a tied tensor, that of the module which uses it first."""
+        """Gives a tied tensor the name that the module has which uses it first."""
         names: dict[int, list[str]] = {}
         for name, tensor in self.tensors.items():
             names.setdefault(id(tensor), []).append(name)
@@ -226,7 +226,8 @@ class _Reader:
         return self._add(step)
 
     def _constant_in_place(self, node: Any, step: Node) -> Any:
-        """A constant that is changed. Where it is a part of another one, no steps tell the whole."""
+        """A constant that is changed. Where it is a part of another one, no steps tell the whole.
+        """
         before: Node = step.args[0]
         kept = dataclasses.replace(before, value=before.value.clone())
         found = self._computed(node, step)
