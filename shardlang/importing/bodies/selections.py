@@ -1,4 +1,4 @@
-"""Calls that take elements of tensors, or put tensors beside each other: slices, indices, sorting."""
+"""Calls that take elements of tensors, or put tensors side by side: slices, indices, sorting."""
 
 from __future__ import annotations
 
