@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from shardlang.locks import Claims, drafted
-from shardlang.owned import WEIGHTS, WEIGHTS_MARK
+from shardlang.owned import SAVED_MARK, WEIGHTS
 from shardlang.weights.export import bytes_of, rows_of
 from shardlang.weights.files import Weights
 
@@ -23,7 +23,7 @@ def write(
         end = start + bytes_of(saved)
         entries[called] = {"dtype": saved.dtype, "shape": saved.shape, "data_offsets": (start, end)}
         start = end
-    text = f"{WEIGHTS_MARK},{json.dumps(entries, separators=(',', ':'))[1:]}".encode()
+    text = f"{SAVED_MARK},{json.dumps(entries, separators=(',', ':'))[1:]}".encode()
     text += b" " * (-len(text) % 8)
     with Claims() as claims, drafted(claims.file(path, WEIGHTS), "the weights") as file:
         file.write(len(text).to_bytes(8, "little") + text)

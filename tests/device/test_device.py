@@ -118,15 +118,16 @@ train {
 
 
 def test_one_kernel_a_step_casts_all_parameters(tmp_path: Path) -> None:
-    """In bf16, for any number of microbatches. Under ZeRO another one joins the rows of a bucket. In each microbatch
-    one casts both gradients of a product with a bias, of which a layer has six.
+    """In bf16, for any number of microbatches. Under ZeRO another one joins the rows of a bucket, and one puts this
+    rank's own beside those that have come, before each step but the first. In each microbatch one casts both gradients
+    of a product with a bias, of which a layer has six.
     """
     products = 2 * 2 * 6
-    runs = {RunOf("whole", 2): 1 + products, RunOf("rows", 2): 2 + products}
+    runs = {RunOf("whole", 2): 4 * (1 + products), RunOf("rows", 2): 4 * (2 + products) + 3}
     for run, found in trained(LOW, list(runs), tmp_path).items():
         cpu, device = found.figures()
         assert device == pytest.approx(cpu, rel=1e-2) and len(cpu) == 4
-        assert [counts["kernels"]["_foreach_copy_"] for counts in found.counts] == [4 * runs[run]] * 2
+        assert [counts["kernels"]["_foreach_copy_"] for counts in found.counts] == [runs[run]] * 2
         _nothing_waits(found)
 
 

@@ -36,7 +36,7 @@ _OPTIONS["max"].reduceOp = dist.ReduceOp.MAX
 _OPTIONS["min"].reduceOp = dist.ReduceOp.MIN
 
 
-def total(parts: Tensor, how: str) -> Tensor:
+def total(parts: Tensor, how: str = "sum") -> Tensor:
     """[members, ...] -> [...]. All members add in the same order, so that all get the same bits."""
     if how == "sum":
         return parts.sum(0, dtype=parts.dtype)

@@ -111,7 +111,7 @@ class _Added(primitives.Ready):
 
     def wait(self) -> Tensor:
         mine = [flat.view(self.group.size, -1)[self.group.slot] for flat in self.coming.wait()]
-        return primitives.total(torch.stack(mine), "sum")  # the same bits as by sockets
+        return primitives.total(torch.stack(mine))  # the same bits as by sockets
 
 
 class Shared(Protocol):
