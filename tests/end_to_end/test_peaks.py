@@ -52,6 +52,9 @@ CASES = {
     "gpt2-zero3": (GPT2, f"{ZERO}\n  bucket gradients 500KB", 4),
     "gpt2-tp": (GPT2, TENSOR, 4),
     "gpt2-tp-recompute": (GPT2, TENSOR + AGAIN, 4),
+    "gpt2-tp-norms": (
+        GPT2, f"{TENSOR}\n  split seq over (tp?){AGAIN} gathers\n  at blocks[*].*norm: recompute", 4
+    ),
     "gpt2-data-host": (GPT2, f"{DATA}\n  bucket gradients 500KB{TO_HOST}", 4),
     "llama-tp-host": (LLAMA, GROUPED + TO_HOST, 4),
     "llama-stages-host": (LLAMA, STAGES.replace("HEAD", "head") + TO_HOST, 3),

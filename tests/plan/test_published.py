@@ -62,6 +62,7 @@ strategy s {
   split heads, ffn, vocab over tp
   split seq over tp?
   at blocks[*]: recompute gathers
+  NORMS
 }
 
 train {
@@ -76,14 +77,22 @@ train {
 """
 
 
-@pytest.mark.parametrize(("precision", "numbers"), [("bf16(stream = bf16)", 34), ("bf16", 38)])
-def test_megatron_22b(precision: str, numbers: int) -> None:
+NORMS = "at blocks[*].*norm: recompute"
+
+
+@pytest.mark.parametrize(
+    ("precision", "norms", "numbers", "statistics"),
+    [("bf16(stream = bf16)", "", 34, 16), ("bf16", NORMS, 34, 0), ("bf16", "", 38, 16)],
+)
+def test_megatron_22b(precision: str, norms: str, numbers: int, statistics: int) -> None:
     """A layer keeps 34 s b h / t bytes, their formula with the sequence split and scores computed again. Under
-    torch.autocast's rules the two norms read f32, 2 bytes more each. Besides, statistics of norms and heads in f32.
+    torch.autocast's rules each of the two norms reads an f32 copy of the bf16 stream and keeps it, 2 bytes more an
+    element; computed again from the stream, a norm keeps none. Besides, statistics of norms and heads in f32.
     """
     s, b, h, a, t = 2048, 4, 6144, 64, 8
+    program = MEGATRON_22B.replace("PRECISION", precision).replace("NORMS", norms)
     few, many = (
-        by_coordinate(planned(MEGATRON_22B.replace("PRECISION", precision).replace("LAYERS", str(n)), t, "s"))[0]
+        by_coordinate(planned(program.replace("LAYERS", str(n)), t, "s"))[0]
         for n in (2, 48)
     )
-    assert many.activations - few.activations == 46 * s * b // t * (numbers * h + 16 + 4 * a)
+    assert many.activations - few.activations == 46 * s * b // t * (numbers * h + statistics + 4 * a)

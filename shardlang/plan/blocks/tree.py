@@ -163,12 +163,13 @@ class Tree:
         """The node on the side of a group's border that the plan counts its memory for."""
         assert self.owners is not None
         group = self.owners.of(self.steps[at])
-        line = self.above(node)
+        if group is not None and all(self._group_of(each) != group for each in self.above(node)):
+            if whole := self._whole_groups.get(group):
+                return whole[0]
+            maker = self.makers.get(self.reads[at][0])
+            node = node if maker is None else self.home[maker]
         while node != ROOT and self._group_of(node) not in (None, group):
             node = self.parent(node)
-        if group is not None and all(self._group_of(each) != group for each in line):
-            maker = self.makers.get(self.reads[at][0])
-            return next(iter(self._whole_groups.get(group, ())), node if maker is None else self.home[maker])
         return node
 
     @cached_property
