@@ -39,6 +39,7 @@ MESHES: Mapping[str, list[tuple[str, int]]] = {
     "digits": [("", 1), ("data_parallel", 2), ("tensor_parallel", 2), ("both", 4), ("sharded", 2)],
     "distillation": FOUR,
     "gan": FOUR,
+    "gru": FOUR,
     "llama": [("", 1), ("fsdp", 2), ("large", 8)],
     "lora": FOUR,
     "mnist_ddp": [("", 1), ("ddp", 2)],

@@ -127,3 +127,14 @@ def test_losses_are_those_of_torch(strategy: str, ranks: int, beside: tuple[Path
     assert run(asked) == 0
     losses = [json.loads(line)["loss"] for line in figures.read_text().splitlines()]
     assert losses == pytest.approx(theirs, rel=1e-12)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "bf16(stream = bf16)"])
+def test_a_state_of_zeros_comes_back_in_bf16(precision: str, beside: tuple[Path, list[float]]) -> None:
+    """In a stream, zeros are f32 and what the cell makes of them is bf16; such a scan was refused (SH297)."""
+    path, theirs = beside
+    low, figures = path.with_name("low.shard"), path.with_name(f"low.{len(precision)}.jsonl")
+    low.write_text(PROGRAM.replace("precision = f64", f"precision = {precision}"), "utf-8")
+    assert run(["run", str(low), "--ranks", "2", "--strategy", "wide", "--simulate", "--metrics", str(figures)]) == 0
+    losses = [json.loads(line)["loss"] for line in figures.read_text().splitlines()]
+    assert losses == pytest.approx(theirs, rel=1e-6)  # simulated ranks round nothing to bf16

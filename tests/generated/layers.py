@@ -20,6 +20,20 @@ FUNCTIONS = {
     "  c = relu(a) - scale * abs(b)\n  return rearrange(c -> [..., h, g])\n}",
 }
 
+# Cells of a scan: `model Kind(d)`; the last has two states.
+CELLS = {
+    "faded": "model Faded(d: dim) {\n  param rate: [d] = normal(0.3)\n\n"
+    "  forward(x: [..., d], h: [..., d]) -> [..., d], [..., d] {\n"
+    "    after = sigmoid(rate) * h + x\n    return tanh(after), 0.3 * after\n  }\n}",
+    "mixed": "model Mixed(d: dim) {\n  dim before = d\n  param w: [d, before] = normal(0.3)\n\n"
+    "  forward(x: [..., d], h: [..., d]) -> [..., d], [..., d] {\n"
+    "    after = tanh(x + einsum(relabel(h -> [..., before]), w -> [..., d]))\n    return after, after\n  }\n}",
+    "paired": "model Paired(d: dim) {\n  dim before = d\n  param w: [d, before] = normal(0.3)\n\n"
+    "  forward(x: [..., d], h: [..., d], c: [..., d]) -> [..., d], [..., d], [..., d] {\n"
+    "    new = tanh(x + einsum(relabel(h -> [..., before]), w -> [..., d]))\n"
+    "    kept = 0.5 * c + sigmoid(x) * new\n    return x * new, tanh(kept), kept\n  }\n}",
+}
+
 
 def function(s: Scope) -> Value | None:
     """A call of a function of the file."""
@@ -188,6 +202,33 @@ class _Body:
         return tuple(tuple(c for p in t for c in self.names.get(p, (p,))) for t in result.dims)
 
 
+def scanned(s: Scope) -> Value | None:
+    """A cell that goes through a dim: what it shows of each place, beside its last state."""
+    x = s.pick(least=2)
+    rest = [] if x is None else [t for t in x.dims if len(t) == 1 and not s.batch(t) and s.length(t) <= 6]
+    if x is None or not rest or s.shared.blocks > 3:
+        return None
+    over = s.rng.choice(rest)
+    dims = tuple(t for t in x.dims if t != over)
+    if not dims[-1] or s.batch(dims[-1]) or over in dims[-1:]:
+        return None
+    kind = s.rng.choice([*CELLS] if len(dims[-1]) == 1 else ["faded"])
+    name = s.layer("cell", f"{kind.title()}({text(dims[-1])})", dims[-1])
+    if kind not in s.shared.makers:
+        s.shared.makers[kind] = kind
+        s.shared.items.append(CELLS[kind])
+    s.shared.blocks += 1
+    s.feature(f"scan {kind}")
+    first, shown, last = (s.shared.fresh("v") for _ in range(3))
+    start = s.rng.choice([f"expand(0.0 -> {typed(dims)})", f"0.5 * {x.name}[{text(over)} = {s.length(over) - 1}]"])
+    states = f"{first}, {x.name}[{text(over)} = 0]" if kind == "paired" else first
+    ends = f"{last}, _" if kind == "paired" else last
+    s.lines += [f"{first} = {start}", f"{shown}, {ends} = scan({name}, {x.name}, {states}, over = {text(over)})"]
+    x.uses += 1
+    wide = typed([() if t == over else t for t in x.dims])
+    return s.let(f"{shown} + 0.5 * rearrange({last} -> {wide})", x.dims, FLOAT, 2 * x.size + 2)
+
+
 def keep(s: Scope, value: Value | None) -> None:
     if value is not None and value not in s.live:
         s.live.append(value)
@@ -215,7 +256,7 @@ def _image(v: Value) -> bool:
 
 SAME = (
     *[p for p in (*pointwise.PIECES, *numbers.PIECES) if p.__name__ not in ("reduced", "best")],
-    mlp, mlp, function, products.attention, products.linear, nested,
+    mlp, mlp, function, products.attention, products.linear, nested, scanned,
 )  # fmt: skip
-ALL = (*pointwise.PIECES, *products.PIECES, *numbers.PIECES, function, function, mlp, nested, nested, nested)
+ALL = (*pointwise.PIECES, *products.PIECES, *numbers.PIECES, function, function, mlp, nested, nested, nested, scanned, scanned, scanned)
 LAYERED = (products.linear, mlp, nested)

@@ -107,7 +107,8 @@ FEATURES = {
     "metric over the batch", "metric of the loss", "metric of the model's values", "metric sharing the loss's values",
     "masked loss", "loss over a number", "number on a total", "integers in floats", "cast of data", "cast of integers",
     "saturated", "shared state", "rows of a constant", "optimizer of rows", "optimizer adagrad", "optimizer ftrl",
-    "optimizer lazy_adam", "eval", "deep", "bias of attention", "sinks of attention",
+    "optimizer lazy_adam", "eval", "deep", "bias of attention", "sinks of attention", "scan faded", "scan mixed",
+    "scan paired",
 }  # fmt: skip
 PRECISIONS = ("bf16", "bf16(stream = bf16)")
 FIRST = 700_000

@@ -218,6 +218,37 @@ class UNet(Twin):
         return {"loss": loss.item()}
 
 
+class Reader(Twin):
+    """torch's GRU, whose gates are parts of one matrix: reset, update, new."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lower, self.upper = nn.GRU(8, 48, batch_first=True), nn.GRU(48, 48, batch_first=True)
+        self.head = nn.Linear(48, 10)
+        self.optimizer = torch.optim.AdamW(self.parameters(), lr=3e-3)
+
+    def state_dict(self, **rest: bool) -> dict[str, torch.Tensor]:  # type: ignore[override]
+        """Each gate has a weight and a bias of its own in the example."""
+        found = {}
+        for name, whole in super().state_dict(**rest).items():
+            layer, _, part = name.partition(".")
+            kind, _, side = part.removesuffix("_l0").partition("_")
+            for gate, of in zip(("reset", "update", "new"), whole.chunk(3), strict=False):
+                own = f"{layer}.{gate}_x.{kind}" if side == "ih" else f"{layer}.step.{gate}_h.{kind}"
+                found |= {own if side else name: of.clone() if side else whole}
+        return found
+
+    def step(self, number: int, image: torch.Tensor, label: torch.Tensor) -> dict[str, float]:
+        read, _ = self.lower(image.reshape(-1, 8, 8))
+        _, last = self.upper(read)
+        scores = self.head(last[0])
+        loss = F.cross_entropy(scores, label)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return {"loss": loss.item(), "accuracy": accuracy(scores, label)}
+
+
 TWINS: dict[str, type[Twin]] = {
-    "contrastive": Contrastive, "distillation": Distillation, "gan": Gan, "lora": Lora, "unet": UNet,
+    "contrastive": Contrastive, "distillation": Distillation, "gan": Gan, "gru": Reader, "lora": Lora, "unet": UNet,
 }  # fmt: skip
