@@ -258,5 +258,6 @@ SAME = (
     *[p for p in (*pointwise.PIECES, *numbers.PIECES) if p.__name__ not in ("reduced", "best")],
     mlp, mlp, function, products.attention, products.linear, nested, scanned,
 )  # fmt: skip
-ALL = (*pointwise.PIECES, *products.PIECES, *numbers.PIECES, function, function, mlp, nested, nested, nested, scanned, scanned, scanned)
+ALL = (*pointwise.PIECES, *products.PIECES, *numbers.PIECES, function, function, mlp, nested, nested, nested, scanned,
+       scanned, scanned)  # fmt: skip
 LAYERED = (products.linear, mlp, nested)
