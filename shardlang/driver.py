@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from shardlang.check.values import OperatorDecl
     from shardlang.cost.hardware import Hardware
     from shardlang.cost.predict import Prediction
+    from shardlang.ops.declared import Declaration
     from shardlang.plan.plan import Plan
     from shardlang.search.answer import Answer
     from shardlang.syntax import ast
@@ -80,6 +81,9 @@ def declared_operators(source: Source, sink: Sink) -> list[OperatorDecl]:
     files = Files()
     files.add(source)
     found = declared_operators(tree, sink, files.load)
+    for operator in found if source.name == STDIN else ():
+        fact, help = _piped(operator.declaration)
+        sink.report("SH611", fact, operator.node.name.span, "declared here", help=help)
     return [] if sink.failed else found
 
 
@@ -311,12 +315,18 @@ def _unverified(plan: Plan) -> list[tuple[str, Span, str, str]]:
     for op in plan.graph.ops:
         mine = op.attrs.get(DECLARED)
         if mine is not None and plan.program.source.name == STDIN:
-            fact = f"operator `{mine.name}` is in `{mine.file}`, and a program from a pipe loads no file"
-            found.setdefault(mine.name, (fact, op.span, "called here", "save the program as a file"))
+            fact, help = _piped(mine)
+            found.setdefault(mine.name, (fact, op.span, "called here", help))
         elif mine is not None and not mine.verified:
             fact = f"operator `{mine.name}` is unverified: nothing proves that it may be split as `{mine.home}` says"
             found.setdefault(mine.name, (fact, op.span, "called here", f"`shardc verify {mine.home}`"))
     return list(found.values())
+
+
+def _piped(declaration: Declaration) -> tuple[str, str]:
+    """The mistake of a declared operator in a program from a pipe, and what helps."""
+    fact = f"operator `{declaration.name}` is in `{declaration.file}`, and a program from a pipe loads no file"
+    return fact, "save the program as a file"
 
 
 def _emitted(plan: Plan, sink: Sink, folded: bool = True) -> Mapping[str, str] | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def verify(name: str, operators: Sequence[OperatorDecl], as_json: bool) -> int:
     """Verifies the operators of file `name`, and writes its lock; the exit code."""
-    from shardlang.interpret.brute.declared import verify
+    from shardlang.interpret.brute.apart import verify
 
     sink, told, passed = Sink(), [], {}
     for operator in operators:

@@ -18,6 +18,8 @@ class Severity(Enum):
     NOTE = "note"
 
 
+_ORDER = tuple(Severity)  # the most severe first
+
 @dataclass(frozen=True, slots=True)
 class Label:
     """A place and what is to be said about it (may be empty)."""
@@ -66,14 +68,15 @@ class InternalError(Exception):
 
 @dataclass
 class Sink:
-    """Collects diagnostics; the same mistake (code, place, message) is kept once.
+    """Collects diagnostics; the same mistake (code, place, message) is kept once, as what is most
+    severe.
 
     callers: the user's own places that lead to what is looked at now: of a mistake in a library
     they are shown too."""
 
     found: list[Diagnostic] = field(default_factory=list)
     callers: tuple[tuple[Span, str], ...] = ()
-    _seen: set[tuple[str, int, int, str, str]] = field(default_factory=set)
+    _seen: dict[tuple[str, int, int, str, str], Diagnostic] = field(default_factory=dict)
 
     def placed(self, span: Span) -> Span:
         """A place that knows its callers, for mistakes that are found later."""
@@ -95,9 +98,11 @@ class Sink:
     ) -> None:  # fmt: skip
         """Report one mistake at `span`; `label` is written under it, `labels` at further places."""
         key = (code, span.start, span.end, span.source.name, message) if span else (code, -1, -1, "", message)
-        if key in self._seen:
-            return
-        self._seen.add(key)
+        before = self._seen.get(key)
+        if before is not None:
+            if _ORDER.index(before.severity) <= _ORDER.index(severity):
+                return
+            self.found[:] = [d for d in self.found if d is not before]
         helps, labels = (help,) if isinstance(help, str) else help, list(labels)
         if span is not None:
             span, shown = self.placed(span), {at for at, _ in labels}
@@ -105,7 +110,8 @@ class Sink:
         primary = Label(span, bounded(label, True)) if span else None
         places = tuple(Label(s, bounded(t, True)) for s, t in labels)
         texts = tuple(map(bounded, notes)), tuple(bounded(text) for text in helps if text)
-        self.found.append(Diagnostic(code, bounded(message, True), primary, places, *texts, severity))
+        self._seen[key] = Diagnostic(code, bounded(message, True), primary, places, *texts, severity)
+        self.found.append(self._seen[key])
 
     def again(self, code: str, message: str, span: Span, first: Span, help: str = "") -> None:
         """Report what is there already, at `first`."""

@@ -43,7 +43,7 @@ def module(path: Path, wanted: str) -> ModuleType:
     sys.modules[made.__name__] = made
     try:
         exec(compile(text, str(path), "exec"), made.__dict__)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[made.__name__]
         fact = f"the file cannot be loaded: {type(error).__name__}: {error}"
         raise RunError("SH619", fact, file=path, line=_line(error, path)) from error
@@ -60,7 +60,7 @@ def function(wanted: str, name: str) -> Callable[..., Any]:
     return found
 
 
-def _line(error: Exception, path: Path) -> int | None:
+def _line(error: BaseException, path: Path) -> int | None:
     """The line of the file that an exception came from."""
     if isinstance(error, SyntaxError):
         return error.lineno

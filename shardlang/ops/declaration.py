@@ -154,6 +154,7 @@ class Operator:
     call it.
     doc: what it means, in a sentence or two. example: a call of it, as a function of the language,
     from which the reference shows shapes and rule: `(x: [..., d]) -> [..., d] { relu(x) }`.
+    arrow: a call says the dims of the result, `-> [..]`.
     renames: names of the result's dims mean those that are known where it is called before its
     operand's own (relabel). saved: what its backward reads; aliasing: whether its result is memory
     of its own, and in which order of dims; work: the memory that it needs meanwhile. precision:
@@ -184,6 +185,7 @@ class Operator:
     numbers: bool = False
     freezes: bool = False
     internal: bool = False
+    arrow: bool = False
     example: str = ""
     renames: bool = False
     saved: Callable[[Local], Saved] = everything

@@ -6,7 +6,8 @@ function that computes it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import operator as python
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from fractions import Fraction
 from functools import partial
@@ -28,6 +29,8 @@ from shardlang.types.dim import TensorType, Term, term_size, term_text
 DECLARED = "of_a_file"
 # `...` in a signature, and `result` in `keeps`.
 REST, RESULT = "...", "result"
+# A size above this is a slip, as in the rest of the language; so are flops, and what comes between.
+_LARGEST_SIZE, _LARGEST = 2**63 - 1, 2**127
 # One dim of a signature: the names of its factors, major first, or a number.
 Entry = tuple[str, ...] | int
 # The object of an emitted file that calls the functions.
@@ -91,7 +94,8 @@ def operator_of(declaration: Declaration) -> Operator:
 
 
 def evaluate(expr: ast.Expr, names: Mapping[str, Any]) -> int | float | Fraction | None:
-    """The number that an expression of a declaration stands for; None where it has none."""
+    """The number that an expression of a declaration stands for; None where it has none, or none
+    that can be used: a part of it divides by zero, or is above 2**127."""
     match expr:
         case ast.Number():
             return expr.value
@@ -108,22 +112,17 @@ def evaluate(expr: ast.Expr, names: Mapping[str, Any]) -> int | float | Fraction
 
 
 def _combined(op: str, a: Any, b: Any) -> Any:
-    if op in ("/", "//", "%") and b == 0:
+    exact = not isinstance(a, float) and not isinstance(b, float)
+    try:
+        found = Fraction(a) / Fraction(b) if op == "/" and exact else _OPERATIONS[op](a, b)
+    except (ZeroDivisionError, OverflowError):
         return None
-    match op:
-        case "+":
-            return a + b
-        case "-":
-            return a - b
-        case "*":
-            return a * b
-        case "//":
-            return a // b
-        case "%":
-            return a % b
-        case "/":
-            return a / b if isinstance(a, float) or isinstance(b, float) else Fraction(a) / Fraction(b)
-    return None
+    return found if abs(found) <= _LARGEST else None  # nor is one that is no number
+
+
+_OPERATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": python.add, "-": python.sub, "*": python.mul, "/": python.truediv, "//": python.floordiv, "%": python.mod,
+}  # fmt: skip
 
 
 # --- a call -> types and rule ------------------------------------------------
@@ -188,21 +187,39 @@ class _Binding:
     def made(self) -> bool:
         """Adds the dims that the declaration makes; False after a report."""
         site = self.site
-        sizes = {**site.static, **{name: term_size(term) for name, term in self.names.items()}}
+        sizes: dict[str, Any] = {**site.static, **{name: term_size(term) for name, term in self.names.items()}}
         for name, expr in self.declaration.dims:
             size = evaluate(expr, sizes)
             unknown = size is None and None in sizes.values()
-            if not unknown and (size is None or size != int(size) or size < 1):
-                fact = f"the size of dim `{name}` of `{self.declaration.name}` is {_shown(size)} here"
-                site.sink.report("SH617", fact, site.span, help=f"`{expr.span.text}` must be a whole number from 1 on")
-                return False
-            sizes[name] = None if size is None else int(size)
-            self.names[name] = site.dims.fresh(name, sizes[name])
+            if not unknown and (size is None or size != int(size) or not 1 <= size <= _LARGEST_SIZE):
+                what, help = f"the size of dim `{name}`", f"`{expr.span.text}` must be a whole number from 1 on"
+                return self._unusable(what, size, expr, help)
+            number = None if size is None else int(size)
+            sizes[name] = number
+            self.names[name] = site.dims.fresh(name, number)
+        return self._counted(sizes)
+
+    def _counted(self, sizes: Mapping[str, Any]) -> bool:
+        """Whether the flops are a number; False after a report."""
+        count = self.declaration.flops
+        flops = evaluate(count, sizes)
+        if (flops is None and None not in sizes.values()) or (flops is not None and flops < 0):
+            help = f"`flops {count.span.text}` must be a number from 0 on"
+            return self._unusable("the count of flops", flops, count, help)
         return True
 
+    def _unusable(self, what: str, number: int | float | Fraction | None, expr: ast.Expr, help: str) -> bool:
+        fact = f"{what} of `{self.declaration.name}` is {_shown(number)} here"
+        given = [(expr.span, f"`{expr.span.text}`")]
+        self.site.sink.report("SH617", fact, self.site.span, "called here", labels=given, help=help)
+        return False
 
-def _shown(size: int | float | Fraction | None) -> str:
-    return "no number" if size is None else str(size)
+
+def _shown(number: int | float | Fraction | None) -> str:
+    if number is None:
+        return "no number that can be used"
+    large = float(number)
+    return str(number) if abs(large) < _LARGEST_SIZE else f"{large:g}"
 
 
 def _infer(declaration: Declaration, site: CallSite) -> Inference | None:
@@ -284,7 +301,8 @@ def _flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
     sizes = {name: math.prod(rule.factors[f].size for f in factors) for name, factors in attrs["factors"]}
     leading: int = math.prod(size for name, size in sizes.items() if name.startswith(REST))
     declaration: Declaration = attrs[DECLARED]
-    return int(evaluate(declaration.flops, {**dict(attrs["settings"]), **sizes}) or 0) * leading
+    # A part's sizes may be too small for what the whole's are not.
+    return max(0, int(evaluate(declaration.flops, {**dict(attrs["settings"]), **sizes}) or 0)) * leading
 
 
 def _saved(local: Local) -> Saved:

@@ -164,3 +164,21 @@ def test_no_exchange_of_words_crashes(seed: int) -> None:
             changed[at] = chance.choice(names)
         found = checked("".join(changed))
         assert found.program is not None or found.found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "callee"),
+    [
+        ("up(image)", "up(image -> [batch, hidden])", "up"), ("relu", "relu(-> [batch])", "relu"),
+        ("mean(square(model.h))", "mean(square(model.h -> [batch]))", "square"),
+        ("Linear(64, hidden)", "Linear(64, hidden -> [hidden])", "Linear"),
+        ("Digits()", "Digits(-> [batch])", "Digits"),
+        ("sgd(lr = 0.1, momentum = 0.9)", "sgd(lr = 0.1, momentum = 0.9 -> [batch])", "sgd"),
+        ('"train", batch = batch', '"train", batch = batch -> [batch]', "digits"),
+        ('"test", batch = batch', '"test", batch = batch -> [batch]', "digits"),
+    ],
+)  # fmt: skip
+def test_the_dims_of_a_result_are_read_or_refused(old: str, new: str, callee: str) -> None:
+    assert old in DIGITS
+    found = checked(DIGITS.replace(old, new, 1)).messages
+    assert found == [f"SH220: `{callee}` does not take the dims of its result"]

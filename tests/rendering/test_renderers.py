@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardlang.diagnostics.diagnostic import Diagnostic, Sink
+from shardlang.diagnostics.diagnostic import Diagnostic, Severity, Sink
 from shardlang.diagnostics.full import full
 from shardlang.diagnostics.lines import concise, jsonlines
 from shardlang.diagnostics.nearest import distance, nearest
@@ -169,3 +169,14 @@ def test_nearest(name: str, candidates: list[str], expected: str | None) -> None
 def test_distance_is_symmetric_and_zero_only_for_equals(left: str, right: str) -> None:
     assert distance(left, right, 9) == distance(right, left, 9)
     assert (distance(left, right, 9) == 0) == (left == right)
+
+
+def test_a_warning_hides_no_error_of_its_words() -> None:
+    sink = Sink()
+    sink.report("SH611", "one", None, severity=Severity.WARNING)
+    sink.report("SH611", "other", None, severity=Severity.WARNING)
+    assert not sink.failed
+    sink.report("SH611", "one", None)
+    sink.report("SH611", "one", None, severity=Severity.WARNING)
+    assert [(d.message, d.severity) for d in sink.found] == [("other", Severity.WARNING), ("one", Severity.ERROR)]
+    assert sink.failed

@@ -10,6 +10,7 @@ from dataclasses import field
 
 from shardlang.check.constants import size
 from shardlang.check.context import Context, Frame
+from shardlang.check.files.arrows import require_read
 from shardlang.check.files.operators import declare_operator
 from shardlang.check.values import UNKNOWN, DimValue, FileScope, FunctionDecl, HardwareDecl, ModelDecl
 from shardlang.diagnostics.nearest import offer
@@ -36,6 +37,7 @@ class Library:
         scope = FileScope(file.source, below={name.text: name.span for name in dims})
         self.scopes[file.source.name] = scope
         self.chain.append(file.source.name)
+        require_read(file, self.context.sink)
         for item in file.items:
             self._item(item, scope)
         self.chain.pop()

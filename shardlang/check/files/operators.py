@@ -101,6 +101,9 @@ class _Reader:
             numbers = [int(f.value) for f in factors if isinstance(f, ast.Number)]
             if numbers and len(factors) > 1:
                 self.wrong("SH614", "a product of a signature is of names", term.span, "a number in it")
+            elif any(isinstance(f, ast.Number) and (f.value != int(f.value) or f.value < 1) for f in factors):
+                fact = f"a size of a signature is a whole number from 1 on, and `{term.span.text}` is not"
+                self.wrong("SH614", fact, term.span, "no size")
             names = tuple(f.text for f in factors)
             entries.append((REST,) if term.ellipsis else numbers[0] if numbers else names)
         flat = [name for entry in entries if isinstance(entry, tuple) for name in entry]
@@ -123,8 +126,8 @@ class _Reader:
             yield Param(formal.name.text, kind.text, default)
 
     def _default(self, node: ast.Expr, kind: str) -> Any:
-        sign = -1 if isinstance(node, ast.Unary) else 1
-        inner = node.operand if isinstance(node, ast.Unary) else node
+        negative = isinstance(node, ast.Unary) and node.op == "-" and kind in ("int", "float")
+        inner = node.operand if isinstance(node, ast.Unary) and negative else node
         wanted = {"int": ast.Number, "float": ast.Number, "bool": ast.Bool, "str": ast.String}[kind]
         value: Any = getattr(inner, "value", None)
         if not isinstance(inner, wanted) or (kind == "int" and not isinstance(value, int)):
@@ -132,7 +135,8 @@ class _Reader:
             return None
         if kind in ("bool", "str"):
             return value
-        return sign * (float(value) if kind == "float" else value)
+        number = float(value) if kind == "float" else value
+        return -number if negative else number
 
     def _formals(self, tensors: Sequence[ast.Formal]) -> None:
         if not tensors:

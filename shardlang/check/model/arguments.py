@@ -6,7 +6,7 @@ Evaluates expressions through the frame; inferring types is left to `operators`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -85,6 +85,8 @@ def bind_operator(
             _operand(param, given.get(param.name), bound, span, frame)
     first = operand_dims([v.type for v in bound.values if isinstance(v, Tensor)])
     first |= hidden_by(frame, first)
+    if UNKNOWN in bound.values:  # a dim that only this operand has is no further mistake
+        frame = replace(frame, sightless=True)
     for param in operator.params:
         if param.kind in _TENSORS:
             continue

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardlang.check.context import Frame
+from shardlang.check.files.arrows import report_unread
 from shardlang.check.model.arguments import Argument, bind_operator
 from shardlang.check.model.copies import ready
 from shardlang.check.model.forward import call_function, call_layer
@@ -49,8 +50,10 @@ def call(node: ast.Call, frame: Frame, piped: tuple[Any, Span] | None = None) ->
 
 def _call_name(callee: ast.Name, positional: list[Argument], node: ast.Call, span: Span, frame: Frame) -> Any:
     target = frame.find(callee.text)
+    if isinstance(target, (OperatorDecl, *_CALLABLE)):
+        report_unread(node, frame.context.sink)
     if isinstance(target, OperatorDecl):
-        return _operator(target.operator, positional, node.keywords, node.arrow, span, frame)
+        return _operator(target.operator, positional, node.keywords, None, span, frame)
     if target is UNKNOWN or isinstance(target, _CALLABLE):
         return apply_arguments(target, positional, node.keywords, callee, span, frame)
     if is_operator(callee.text):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,19 +43,22 @@ class Refused(Exception):
         self.help = help
 
 
-def verify(declaration: Declaration) -> Verdict:
-    """The verdict on an operator. RunError SH619 where its file cannot be loaded."""
+def verify(declaration: Declaration, begun: Callable[[str], None] = lambda trial: None) -> Verdict:
+    """The verdict on an operator. begun: is told each trial that is tried, and "" before the first,
+    where the file is loaded. RunError SH619 where it cannot be."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     loaded.module(Path(declaration.path), declaration.source)
     loaded.function(declaration.source, declaration.function)
     done: list[Trial] = []
     tried, at = 0, ""
+    begun(at)
     try:
         for trial in trials(declaration):
             if isinstance(trial, Exception):
-                raise Refused(f"the function fails on whole operands: {_said(trial)}")
+                raise Refused(f"the function fails on whole operands: {said(trial)}")
             at = str(trial)
+            begun(at)
             _whole(trial)
             tried += _splits(trial)
             done.append(trial)
@@ -97,7 +100,7 @@ def _called(case: Case, inputs: list[Tensor]) -> Tensor:
     try:
         result: Tensor = evaluate(text(case), inputs, case=case)
     except Exception as error:
-        raise Refused(f"the function fails on whole operands: {_said(error)}") from None
+        raise Refused(f"the function fails on whole operands: {said(error)}") from None
     return result
 
 
@@ -135,7 +138,7 @@ def _require_gradient(trial: Trial, case: Case, result: Tensor, inputs: list[Ten
     except Refused:
         raise
     except Exception as error:
-        raise Refused(f"its backward is not the derivative of its forward: {_said(error)}") from None
+        raise Refused(f"its backward is not the derivative of its forward: {said(error)}") from None
 
 
 # --- splits ------------------------------------------------------------------
@@ -193,16 +196,16 @@ def _how(trial: Trial, error: Exception) -> str:
     largest = re.search(r"Greatest absolute difference: (\S+) at index (\([^)]*\))", text)
     what = re.match(r"(results|gradients of operand (\d+)|the ranks that share a part) differ", text)
     if what is None:
-        return f"the function fails on a part: {_said(error)}"
+        return f"the function fails on a part: {said(error)}"
     about = f"the gradients of `{trial.declaration.operands[int(what[2])][0]}`" if what[2] else what[1]
     about = "the results" if about == "results" else about
     return f"{about} differ" + (f" by {float(largest[1]):.3g} at {largest[2]}" if largest else "")
 
 
-def _said(error: Exception) -> str:
+def said(error: BaseException) -> str:
     """The first line of an exception."""
     line = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {line}"[:200]
+    return f"{type(error).__name__}: {line}"[:200].removesuffix(": ")
 
 
 def _could_be_free(name: str, done: list[Trial]) -> bool:

@@ -7,6 +7,7 @@ than what it moves over."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -34,6 +35,10 @@ _POOLS = (
 )
 # How many ways of giving the sizes of a pool to the dims are tried.
 _WAYS = 120
+# The sizes of the dims that `...` stands for.
+_LEADING = (2, 3)
+# How many elements a tensor of a trial may have: each split copies it several times.
+_ELEMENTS = 2**22
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class Trial:
     def case(self, dtype: str = "f64") -> Case:
         """The call with operands drawn for it, floating ones of `dtype`."""
         dims = {name: Dim(name, size) for name, size in self.sizes.items()}
-        dims |= {f"...{at}": Dim(f"...{at}", (2, 3)[at]) for at in range(self.leading)}
+        dims |= {f"...{at}": Dim(f"...{at}", _LEADING[at]) for at in range(self.leading)}
         types = tuple(self._type(signature, dims, dtype) for _, signature in self.declaration.operands)
         sink, span = Sink(), Span(Source(self.declaration.home, self.declaration.name), 0, 1)
         operator = operator_of(self.declaration)
@@ -153,18 +158,31 @@ def _first(
             if isinstance(found, Trial):
                 return found
             failure = failure or found
-    return failure or ValueError("no sizes were found at which all its dims are whole numbers")
+    fact = f"dims are whole numbers, flops a number from 0 on, and tensors of at most {_ELEMENTS:,} elements"
+    return failure or ValueError(f"no sizes were found at which {fact}")
 
 
 def _made(trial: Trial) -> bool:
-    """Whether the dims that the declaration makes are whole numbers from 1 on."""
+    """Whether the declaration counts dims and flops that can be used, and its tensors are small
+    enough to be tried."""
+    declaration = trial.declaration
     sizes: dict[str, Any] = {**trial.settings, **trial.sizes}
-    for name, expr in trial.declaration.dims:
+    for name, expr in declaration.dims:
         size = size_of(expr, sizes)
         if size is None or Fraction(size).denominator != 1 or size < 1:
             return False
         sizes[name] = int(size)
-    return True
+    flops = size_of(declaration.flops, sizes)
+    if flops is None or flops < 0:
+        return False
+    sizes |= {f"...{at}": size for at, size in enumerate(_LEADING[: trial.leading])}
+    signatures = [*(signature for _, signature in declaration.operands), declaration.result]
+    return all(_elements(signature, trial.leading, sizes) <= _ELEMENTS for signature in signatures)
+
+
+def _elements(signature: Signature, leading: int, sizes: Mapping[str, Any]) -> int:
+    entries = signature.spread(leading)
+    return math.prod(n for e in entries for n in ((e,) if isinstance(e, int) else (sizes[name] for name in e)))
 
 
 def _runs(trial: Trial) -> Trial | Exception:

@@ -303,5 +303,5 @@ declare(
     "einsum", (Param("operands", "tensors"),), _infer_einsum, _emit_einsum,
     "The sum of products: every dim that the result does not name is contracted.", _flops,
     example="(x: [..., in], weight: [out, in]) -> [..., out] { einsum(x, weight -> [..., out]) }",
-    saved=_saved_einsum, precision=Precision.LOW, product=matrices,
+    arrow=True, saved=_saved_einsum, precision=Precision.LOW, product=matrices,
 )  # fmt: skip
