@@ -14,7 +14,7 @@ from torch import Tensor
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
-from shardlang.graph.graph import Graph
+from shardlang.graph.graph import Graph, Kind
 from shardlang.importing.steps.trace import SKIPPED
 from shardlang.importing.steps.unfold import exact
 from shardlang.importing.text.maps import Line, tensor
@@ -41,6 +41,8 @@ class _Exact(torch.fx.Interpreter):
         name = str(getattr(target, "overloadpacket", target))
         if name in SKIPPED:
             return None
+        if name in _DRAWN:
+            return _drawn(_DRAWN[name], args[0].shape if name.endswith("like") else args[0])
         if name == "aten.copy_" and args[0] is args[1]:
             return args[0]
         graphs = [each for each in args if isinstance(each, torch.fx.GraphModule)]
@@ -58,6 +60,15 @@ class _Exact(torch.fx.Interpreter):
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         return _double(super().get_attr(target, args, kwargs))
+
+
+# Random numbers, which both sides have alike.
+_DRAWN = {"aten.rand": "rand", "aten.rand_like": "rand", "aten.randn": "randn", "aten.randn_like": "randn"}
+
+
+def _drawn(kind: str, shape: Sequence[int]) -> Tensor:
+    draw = torch.rand if kind == "rand" else torch.randn
+    return draw(tuple(shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
 def _wide(x: Any) -> Any:
@@ -118,7 +129,8 @@ def ours(text: str, model: str, tensors: Mapping[str, Tensor], inputs: Mapping[s
         params[value] = given[path]
     numbers = {f"probe{at}": each for at, each in enumerate(probes([torch.empty(shape) for shape in shapes]))}
     fields = {value: _double({**inputs, **numbers}[graph.values[value].name]) for value in graph.data}
-    found = whole.run(_exact(graph), fields, params)
+    exact_graph, draws = _exact(graph)
+    found = whole.run(exact_graph, fields | draws, params)
     paths = {graph.values[value].path: value for value in graph.params}
     results = [found.values[graph.addresses[f"train.out{at}"][0]] for at in range(len(shapes))]
     return Side(results, {path: found.gradients[value] for path, value in paths.items() if value in found.gradients})
@@ -162,10 +174,15 @@ def fault(sink: Sink, text: str) -> RunError:
     return RunError("SH607", fact, help=_OURS)
 
 
-def _exact(graph: Graph) -> Graph:
-    """The graph in float64, without dropout."""
-    ops = tuple(dataclasses.replace(op, attrs={**op.attrs, "p": 0.0}) if "p" in op.attrs else op for op in graph.ops)
-    return graph_in_type(dataclasses.replace(graph, ops=ops), "f64")
+def _exact(graph: Graph) -> tuple[Graph, dict[int, Tensor]]:
+    """The graph in float64, without dropout; and its random numbers, as data."""
+    random = {op.results[0]: op.operator for op in graph.ops if op.operator in ("rand", "randn")}
+    ops = tuple(dataclasses.replace(op, attrs={**op.attrs, "p": 0.0}) if "p" in op.attrs else op
+                for op in graph.ops if op.results[0] not in random)  # fmt: skip
+    values = tuple(dataclasses.replace(value, kind=Kind.DATA) if value.id in random else value for value in graph.values)
+    draws = {value: _drawn(kind, graph.values[value].type.shape) for value, kind in random.items()}
+    changed = dataclasses.replace(graph, ops=ops, values=values, data=(*graph.data, *random))
+    return graph_in_type(changed, "f64"), draws
 
 
 def compare(one: Side, other: Side) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -65,6 +66,15 @@ WORDS: dict[str, tuple[Forward, str]] = {
     "einsum": (lambda x, y: torch.einsum("bsd,bte->bde", x, y), "einsum("),
     "triangle": (lambda x, y: (y @ x.transpose(1, 2)).tril(), "where("),
     "buckets": (bucketed, "dim key = seq"),
+    "floored": (lambda x, y: y * (2 * x).floor(), "// 1.0"),
+    "log1p": (lambda x, y: torch.log1p(y.square()), "log(1.0 + "),
+    "logsumexp": (lambda x, y: y.logsumexp(-1), "logsumexp("),
+    "left out at random": (lambda x, y: x + y / 0.9 * (0.9 + torch.rand(x.shape[0], 1, 1)).floor(), "rand("),
+    "marks": (lambda x, y: y * torch.zeros_like(x).scatter(-1, x.topk(2, dim=-1).indices, 1.0), "one_hot("),
+    "hidden by infinity": (lambda x, y: y.masked_fill(x > 0.5, -math.inf).softmax(-1), "-3.4028234663852886e+38"),
+    "parts that are cut": (lambda x, y: y[..., 2:].unflatten(-1, (2, 3)).transpose(-1, -2), "relabel(slice("),
+    "a part of a product": (lambda x, y: y.unflatten(-1, (2, 4)).transpose(1, 2).flatten(1, 2)[:, 3], "= d * seq"),
+    "a part of a sum": (lambda x, y: torch.cat([y[..., :2], y[..., 4:6]], -1).unflatten(-1, (2, 2)).sum(-1), "sum("),
 }  # fmt: skip
 
 

@@ -42,7 +42,7 @@ class Expr:
 class Value:
     """A tensor. base: what it is a view of. expr: None for inputs and parameters. name: the
     author's, if any. results: of a call with several, all of them. counts: it is a dim's
-    indices."""
+    indices. made: at which places its dims are new ones of its operator."""
 
     dims: list[Term]
     kind: str = ""
@@ -52,6 +52,7 @@ class Value:
     written: Value | None = None
     results: tuple[Value, ...] = ()
     counts: bool = False
+    made: frozenset[int] = frozenset()
 
 
 @dataclass(eq=False)
@@ -99,6 +100,8 @@ class Body:
     results: list[Value] = field(default_factory=list)
     # Pairs of dims of which the first is declared with the size of the second.
     copies: list[tuple[Atom, Atom]] = field(default_factory=list)
+    # Dims that the model declares as products of others.
+    products: list[Atom] = field(default_factory=list)
     form: str = ""
     constants: list[Const] = field(default_factory=list)
     # Names of its parameters, layers and arrays, once these are final.
@@ -157,6 +160,7 @@ class Body:
         made = self.sources()
         if copied:
             needed.update(dict.fromkeys(made.values()))
+            needed.update(dict.fromkeys(atom for each in self.products for atom in flat(each.product)))
         first = [atom for value in self.inputs for term in value.dims for atom in flat(term)]
         rest = [atom for layer in self.layers for f in layer.body.formals(copied) for atom in flat(layer.terms[f])]
         owned = [atom for own in self.own for term in own.value.dims for atom in flat(term)]
@@ -177,13 +181,15 @@ class Body:
                 else:
                     apart.append(group)
             groups = [*apart, linked]
+        # A call binds the dims of what it gives.
+        bound = {atom for value in self.inputs for term in value.dims for atom in flat(term)}
         values = [*self.inputs, *(own.value for own in self.own)]
         given = dict.fromkeys(atom for value in values for term in value.dims for atom in flat(term))
         given |= dict.fromkeys(atom for layer in self.layers for term in layer.terms.values() for atom in flat(term))
         found = {}
         for group in groups:
             first = next((atom for atom in given if atom in group), next(iter(group)))
-            found.update({atom: first for atom in group if atom is not first})
+            found.update({atom: first for atom in group if atom is not first and atom not in bound})
         return found
 
 

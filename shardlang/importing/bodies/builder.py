@@ -10,6 +10,7 @@ from shardlang.importing.bodies.body import Body, Expr, Layer, Value, new_dims
 from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, size
 from shardlang.importing.bodies.forms import find_arrays, form, same_model
 from shardlang.importing.bodies.maker import KINDS, Maker, Shared
+from shardlang.importing.bodies.renames import rename
 from shardlang.importing.bodies.words import WORDS
 from shardlang.importing.steps.calls import Call
 from shardlang.importing.steps.nodes import Node
@@ -52,6 +53,7 @@ class Builder(Maker):
                 self.body.results.append(self.add(new_dims(node.shape), Expr(node.op, [])))
         find_arrays(self.body)
         self._counted()
+        rename(self.body)
         self.body.form, self.body.constants = form(self.body)
         return self.body
 
@@ -119,7 +121,9 @@ class Builder(Maker):
                 self.unify(node, left, right)
         expr = Expr("", list(given), layer=layer)
         values = [self.body.add(here(value.dims), expr, value.kind, call.results[0]) for value in inner.results]
-        for result, value in zip(call.results, values, strict=True):
+        bound = {atom for each in inner.inputs for term in each.dims for atom in flat(term)} | set(inner.formals())
+        for result, value, there in zip(call.results, values, inner.results, strict=True):
+            value.made = frozenset(at for at, term in enumerate(there.dims) if set(flat(term)) - bound)
             value.results = tuple(values) if len(values) > 1 else ()
             self.known[result] = value
 

@@ -147,8 +147,10 @@ class Maker:
         if len(flat(term)) == 1:
             flat(term)[0].hint(name, rank)
 
-    def made_here(self, term: Term, like: Term, at_all_sizes: bool = False) -> None:
+    def made_here(self, value: Value, at: int, like: Term, at_all_sizes: bool = False) -> None:
         """A dim that an operator makes has the name of the one that it is made from."""
+        term = value.dims[at]
+        value.made |= {at % len(value.dims)}
         for atom in flat(like)[:1]:
             for made in flat(term):
                 made.like = atom

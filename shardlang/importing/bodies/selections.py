@@ -17,6 +17,8 @@ from shardlang.importing.steps.unfold import is_number
 @word("cumsum")
 def cumsum(b: Maker, node: Node, x: Node, dim: int, **_: Any) -> Value:
     value = b.use(x)
+    if not flat(value.dims[dim]):
+        return value
     return b.add(value.dims, Expr("cumsum", [value], {"over": value.dims[dim]}), value.kind, node)
 
 
@@ -169,7 +171,7 @@ def concat(b: Maker, node: Node, tensors: Sequence[Node], dim: int = 0) -> Value
     dims = list(values[0].dims)
     dims[at] = fresh(sum(size(value.dims[at]) for value in values))
     made = b.add(dims, Expr("concat", list(values), {"over": over}), values[0].kind, node)
-    b.made_here(dims[at], over)
+    b.made_here(made, at, over)
     return made
 
 
@@ -199,7 +201,7 @@ def part(b: Maker, node: Node, x: Node, dim: int = 0, start: Any = None, end: An
     steps = [Const(step, "step")] * (step != 1)
     made = b.add(dims, Expr("slice", [value], {"slice": (value.dims[dim], *bounds, *steps)}), value.kind, node)
     still = step == 1 and bounds[0].value != "end" and (bounds[1].value == "end" or bounds[1].value < 0)
-    b.made_here(dims[dim], value.dims[dim], still and bounds[0].value >= 0)
+    b.made_here(made, dim, value.dims[dim], still and bounds[0].value >= 0)
     return made
 
 
@@ -259,14 +261,16 @@ def pad(b: Maker, node: Node, x: Node, sides: Sequence[int], *rest: Any, **more:
         if before or behind:
             pads.append((value.dims[at], Const((before, behind), "pad")))
             dims[at] = (Atom(size(value.dims[at]) + before + behind),)
-            b.made_here(dims[at], value.dims[at], True)
     if not all(flat(term) for term, _ in pads):
         raise Refused(node, "padding along a dim of size 1")
     fill = next((each for each in [*rest, *more.values()] if isinstance(each, int | float)), 0)
     if not pads:
         return value
     named = {"pads": tuple(pads), **({"value": Const(fill, "value")} if fill else {})}
-    return b.add(dims, Expr("pad", [value], named), value.kind, node)
+    made = b.add(dims, Expr("pad", [value], named), value.kind, node)
+    for term, _ in pads:
+        b.made_here(made, value.dims.index(term), term, True)
+    return made
 
 
 @word("repeat")

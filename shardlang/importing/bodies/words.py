@@ -84,6 +84,18 @@ def soft(b: Maker, node: Node, x: Node, *settings: Any) -> Value:
     return same(b, node, x)
 
 
+@word("floor")
+def floor(b: Maker, node: Node, x: Node) -> Value:
+    return b.add(b.use(x).dims, Expr("//", [b.use(x), Const(1.0, "one")]), node=node)
+
+
+@word("log1p")
+def log1p(b: Maker, node: Node, x: Node) -> Value:
+    value = b.use(x)
+    more = b.add(value.dims, Expr("+", [Const(1.0, "one"), value]))
+    return b.add(value.dims, Expr("log", [more]), node=node)
+
+
 @word("expm1")
 def expm1(b: Maker, node: Node, x: Node) -> Value:
     value = b.use(x)
@@ -137,6 +149,8 @@ def where(b: Maker, node: Node, condition: Any, then: Any, otherwise: Any) -> Va
 
 @word("masked_fill")
 def masked_fill(b: Maker, node: Node, x: Any, mask: Any, value: Any) -> Value:
+    if is_number(mask) and not mask.value.any() and node.shape == x.shape:
+        return b.use(x)
     return where(b, node, mask, value, x)
 
 
@@ -184,6 +198,7 @@ def embedding(b: Maker, node: Node, table: Node, ids: Node, padding: int = -1, s
               sparse: bool = False) -> Value:  # fmt: skip
     if is_number(ids):
         table_ = b.use(table)
+        b.solid(table_, 0)
         b.hint(table_.dims[0], "types", 1)
         b.hint(table_.dims[1], "d", 6)
         index = Const(int(ids.value.flatten()[0]), "row")
@@ -236,7 +251,7 @@ def softmax(b: Maker, node: Node, x: Node, dim: int, *_: Any) -> Value:
     return b.add(value.dims, Expr(name, [value], {"over": value.dims[dim]}), node=node)
 
 
-@word("sum", "mean", "amax", "amin")
+@word("sum", "mean", "amax", "amin", "logsumexp")
 def reduction(b: Maker, node: Node, x: Node, dim: Any = None, keepdim: bool = False, **_: Any) -> Value:
     value = b.use(x)
     rank = len(value.dims)

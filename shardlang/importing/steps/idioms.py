@@ -139,7 +139,9 @@ def _joined(traced: Traced) -> None:
             continue
         weights = [each for each in node.args[1:] if each is not None]
         count = len(parts)
-        equal = sorted(each.args[2] for each in parts) == [at * node.shape[-1] // count for at in range(count)]
+        wide = node.shape[-1] // count
+        equal = sorted(each.args[2] for each in parts) == [at * wide for at in range(count)] and all(
+            each.shape[-1] == wide for each in parts)  # fmt: skip
         if not equal or any(each.op != PARAM or len(readers[each]) > 1 for each in weights):
             continue
         labels = [_label(each, readers, f"part{each.args[2] * count // node.shape[-1] + 1}") for each in parts]

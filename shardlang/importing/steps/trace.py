@@ -216,7 +216,7 @@ class _Reader:
             # What reads the buffer from now on reads its new value.
             self.known[target] = inputs[1] if step.op == "aten.copy" else self._add(step)
             return self.known[target]
-        if inputs[0].op == CONST:
+        if inputs[0].op == CONST and all(each.op in (CONST, STATE) for each in inputs):
             return self._constant_in_place(node, step)
         whole = inputs[0].args[0] if inputs[0].op == "item" else inputs[0]
         if whole.op in (PARAM, INPUT) or whole.op in _VIEWS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,7 +39,10 @@ class Terms:
         """Dims as they are written; leading ones that do not matter are `...`."""
         terms = [self.term(model, term) for term in dims]
         rest = [text for text in terms if text != "..."]
-        return f"[{', '.join(['...'] * (model.kind != '' and len(rest) < len(terms)) + rest)}]"
+        if model.kind and len(rest) < len(terms):
+            last = len(terms) - terms[::-1].index("...")
+            rest = ["...", *terms[last:]]
+        return f"[{', '.join(rest)}]"
 
     def number(self, model: Model, const: Const) -> str:
         return model.varying.get(const) or literal(const.value)
@@ -110,6 +114,8 @@ def literal(value: Any) -> str:
         return f'"{value}"'
     if isinstance(value, tuple | list):
         return f"({', '.join(map(literal, value))})"
+    if isinstance(value, float) and math.isinf(value):
+        value = math.copysign(3.4028234663852886e38, value)
     if isinstance(value, float) and value == int(value) and abs(value) < 1e6:
         return f"{value:.1f}"
     return repr(value)

@@ -56,8 +56,14 @@ class Writer:
         for mine, theirs in model.body.sources().items():
             if mine in live and mine not in model.dims:
                 found[self.terms.name(model, mine)] = self.terms.name(model, theirs)
-        found |= {self.terms.name(model, atom): str(atom.size) for atom in sizes}
+        found |= {self.terms.name(model, atom): self._declared(model, atom) for atom in sizes}
         return [f"dim {new} = {old}" for new, old in found.items()]
+
+    def _declared(self, model: Model, atom: Atom) -> str:
+        known = model.known()
+        if atom.product and all(model.dims.get(each, each) in known for each in flat(atom.product)):
+            return self.terms.term(model, atom.product)
+        return str(atom.size)
 
     def _layers(self, model: Model) -> list[str]:
         lines = []
