@@ -89,7 +89,7 @@ def _reached(body: Body) -> set[Atom]:
 def _declare(body: Body, value: Value, places: list[int]) -> None:
     known = _reached(body)
     for atom in (atom for at in places for atom in flat(value.dims[at])):
-        if not _chain(atom, known) or atom.like is not None and atom not in known:
+        if not _chain(atom, known) or (atom.like is not None and atom not in known):
             atom.declared = True
             atom.hint("parts", 9)
 
@@ -106,7 +106,7 @@ def _single(body: Body, expr: Expr) -> None:
     """A product of dims, of which an operator takes a part, is one dim of its own."""
     name = next(each for each in expr.named if each in ("pick", "slice", "pads", "over"))
     given = expr.named[name]
-    groups = given if name == "pads" else ((given,) if name == "over" else (given,))
+    groups = given if name == "pads" else (given,)
     terms = [given] if name == "over" else [group[0] for group in groups]
     if all(len(flat(term)) == 1 for term in terms):
         return

@@ -84,25 +84,6 @@ def soft(b: Maker, node: Node, x: Node, *settings: Any) -> Value:
     return same(b, node, x)
 
 
-@word("floor")
-def floor(b: Maker, node: Node, x: Node) -> Value:
-    return b.add(b.use(x).dims, Expr("//", [b.use(x), Const(1.0, "one")]), node=node)
-
-
-@word("log1p")
-def log1p(b: Maker, node: Node, x: Node) -> Value:
-    value = b.use(x)
-    more = b.add(value.dims, Expr("+", [Const(1.0, "one"), value]))
-    return b.add(value.dims, Expr("log", [more]), node=node)
-
-
-@word("expm1")
-def expm1(b: Maker, node: Node, x: Node) -> Value:
-    value = b.use(x)
-    raised = b.add(value.dims, Expr("exp", [value]))
-    return b.add(value.dims, Expr("-", [raised, Const(1.0, "one")]), node=node)
-
-
 @word("clamp")
 def clamp(b: Maker, node: Node, x: Any, low: Any = None, high: Any = None, min: Any = None, max: Any = None) -> Value:
     value = b.use(x)

@@ -1,0 +1,84 @@
+"""Functions of each element that the language says in several operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardlang.importing.bodies.body import Const, Expr, Value
+from shardlang.importing.bodies.maker import Maker
+from shardlang.importing.bodies.words import word
+from shardlang.importing.steps.nodes import Node
+from shardlang.importing.steps.problems import Refused
+
+
+@word("floor")
+def floor(b: Maker, node: Node, x: Node) -> Value:
+    return _infix(b, "//", b.use(x), 1.0, node)
+
+
+@word("expm1")
+def expm1(b: Maker, node: Node, x: Node) -> Value:
+    return _infix(b, "-", _called(b, "exp", b.use(x)), 1.0, node)
+
+
+@word("log1p")
+def log1p(b: Maker, node: Node, x: Node) -> Value:
+    return _called(b, "log", _infix(b, "+", b.use(x), 1.0), node)
+
+
+@word("reciprocal")
+def reciprocal(b: Maker, node: Node, x: Node) -> Value:
+    value = b.use(x)
+    return b.add(value.dims, Expr("/", [Const(1.0, "one"), value]), node=node)
+
+
+@word("hardtanh")
+def hardtanh(b: Maker, node: Node, x: Node, low: float = -1.0, high: float = 1.0) -> Value:
+    return _between(b, b.use(x), low, high, node)
+
+
+@word("relu6")
+def relu6(b: Maker, node: Node, x: Node) -> Value:
+    return _between(b, b.use(x), 0.0, 6.0, node)
+
+
+@word("hardsigmoid", "hardswish")
+def hard(b: Maker, node: Node, x: Node) -> Value:
+    """x / 6 + 1 / 2 between 0 and 1, and x times it."""
+    value = b.use(x)
+    gate = _infix(b, "/", _between(b, _infix(b, "+", value, 3.0), 0.0, 6.0), 6.0)
+    return gate if node.op == "aten.hardsigmoid" else b.add(value.dims, Expr("*", [value, gate]), node=node)
+
+
+@word("leaky_relu")
+def leaky_relu(b: Maker, node: Node, x: Node, slope: float = 0.01) -> Value:
+    value = b.use(x)
+    if not 0 <= slope <= 1:
+        raise Refused(node, "`aten.leaky_relu` of a slope that is not between 0 and 1")
+    return b.add(value.dims, Expr("maximum", [value, _infix(b, "*", value, slope)]), node=node)
+
+
+@word("mish")
+def mish(b: Maker, node: Node, x: Node) -> Value:
+    value = b.use(x)
+    return b.add(value.dims, Expr("*", [value, _called(b, "tanh", _called(b, "softplus", value))]), node=node)
+
+
+@word("log_sigmoid")
+def log_sigmoid(b: Maker, node: Node, x: Node) -> Value:
+    value = b.use(x)
+    negative = b.add(value.dims, Expr("neg", [value]))
+    return b.add(value.dims, Expr("neg", [_called(b, "softplus", negative)]), node=node)
+
+
+def _called(b: Maker, name: str, value: Value, node: Node | None = None) -> Value:
+    return b.add(value.dims, Expr(name, [value]), node=node)
+
+
+def _infix(b: Maker, sign: str, value: Value, number: Any, node: Node | None = None) -> Value:
+    return b.add(value.dims, Expr(sign, [value, Const(number, "factor")]), node=node)
+
+
+def _between(b: Maker, value: Value, low: float, high: float, node: Node | None = None) -> Value:
+    bounded = b.add(value.dims, Expr("maximum", [value, Const(low, "low")]))
+    return b.add(value.dims, Expr("minimum", [bounded, Const(high, "high")]), node=node)
