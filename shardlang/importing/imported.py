@@ -88,7 +88,7 @@ def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
     error = first.compared(found)
     count = sum(each.numel() for each in module.parameters())
     report = {
-        "imported_from": wanted.place, "model": first.model.name, "parameters": count,
+        "imported_from": wanted.place, "model": first.model.name, "parameters": count, "sizes": first.sizes,
         "second sizes": None if second is None else {name: list(each.shape) for name, each in second.items()},
         "unused parameters": unused, "unnamed dims": first.namer.guessed,
         "accepted": first.shared.differences, "largest difference": error,

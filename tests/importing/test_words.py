@@ -89,6 +89,43 @@ def net(name: str) -> Imported:
     return import_module(lambda: (Net(WORDS[name][0]), {"x": torch.rand(2, 5, 8)}), Wanted("words:net", {}))
 
 
+class Frozen(nn.Module):
+    """A table that is not trained, beside one that is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = nn.Parameter(torch.ones(8), requires_grad=False)
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(x) + self.places
+
+
+# Layers on images or sequences of channels -> their line, and a part of what is computed.
+LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
+    "conv1d": (lambda: nn.Conv1d(4, 6, 3, padding=1), (2, 4, 10), "= Conv1d(channels, out, 3, padding = 1)"),
+    "transposed": (lambda: nn.ConvTranspose2d(4, 6, 2, stride=2), (2, 4, 5, 5),
+                   "= ConvTranspose2d(channels, out, 2, stride = 2)"),
+    "transposed along one": (lambda: nn.ConvTranspose1d(4, 6, 3, bias=False), (2, 4, 9),
+                             "= ConvTranspose1d(channels, out, 3, bias = false)"),
+    "groups": (lambda: nn.GroupNorm(2, 4), (2, 4, 5, 5), "group_norm(x, 2, weight, bias"),
+    "max pool": (lambda: nn.Sequential(nn.Conv1d(4, 6, 3), nn.MaxPool1d(2)), (2, 4, 10), "max_pool1d(conv1d_0(x), 2)"),
+    "frozen": (Frozen, (2, 8), "state places: [out] = ones()"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_is_imported(name: str) -> None:
+    build, shape, part = LAYERS[name]
+
+    def factory() -> tuple[nn.Module, dict[str, Tensor]]:
+        return nn.Sequential(build()), {"input": torch.rand(shape)}
+
+    found = import_module(factory, Wanted("words:layer", {}))
+    assert found.report["largest difference"] <= EXACT
+    assert part in found.text, found.text
+
+
 @pytest.mark.parametrize("name", WORDS)
 def test_a_word_is_imported(name: str) -> None:
     found = net(name)

@@ -5,7 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardlang.importing.bodies import composed, creations, selections, views  # noqa: F401  (they fill WORDS)
+from shardlang.importing.bodies import (  # noqa: F401  (they fill WORDS)
+    composed,
+    convolutions,
+    creations,
+    selections,
+    views,
+)
 from shardlang.importing.bodies.body import Body, Expr, Layer, Value, new_dims
 from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, size
 from shardlang.importing.bodies.forms import find_arrays, form, same_model

@@ -10,6 +10,7 @@ from shardlang.importing.bodies.body import Body
 from shardlang.importing.bodies.dims import flat, size
 
 _FAN = {"weight": ("kaiming_uniform", ()), "bias": ("fan_uniform", ())}
+_TURNED = {"stride": 1, "padding": 0, "output_padding": 0}
 _SCALE = {"weight": ("ones", ()), "bias": ("zeros", ())}
 
 
@@ -40,12 +41,16 @@ def _one_dim(body: Body) -> bool:
     return all(len(own.value.dims) == 1 for own in body.own)
 
 
-def _square(body: Body) -> bool:
-    kernel = next(own.value for own in body.own if own.name == "weight")
-    pairs = [const.value for const in body.constants]
-    plain = all(isinstance(value, int) for value in pairs)
-    names = {name for value in body.values if value.expr for name in value.expr.named}
-    return size(kernel.dims[2]) == size(kernel.dims[3]) and plain and names <= {"stride", "padding"}
+def _square(*settings: str) -> Callable[[Body], bool]:
+    """Whether the window is as wide as high, and no other settings are given."""
+
+    def fits(body: Body) -> bool:
+        kernel = next(own.value for own in body.own if own.name == "weight")
+        plain = all(isinstance(const.value, int) for const in body.constants)
+        names = {name for value in body.values if value.expr for name in value.expr.named}
+        return len({size(term) for term in kernel.dims[2:]}) == 1 and plain and names <= set(settings)
+
+    return fits
 
 
 def _any(body: Body) -> bool:
@@ -59,8 +64,10 @@ LIBRARY = {
         Known("Embedding", (("embedding",),), ("vocab", "width"), {"weight": ("normal", (1.0,))}, {}, _plain),
         Known("LayerNorm", (("layer_norm",),), ("d",), _SCALE, {"eps": 1e-5}, _all_own("weight", "bias")),
         Known("RMSNorm", (("rms_norm",),), ("d",), _SCALE, {"eps": 1e-5}, _all_own("weight")),
-        Known("Conv2d", (("conv2d",),), ("in", "out"), _FAN, {"stride": 1, "padding": 0}, _square,
-              True),
+        *(Known(name, ((word,),), ("in", "out"), _FAN, {"stride": 1, "padding": 0}, _square("stride", "padding"), True)
+          for name, word in (("Conv1d", "conv1d"), ("Conv2d", "conv2d"))),
+        *(Known(name, ((word,),), ("in", "out"), _FAN, _TURNED, _square(*_TURNED), True)
+          for name, word in (("ConvTranspose1d", "conv_transpose1d"), ("ConvTranspose2d", "conv_transpose2d"))),
         Known("BatchNorm2d", (("batch_norm",),), ("channels",),
               {**_SCALE, "running_mean": ("zeros", ()), "running_var": ("ones", ())}, {"momentum": 0.1, "eps": 1e-5},
               _all_own("weight", "bias", "running_mean", "running_var")),

@@ -140,8 +140,9 @@ class Maker:
         return value.dims[at]
 
     def spatial(self, sizes: Sequence[int]) -> list[Term]:
-        """The height and width that a window leaves, which an operator names."""
-        return [(Atom(each, {name: -1}),) for each, name in zip(sizes, ("height", "width"), strict=True)]
+        """The height and width, or the length, that a window leaves, which an operator names."""
+        names = ("height", "width") if len(sizes) == 2 else ("length",)
+        return [(Atom(each, {name: -1}),) for each, name in zip(sizes, names, strict=True)]
 
     def hint(self, term: Term, name: str, rank: int) -> None:
         if len(flat(term)) == 1:
@@ -177,7 +178,8 @@ class Maker:
         value = Value(new_dims(node.shape), KINDS.get(str(node.dtype), ""))
         start = self.shared.starts[node.stored.name]
         numbers = [Const(each, _ROLES.get(start.kind, "low")) for each in start.args]
-        self.body.own.append(Own(inside, value, node.stored, start, node.op == STATE, numbers))
+        still = node.op == STATE or not node.value.requires_grad
+        self.body.own.append(Own(inside, value, node.stored, start, still, numbers))
         return value
 
     def _inner(self, node: Node, layer: Layer) -> Value:

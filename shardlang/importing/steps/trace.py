@@ -131,11 +131,17 @@ class _Reader:
             return self._input(name, value)
         if kind == "CONSTANT_TENSOR":
             return self._const(self.program.constants[spec.target], node)
+        if kind == "BUFFER" and not spec.persistent and not value.dtype.is_floating_point and self._still(spec.target):
+            return self._const(self.tensors[spec.target], node)
         owner = self.owners.get(id(self.tensors.get(spec.target)), spec.target)
         op = PARAM if kind == "PARAMETER" else STATE
         tensor = self.tensors[spec.target]
         leaf = Node(op, shape=tuple(value.shape), dtype=value.dtype, name=owner, stored=Stored(owner), value=tensor)
         return self._once(leaf)
+
+    def _still(self, buffer: str) -> bool:
+        """Whether no step writes to a buffer."""
+        return buffer not in self.program.graph_signature.buffers_to_mutate.values()
 
     def _input(self, name: str, value: Any) -> Node:
         leaf = Node(INPUT, shape=tuple(value.shape), dtype=value.dtype, name=name, place="its arguments")

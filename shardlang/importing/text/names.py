@@ -24,6 +24,9 @@ FIELDS = {
     "type_vocab_size": "types", "num_labels": "labels", "num_channels": "channels", "num_classes": "classes",
 }  # fmt: skip
 _CONFIG, _LAYER = 4, 8
+# The last dims of what a model of the library is called with, behind its channels.
+_SPATIAL = {"Conv1d": ("length",), "ConvTranspose1d": ("length",)} | dict.fromkeys(
+    ("Conv2d", "ConvTranspose2d", "BatchNorm2d", "GroupNorm"), ("height", "width"))  # fmt: skip
 
 
 @dataclass
@@ -88,10 +91,12 @@ class Namer:
                 hints.setdefault(self.config[atom.size], _CONFIG)
         found: dict[Atom, str] = {}
         taken = names_of_members(model.body)
+        called = _called(model)
+        taken |= {*called.values(), *(atom.called for atom in ranked if atom in copied or atom.declared)}
         for atom in sorted(ranked, key=lambda atom: min(ranked[atom].values(), default=99)):
             hints = ranked[atom]
             if atom.called:
-                found[atom] = atom.called
+                found[atom] = called.get(atom, atom.called)
                 continue
             found[atom] = self._free(model, atom, sorted(hints, key=lambda name: (hints[name], name)), taken)
             taken.add(found[atom])
@@ -124,11 +129,22 @@ class Namer:
 def _of_library(model: Model) -> dict[Atom, str]:
     """The names in a model that is one operator: as in the library."""
     found = dict(zip(model.body.formals(), LIBRARY[model.kind].dims, strict=False))
-    image = len(model.body.inputs[0].dims) == 4 and model.kind in ("Conv2d", "BatchNorm2d")
+    places = ("batch", "channels", *_SPATIAL[model.kind]) if model.kind in _SPATIAL else ()
     for value in [*model.body.inputs, *model.body.live()]:
         for at, term in enumerate(value.dims):
             for atom in flat(term):
-                found.setdefault(atom, ("batch", "channels", "height", "width")[at] if image else "...")
+                found.setdefault(atom, places[at] if len(places) == len(value.dims) else "...")
+    return found
+
+
+def _called(model: Model) -> dict[Atom, str]:
+    """Names of the dims of inputs that operators have named: of two of one name the second gets a
+    number."""
+    found: dict[Atom, str] = {}
+    taken: set[str] = set()
+    for atom in (atom for value in model.body.inputs for term in value.dims for atom in flat(term)):
+        if atom.called and atom not in found:
+            found[atom] = free(atom.called, taken)
     return found
 
 
@@ -147,7 +163,7 @@ def _made_by(model: Model, atom: Atom) -> Iterator[tuple[str, int]]:
 
 def _feature(value: Value) -> tuple[Atom, ...]:
     """The dim of features: the last, or the channels of an image."""
-    image = len(value.dims) == 4 and any(atom.called for atom in flat(value.dims[-1]))
+    image = len(value.dims) > 2 and any(atom.called for atom in flat(value.dims[-1]))
     return value.dims[1 if image else -1]
 
 
