@@ -1,4 +1,5 @@
-"""Calls that slide a window over the last dims: convolutions, their turned form, pools, and norms of channels."""
+"""Calls that slide a window over the last dims: convolutions, their turned form, pools; norms of
+channels."""
 
 from __future__ import annotations
 
