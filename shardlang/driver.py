@@ -320,6 +320,13 @@ def _unverified(plan: Plan) -> list[tuple[str, Span, str, str]]:
         elif mine is not None and not mine.verified:
             fact = f"operator `{mine.name}` is unverified: nothing proves that it may be split as `{mine.home}` says"
             found.setdefault(mine.name, (fact, op.span, "called here", f"`shardc verify {mine.home}`"))
+    for own in plan.program.training.own if plan.program.training is not None else ():
+        if plan.program.source.name == STDIN:
+            fact = f"{own.kind} `{own.name}` is in `{own.file}`, and a program from a pipe loads no file"
+            found.setdefault(own.name, (fact, own.span, "declared here", "save the program as a file"))
+        elif not own.verified:
+            fact = f"{own.kind} `{own.name}` is unverified: nothing proves that it needs no more than `{own.home}` says"
+            found.setdefault(own.name, (fact, own.span, "declared here", f"`shardc verify {own.home}`"))
     return list(found.values())
 
 

@@ -8,13 +8,13 @@ from pygments.lexer import RegexLexer, words
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Text
 
 DECLARATIONS = (
-    "use", "dim", "model", "fn", "operator", "strategy", "train", "device", "cluster", "layer", "param", "state",
-    "forward", "mesh", "metric", "level",
+    "use", "dim", "model", "fn", "operator", "source", "optimizer", "strategy", "train", "device", "cluster", "layer",
+    "param", "state", "forward", "mesh", "metric", "level",
 )  # fmt: skip
 RULES = (
     "auto", "split", "over", "uneven", "sizes", "shard", "stages", "balanced", "virtual", "microbatches",
     "schedule", "zero", "bucket", "gradients", "recompute", "attend", "chunks", "place", "saved", "on", "strict", "at",
-    "whole", "linear", "flops", "keeps", "python",
+    "whole", "linear", "flops", "keeps", "python", "needs", "like",
 )  # fmt: skip
 RESERVED = ("if", "else", "return", "and", "or", "not")
 CONSTANTS = ("true", "false")

@@ -55,7 +55,7 @@ _RATES = ("lr", "min", "momentum", "dampening", "weight_decay", "eps", "l1", "l2
 _NO_DELIMITER = '\n\r\0".+-0123456789eE'
 # By the name of an argument or a setting, whatever it belongs to.
 LIMITS: Mapping[str, Limit] = {
-    **dict.fromkeys((*_RATES, "warmup", "seed"), _FROM_0),
+    **dict.fromkeys((*_RATES, "warmup", "seed", "workers"), _FROM_0),
     **dict.fromkeys(("epochs", "steps", "keep", "batches", "threshold", "patience"), _FROM_1),
     "betas": Limit(lambda v: all(0 <= beta < 1 for beta in v), "at least 0 and below 1"),
     "lr_power": Limit(lambda v: v < 0, "below 0"),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from shardlang.check.own import Own
 from shardlang.graph.graph import Graph
 from shardlang.records import dataclass
 from shardlang.source import Source, Span
@@ -17,12 +18,15 @@ class DataSource:
     """`kind` (random, digits, mnist, numpy, csv, ...), its evaluated arguments by name, the names
     of its fields, its batch.
 
-    Paths among the arguments are kept as written, relative to the program's file."""
+    Paths among the arguments are kept as written, relative to the program's file. own: the Python
+    that gives the examples of a declared source, and `settings`, what it gets."""
 
     kind: str
     arguments: Mapping[str, Any]
     fields: tuple[str, ...]
     batch: int
+    own: Own | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,12 @@ class Training:
     log: Mapping[str, Any] | None = None
     evaluate: Mapping[str, Any] | None = None
     compile: str = "none"
+
+    @property
+    def own(self) -> list[Own]:
+        """The Python functions of the user's that the run calls, but for operators."""
+        sources = [source.own for source in (self.data, self.eval) if source is not None]
+        return [own for own in sources if own is not None]
 
 
 @dataclass(frozen=True, slots=True)

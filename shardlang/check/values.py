@@ -10,6 +10,7 @@ from dataclasses import field
 from fractions import Fraction
 from typing import Any
 
+from shardlang.check.own import OwnDecl
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.ops.declaration import Operator
 from shardlang.ops.declared import Declaration
@@ -166,7 +167,7 @@ _KINDS: Mapping[type, str] = {
     Tensor: "a tensor", DimValue: "a dim", bool: "a truth value", int: "a number", float: "a number",
     Fraction: "a number", str: "a text", tuple: "a tuple", Instance: "a layer", LayerArray: "an array of layers",
     Results: "several values", ModelDecl: "a model", FunctionDecl: "a function",
-    OperatorDecl: "an operator", HardwareDecl: "hardware",
+    OperatorDecl: "an operator", HardwareDecl: "hardware", OwnDecl: "a source, schedule or optimizer",
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from shardlang import python_text
+from shardlang.check.own import Own
 from shardlang.emit.text.citations import file_text
 from shardlang.emit.text.fold import Item, Layers, folded
 from shardlang.emit.text.lines import WIDTH, call_text
@@ -66,12 +67,18 @@ def imports(uses: Collection[str], modules: Sequence[str] = (), layers: Sequence
 
 
 def own_files(plan: Plan) -> str:
-    """`own = rt.Declared({...})`: the Python files of operators that files declare, with hashes, or
-    ""."""
-    declared = (op.attrs[DECLARED] for op in plan.graph.ops if op.operator == DECLARED)
-    files = sorted({declaration.file: declaration.source for declaration in declared}.items())
+    """`own = rt.Declared({...})`: the Python files of operators, sources and others that files
+    declare, with hashes, or ""."""
+    declared = [op.attrs[DECLARED] for op in plan.graph.ops if op.operator == DECLARED]
+    further = plan.program.training.own if plan.program.training is not None else ()
+    files = sorted({each.file: each.source for each in (*declared, *further)}.items())
     lines = "".join(f"    {literal(file)}: {literal(source)},\n" for file, source in files)
     return f"own = rt.Declared({{\n{lines}}})" if files else ""
+
+
+def own_text(own: Own) -> str:
+    """`own.named("my_data.py", "Clicks")`: a function of such a file."""
+    return f"own.named({literal(own.file)}, {literal(own.function)})"
 
 
 def mesh_lines(plan: Plan) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from shardlang.check.program import DataSource, OptimizerSetting, Training
 from shardlang.emit.accumulators import Accumulator, Evaluation
 from shardlang.emit.gathers import order_arguments
-from shardlang.emit.header import cut_arguments, own_files
+from shardlang.emit.header import cut_arguments, own_files, own_text
 from shardlang.emit.text.citations import file_text
 from shardlang.emit.text.fold import patterns
 from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
@@ -170,6 +170,8 @@ def _source_text(plan: Plan, source: DataSource) -> str:
 
     They are in the order of `forward`'s arguments; `eval`'s have the layouts of `data`'s."""
     further = [f"{key}={literal(value)}" for key, value in source.arguments.items()]
+    if source.own is not None:
+        further += [f"call={own_text(source.own)}", f"settings={literal(dict(source.settings))}"]
     head = ", ".join([literal(source.kind), f"batch={source.batch}", *further])
     fields = list_text([_field_text(plan, value) for value in plan.graph.data])
     body = indented(f"{head},\nfields={fields},")

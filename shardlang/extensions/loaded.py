@@ -8,6 +8,7 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,8 +16,23 @@ from typing import Any
 from shardlang.errors import RunError
 from shardlang.extensions.locks import digest
 
-# By the hash of their text.
+# By path and the hash of the text, and by that alone: equal texts in two folders are two files, each
+# of which may read what lies beside it.
+_FILES: dict[tuple[str, str], ModuleType] = {}
 _MODULES: dict[str, ModuleType] = {}
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of a file: path from a program's folder, hash of its text, name."""
+
+    file: str
+    digest: str
+    name: str
+
+    def found(self, base: Path) -> Callable[..., Any]:
+        """The function itself. RunError SH619 where the file is another, fails or lacks it."""
+        return _named(module(base / self.file, self.digest), self.name)
 
 
 def load(base: Path, files: Mapping[str, str]) -> None:
@@ -28,16 +44,16 @@ def load(base: Path, files: Mapping[str, str]) -> None:
 
 def module(path: Path, wanted: str) -> ModuleType:
     """The module of a file whose text has the hash `wanted`, run once in a process."""
-    if wanted in _MODULES:
-        return _MODULES[wanted]
+    if (str(path), wanted) in _FILES:
+        return _FILES[str(path), wanted]
     try:
         text = path.read_bytes().decode("utf-8").removeprefix("\ufeff")
     except (OSError, UnicodeDecodeError) as error:
-        raise RunError("SH619", f"a file with an operator's function cannot be read: {error}", file=path) from None
+        raise RunError("SH619", f"a file with a function of yours cannot be read: {error}", file=path) from None
     if digest(text) != wanted:
         help = "compile the program again; `shardc verify` looks at what has changed"
         raise RunError("SH619", "the file has changed since the program was compiled", file=path, help=help)
-    made = ModuleType(f"operators_{wanted[:16]}")
+    made = ModuleType(f"own_{wanted[:16]}_{len(_FILES)}")
     made.__file__ = str(path)
     linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
     sys.modules[made.__name__] = made
@@ -46,21 +62,25 @@ def module(path: Path, wanted: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         del sys.modules[made.__name__]
         fact = f"the file cannot be loaded: {type(error).__name__}: {error}"
-        raise RunError("SH619", fact, file=path, line=_line(error, path)) from error
-    _MODULES[wanted] = made
+        raise RunError("SH619", fact, file=path, line=line_of(error, path)) from error
+    _FILES[str(path), wanted] = made
+    _MODULES.setdefault(wanted, made)
     return made
 
 
 def function(wanted: str, name: str) -> Callable[..., Any]:
     """A function of a file that has been loaded."""
-    made = _MODULES[wanted]
+    return _named(_MODULES[wanted], name)
+
+
+def _named(made: ModuleType, name: str) -> Callable[..., Any]:
     found: Callable[..., Any] | None = getattr(made, name, None)
     if not callable(found):
         raise RunError("SH619", f"the file has no function `{name}`", file=Path(str(made.__file__)))
     return found
 
 
-def _line(error: BaseException, path: Path) -> int | None:
+def line_of(error: BaseException, path: Path) -> int | None:
     """The line of the file that an exception came from."""
     if isinstance(error, SyntaxError):
         return error.lineno

@@ -70,7 +70,7 @@ def _note(node: Any, text: str, tight: Tight) -> None:
             tight.called.add(text.index("[", node.value.span.end))
         case ast.Layer(count=count) if count is not None:
             tight.called.add(text.index("[", node.name.span.end))
-        case ast.Model() | ast.Function() | ast.Operator():
+        case ast.Model() | ast.Function() | ast.Operator() | ast.OwnSource() | ast.OwnSchedule() | ast.OwnOptimizer():
             tight.called.add(text.find("(", node.name.span.end))
         case ast.Forward():
             tight.called.add(text.index("(", node.span.start))

@@ -30,7 +30,8 @@ def step_flops(graph: Graph) -> int:
 def step_tokens(plan: Plan) -> int:
     """Tokens of a step on all ranks together; 0 if the data is not counted in tokens."""
     training = plan.program.training
-    counted = SOURCES[training.data.kind].counted if training is not None else ""
+    known = training is not None and training.data.own is None
+    counted = SOURCES[training.data.kind].counted if training is not None and known else ""
     fields = [plan.graph.values[value] for value in plan.graph.data]
     return sum(field.type.elements for field in fields if field.name == counted)
 

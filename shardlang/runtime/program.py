@@ -284,6 +284,11 @@ class Program:
         return self.mesh._microbatches
 
     @property
+    def calls(self) -> bool:
+        """Whether it calls functions of the user's own that all ranks compare: of data."""
+        return any("call" in source.arguments for source in (self.data, self.eval) if source is not None)
+
+    @property
     def tensors(self) -> list[Declared]:
         """Parameters and states."""
         return [*self.parameters, *self.states]

@@ -161,6 +161,52 @@ class Operator(Node):
     facts: tuple[OperatorFact, ...]
 
 
+@node
+class Needs(Node):
+    """`needs whole matrices`: the words."""
+
+    words: tuple[Name, ...]
+
+
+@node
+class Remembers(Node):
+    """`state momentum like parameter`."""
+
+    name: Name
+    like: Name
+
+
+OwnFact = Python | Needs | Remembers
+
+
+@node
+class OwnSource(Node):
+    """`source name(path: str) -> (x: [batch, d]) { facts }`."""
+
+    name: Name
+    formals: tuple[Formal, ...]
+    fields: tuple[Field, ...]
+    facts: tuple[OwnFact, ...]
+
+
+@node
+class OwnSchedule(Node):
+    """`schedule name(warmup: int) { facts }`."""
+
+    name: Name
+    formals: tuple[Formal, ...]
+    facts: tuple[OwnFact, ...]
+
+
+@node
+class OwnOptimizer(Node):
+    """`optimizer name(lr: float) { facts }`."""
+
+    name: Name
+    formals: tuple[Formal, ...]
+    facts: tuple[OwnFact, ...]
+
+
 # --- training and hardware ---------------------------------------------------
 
 
@@ -210,7 +256,8 @@ class Use(Node):
     path_span: Span
 
 
-Item = Use | DimDecl | Model | Function | Operator | Strategy | Train | Hardware
+Own = OwnSource | OwnSchedule | OwnOptimizer
+Item = Use | DimDecl | Model | Function | Operator | Own | Strategy | Train | Hardware
 
 
 @dataclass(frozen=True, eq=False)

@@ -168,13 +168,14 @@ def _fields(made: type[Node]) -> Callable[[Children, Span], Node]:
 
 _LISTS = (
     "start", "formals", "members", "body", "rules", "narrow_rules", "axis_uses", "sizes", "axes", "shard_tuples",
-    "stage_entries", "selectors", "settings", "facts", "level_facts", "facts_of_operator",
+    "stage_entries", "selectors", "settings", "facts", "level_facts", "facts_of_operator", "facts_of_own", "fields",
 )  # fmt: skip
 # The nodes of these rules have the rules' children as their fields.
 _FIELDS = {
     "attribute": ast.Attribute, "bucket": ast.Bucket, "chunks": ast.Chunks,
     "dim_entry": ast.DimEntry,
     "flops": ast.Flops, "operator": ast.Operator, "python": ast.Python,
+    "source": ast.OwnSource, "own_schedule": ast.OwnSchedule, "optimizer": ast.OwnOptimizer,
     "field": ast.Field, "formal": ast.Formal, "index": ast.Index, "keyword": ast.Keyword, "choice": ast.Conditional,
     "mesh_axis": ast.MeshAxis, "microbatches": ast.Microbatches, "pin": ast.Pin, "range": ast.Range,
     "schedule": ast.Schedule, "shard": ast.Shard,
@@ -204,6 +205,8 @@ ACTIONS: dict[str, Callable[[Children, Span], Any]] = {
     "model": lambda c, s: ast.Model(c[0], c[1] if len(c) == 3 else (), c[-1], span=s),
     "whole": lambda c, s: ast.Whole(tuple(c), span=s),
     "linear": lambda c, s: ast.Linear(c[0], span=s),
+    "remembers": lambda c, s: ast.Remembers(c[1], c[2], span=s),
+    "needs": lambda c, s: ast.Needs(tuple(c), span=s),
     "keeps": lambda c, s: ast.Keeps(tuple(c), span=s),
     "function": lambda c, s: ast.Function(c[0], c[1], tuple(c[2:-1]), c[-1], span=s),
     "assign": lambda c, s: ast.Assign(c[0], c[-1], tuple(c[1:-1]), span=s),

@@ -19,8 +19,12 @@ Token = tuple[str, int, int]
 NEWLINE = "_NL"
 BAD = "BAD"
 ITEMS = ("use", "dim", "model", "fn", "operator", "strategy", "train", "device", "cluster")
+# Items whose word begins a setting or a rule too, unless a name and a bracket come after it.
+_DECLARED = ("source", "schedule", "optimizer")
 # What begins an item where it stands in column 0, whatever came before it.
-ITEM = re.compile(rf'(?:(?:{"|".join(ITEMS)})[ \t]+[A-Za-z_"]|train[ \t]*\{{)')
+ITEM = re.compile(
+    rf'(?:(?:{"|".join(ITEMS)})[ \t]+[A-Za-z_"]|train[ \t]*\{{|(?:{"|".join(_DECLARED)})[ \t]+[A-Za-z_]\w*[ \t]*\()'
+)
 _WRONG = re.compile(r'"[^\n]*|[^\x00-\x7f]+|.', re.DOTALL)
 
 

@@ -12,6 +12,7 @@ from shardlang.check.constants import size
 from shardlang.check.context import Context, Frame
 from shardlang.check.files.arrows import require_read
 from shardlang.check.files.operators import declare_operator
+from shardlang.check.files.own import declare_own
 from shardlang.check.values import UNKNOWN, DimValue, FileScope, FunctionDecl, HardwareDecl, ModelDecl
 from shardlang.diagnostics.nearest import offer
 from shardlang.records import dataclass
@@ -55,6 +56,8 @@ class Library:
             case ast.Operator():
                 found = declare_operator(item, Frame(context, scope), self.chain[0])
                 scope.declare(item.name, found, self.context.sink)
+            case ast.OwnSource() | ast.OwnSchedule() | ast.OwnOptimizer():
+                scope.declare(item.name, declare_own(item, Frame(context, scope), self.chain[0]), self.context.sink)
             case ast.Hardware():
                 scope.declare(item.name, HardwareDecl(item, scope), self.context.sink)
             case ast.DimDecl():

@@ -7,28 +7,19 @@ from __future__ import annotations
 
 import keyword
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardlang.check.context import Frame
+from shardlang.check.files.declarations import Reader
 from shardlang.check.values import UNKNOWN, FileScope, OperatorDecl
 from shardlang.diagnostics.nearest import offer
 from shardlang.extensions import locks
-from shardlang.files import beneath, folder_of
+from shardlang.files import folder_of
 from shardlang.ops.declaration import Param
 from shardlang.ops.declared import REST, RESULT, Declaration, Signature, operator_of
-from shardlang.source import Source, Span
 from shardlang.syntax import ast
-from shardlang.syntax.tables import tables
-from shardlang.syntax.tokens import NEWLINE, Tokens
-from shardlang.types.dim import DTYPES, FLOATS
-
-SETTINGS = ("int", "float", "bool", "str")
-_CLAUSES: dict[type, tuple[str, str]] = {
-    ast.Flops: ("flops", "flops 2 * batch * d"),
-    ast.Python: ("python", 'python "my_ops.py": {}'),
-    ast.Keeps: ("keeps", "keeps x"),
-}
+from shardlang.types.dim import FLOATS
 
 
 def declare_operator(node: ast.Operator, frame: Frame, program: str) -> Any:
@@ -44,16 +35,16 @@ def operators_of(scope: FileScope) -> list[OperatorDecl]:
     return [value for value in found if value.node.span.source is scope.source]
 
 
-class _Reader:
-    """Reads one declaration; `sound` until something is reported."""
+class _Reader(Reader):
+    """Reads one declaration of an operator."""
 
-    def __init__(self, node: ast.Operator, frame: Frame) -> None:
-        self.node, self.frame, self.sound = node, frame, True
-        self.name = node.name.text
-
-    def wrong(self, code: str, fact: str, span: Span, label: str = "", help: str = "") -> None:
-        self.sound = False
-        self.frame.wrong(code, fact, span, label, help=help)
+    node: ast.Operator
+    clauses: Mapping[type, tuple[str, str]] = {
+        ast.Flops: ("flops", "flops 2 * batch * d"),
+        ast.Python: ("python", 'python "my_ops.py": {}'),
+        ast.Keeps: ("keeps", "keeps x"),
+    }
+    optional = ("keeps",)
 
     def read(self, program: str) -> Declaration | None:
         node = self.node
@@ -62,7 +53,7 @@ class _Reader:
         settings = tuple(self._settings(node.formals))
         result = self._signature(node.result)
         self._formals(tensors)
-        clauses = {kind: self._once(kind) for kind in _CLAUSES}
+        clauses = {kind: self._once(kind) for kind in self.clauses}
         dims = self._dims([name for _, s in operands for name in s.names], settings)
         given = [name for _, signature in operands for name in signature.names if name != REST]
         known = list(dict.fromkeys([*given, *(name for name, _ in dims)]))
@@ -87,56 +78,6 @@ class _Reader:
         )  # fmt: skip
 
     # --- the signature ---
-
-    def _signature(self, type: ast.TensorType) -> Signature:
-        axes = [*type.pending, *type.replicated, *(a for t in type.dims for f in t.factors for a in f.axes)]
-        if axes:
-            self.wrong("SH254", "a type of a declaration has a layout", axes[0].span, f"axis `{axes[0].text}`")
-        if type.dtype is not None and type.dtype.text not in DTYPES:
-            help = offer(type.dtype.text, DTYPES, f"the element types are {', '.join(DTYPES)}")
-            self.wrong("SH257", f"there is no element type `{type.dtype.text}`", type.dtype.span, "unknown", help)
-        entries: list[Any] = []
-        for term in type.dims:
-            factors = [f.dim for f in term.factors]
-            numbers = [int(f.value) for f in factors if isinstance(f, ast.Number)]
-            if numbers and len(factors) > 1:
-                self.wrong("SH614", "a product of a signature is of names", term.span, "a number in it")
-            elif any(isinstance(f, ast.Number) and (f.value != int(f.value) or f.value < 1) for f in factors):
-                fact = f"a size of a signature is a whole number from 1 on, and `{term.span.text}` is not"
-                self.wrong("SH614", fact, term.span, "no size")
-            names = tuple(f.text for f in factors)
-            entries.append((REST,) if term.ellipsis else numbers[0] if numbers else names)
-        flat = [name for entry in entries if isinstance(entry, tuple) for name in entry]
-        if len(set(flat)) < len(flat):
-            self.wrong("SH614", f"a dim of `{self.name}` occurs twice in one type", type.span, "twice in here",
-                       "give each dim a name of its own: a program may give one dim for both")  # fmt: skip
-        return Signature(type.dtype.text if type.dtype is not None else "", tuple(entries))
-
-    def _settings(self, formals: Sequence[ast.Formal]) -> Iterator[Param]:
-        for formal in formals:
-            kind = formal.kind
-            if not isinstance(kind, ast.Name):
-                continue
-            if kind.text not in SETTINGS:
-                help = "dims come with the tensors that have them" if kind.text == "dim" else ""
-                help = help or offer(kind.text, SETTINGS, f"the kinds are {', '.join(SETTINGS)}, or a tensor type")
-                self.wrong("SH208", f"there is no kind `{kind.text}` for an operator", kind.span, "unknown kind", help)
-                continue
-            default = ... if formal.default is None else self._default(formal.default, kind.text)
-            yield Param(formal.name.text, kind.text, default)
-
-    def _default(self, node: ast.Expr, kind: str) -> Any:
-        negative = isinstance(node, ast.Unary) and node.op == "-" and kind in ("int", "float")
-        inner = node.operand if isinstance(node, ast.Unary) and negative else node
-        wanted = {"int": ast.Number, "float": ast.Number, "bool": ast.Bool, "str": ast.String}[kind]
-        value: Any = getattr(inner, "value", None)
-        if not isinstance(inner, wanted) or (kind == "int" and not isinstance(value, int)):
-            self.wrong("SH614", f"the default `{node.span.text}` is no literal of kind {kind}", node.span, "here")
-            return None
-        if kind in ("bool", "str"):
-            return value
-        number = float(value) if kind == "float" else value
-        return -number if negative else number
 
     def _formals(self, tensors: Sequence[ast.Formal]) -> None:
         if not tensors:
@@ -171,21 +112,6 @@ class _Reader:
                 self.wrong("SH614", fact, span, "may not be split", f"`whole {', '.join([*sorted(whole), name])}`")
 
     # --- the clauses ---
-
-    def _all(self, kind: type[Any]) -> list[Any]:
-        return [fact for fact in self.node.facts if isinstance(fact, kind)]
-
-    def _once(self, kind: type[Any]) -> Any:
-        """The clause of a kind; None without one, which is reported unless it is `keeps`."""
-        found, (word, example) = self._all(kind), _CLAUSES[kind]
-        if len(found) > 1:
-            self.sound = False
-            help = f"a declaration has one `{word}`"
-            self.frame.context.sink.again("SH610", f"`{word}` is there twice", found[1].span, found[0].span, help)
-        if not found and word != "keeps":
-            help = f"add `{example.format(self.name)}`, say"
-            self.wrong("SH610", f"operator `{self.name}` has no `{word}`", self.node.name.span, "declared here", help)
-        return found[0] if found else None
 
     def _known(self, name: ast.Name, known: Collection[str], what: str) -> bool:
         if name.text not in known:
@@ -229,37 +155,3 @@ class _Reader:
                     fact = f"`{names[place]}` is {dtype}, and no sum of it is ever pending"
                     self.wrong("SH614", fact, clause.span, "not linear")
             yield tuple(sorted(set(at)))
-
-    # --- files ---
-
-    def _source(self, file: ast.String) -> Source | None:
-        """The Python file's text; None after a report."""
-        name = file.value
-        parts = name.split("/")
-        home = self.node.span.source.name
-        help = "the file lies beside the declaration or below it, and is named so: `python \"ops/conv.py\": conv`"
-        odd = not name.endswith(".py") or "\\" in name or not name.isprintable()
-        if odd or name.startswith("/") or {"..", ".", ""}.intersection(parts):
-            fact = f"`{name}` is no Python file beside the declaration or below it"
-            self.wrong("SH615", fact, file.span, "here", help)
-            return None
-        if not beneath(home, name):
-            self.wrong("SH615", f"`{name}` is a link to a file elsewhere", file.span, "leads outside", help)
-            return None
-        found = self.frame.context.load(home, name, True)
-        if isinstance(found, Source):
-            return found
-        self.wrong("SH615", f"`{name}` {found}", file.span, "not read", help)
-        return None
-
-    def _locked(self) -> locks.Passed | None:
-        home = self.node.span.source.name
-        lock = os.path.splitext(os.path.basename(home))[0] + ".lock"
-        found = self.frame.context.load(home, lock, True)
-        return locks.read(found.text).get(self.name) if isinstance(found, Source) else None
-
-    def _digest(self) -> str:
-        """The hash of the declaration's tokens: layout and comments do not count."""
-        source = Source("", self.node.span.text)
-        words = [source.text[start:end] for kind, start, end in Tokens(source, tables()) if kind != NEWLINE]
-        return locks.digest("\n".join(words))

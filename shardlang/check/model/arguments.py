@@ -176,21 +176,24 @@ def line_up(
 
 
 def declared_arguments(
-    callee: str, params: Sequence[Param], call: ast.Call, frame: Frame, most: int = 0, all_due: bool = True
-) -> dict[str, Any] | None:
+    callee: str, params: Sequence[Param], call: ast.Call, frame: Frame, most: int = 0, all_due: bool = True,
+    free: Collection[str] = (),
+) -> dict[str, Any] | None:  # fmt: skip
     """The arguments that a call of something declared gives, by name; `most` may stand without one.
-    None after a report. all_due: what has no default must be given."""
+    None after a report. all_due: what has no default must be given. free: names that the user has
+    chosen, whose values have no limits."""
     given, sound = line_up(callee, [param.name for param in params], call, frame, most)
     missing = [param.name for param in params if all_due and param.required and param.name not in given]
     if sound and missing:
         missing_argument(callee, missing[0], call.span, frame)
     if missing or not sound:
         return None
-    found = {param.name: settled(param, given[param.name], frame) for param in params if param.name in given}
+    named = [param for param in params if param.name in given]
+    found = {p.name: settled(p, given[p.name], frame, p.name not in free) for p in named}
     return None if UNKNOWN in found.values() else found
 
 
-def settled(param: Param, argument: Argument, frame: Frame) -> Any:
+def settled(param: Param, argument: Argument, frame: Frame, limited: bool = True) -> Any:
     """The value of a declared argument or of a setting, within its limits; UNKNOWN after a report.
     A new dim stays what it is given as."""
     value, span = argument.evaluate(frame), argument.span
@@ -198,7 +201,7 @@ def settled(param: Param, argument: Argument, frame: Frame) -> Any:
         value = _convert(param, value, span, frame)
     if value is not UNKNOWN and param.kind == "number":
         value = float(value)
-    limit = LIMITS.get(param.name)
+    limit = LIMITS.get(param.name) if limited else None
     if value is UNKNOWN or limit is None or limit.fits(value):
         return value
     shown = f"{value:g}" if isinstance(value, float) else show(value)

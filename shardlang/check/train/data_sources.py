@@ -11,15 +11,17 @@ from typing import Any
 from shardlang.check.constants import whole
 from shardlang.check.context import Frame
 from shardlang.check.declared import Declared, called
+from shardlang.check.files.own import OF_EVERY_SOURCE, visible
 from shardlang.check.model.arguments import call_of_one, declared_arguments
 from shardlang.check.model.types import written_type
+from shardlang.check.own import OwnDecl
 from shardlang.check.program import DataSource
 from shardlang.check.values import UNKNOWN, DimValue, Tensor
 from shardlang.ops.declaration import Param
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
-from shardlang.types.dim import Dim, TensorType, Term
+from shardlang.types.dim import Dim, TensorType, Term, term_size
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,12 @@ class Known(Declared):
     """`fields` (where it declares its own): name -> (element type or "" for floating, sizes after
     the batch, exclusive bound). A size may be the name of an argument of kind "newdim", which is a
     dim or a number as `batch` is. counted: the field of which a run counts the elements, in place
-    of examples."""
+    of examples. batch: the name of the first dim. own: the declaration of a source of the user's."""
 
     fields: Mapping[str, tuple[str, tuple[int | str, ...], int | None]] | None = None
     counted: str = ""
+    batch: str = "batch"
+    own: OwnDecl | None = None
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -91,6 +95,16 @@ SOURCES = {
 }  # fmt: skip
 
 
+def sources(frame: Frame) -> Mapping[str, Known]:
+    """The sources that a program may call: the library's, and those that its files declare."""
+    return {**SOURCES, **{name: _declared(decl) for name, decl in visible(frame.file, "source").items()}}
+
+
+def _declared(decl: OwnDecl) -> Known:
+    dims = tuple(Param(name, "newdim") for name in decl.dims)
+    return Known("", (*decl.settings, *dims, *OF_EVERY_SOURCE), decl.fields, batch=decl.batch, own=decl)
+
+
 def read_source(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
     """The source and its batch dim; fields are bound in the frame. (None, None) after a report."""
     found = _read(node, frame)
@@ -101,7 +115,7 @@ def read_source(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | 
 
 def _silence(node: ast.Expr, frame: Frame) -> None:
     """Fields of a wrong source are unknown, not missing: their use is no further mistake."""
-    known = SOURCES.get(called(node))
+    known = sources(frame).get(called(node))
     written = [f.name.text for f in node.fields] if isinstance(node, ast.Call) else []
     for name in (*written, *((known.fields or ()) if known else ("image", "label"))):
         frame.names.setdefault(name, UNKNOWN)
@@ -110,18 +124,39 @@ def _silence(node: ast.Expr, frame: Frame) -> None:
 
 def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
     example = 'data = digits(split = "train", batch = batch)'
-    call, kind = call_of_one(node, SOURCES, "data source", "SH235", example, frame), called(node)
+    there = sources(frame)
+    call, kind = call_of_one(node, there, "data source", "SH235", example, frame), called(node)
     if call is None:
         return None, None
-    known = SOURCES[kind]
-    arguments = declared_arguments(kind, known.params, call, frame, int(_PATH in known.params))
+    known = there[kind]
+    free = {p.name for p in known.own.settings} if known.own is not None else set()
+    arguments = declared_arguments(kind, known.params, call, frame, _unnamed(known), free=free)
     if arguments is None:
         return None, None
     sizes = {name: arguments.pop(name) for name in known.dims}
     fields, batch = _fields(call, kind, known, sizes, frame)
     if batch is None or batch.size is None:
         return None, None
-    return DataSource(kind, arguments, fields, batch.size), batch
+    if known.own is None:
+        return DataSource(kind, arguments, fields, batch.size), batch
+    settings = _settings(known.own, {**arguments, **sizes}, call, frame)
+    given = {p.name: arguments[p.name] for p in OF_EVERY_SOURCE if p.name in arguments}
+    return DataSource(kind, given, fields, batch.size, known.own.own, settings), batch
+
+
+def _unnamed(known: Known) -> int:
+    """How many arguments may stand without a name."""
+    return int(known.params[0].kind == "str") if known.own is not None else int(_PATH in known.params)
+
+
+def _settings(decl: OwnDecl, given: Mapping[str, Any], call: ast.Call, frame: Frame) -> dict[str, Any]:
+    """The settings that the function of a declared source gets: a dim as its size."""
+    sizes = {}
+    for name in (p.name for p in decl.settings if p.kind == "newdim"):
+        term = _size_term(name, given[name], call.span, frame)
+        sizes[name] = None if term is None else term_size(term)
+    known = {**decl.given(given), **sizes}
+    return {param.name: known[param.name] for param in decl.settings}
 
 
 def _fields(
@@ -135,7 +170,7 @@ def _fields(
         frame.wrong("SH235", f"`{kind}` declares its fields itself", call.fields[0].span, "not here", help=help)
         return (), None
     terms = {name: _size_term(name, value, call.span, frame) for name, value in sizes.items()}
-    batch = terms.get("batch")
+    batch = terms.get(known.batch)
     if batch is None or None in terms.values():
         return (), None
     for name, (dtype, shape, bound) in known.fields.items():

@@ -15,7 +15,10 @@ from shardlang.runtime.program import Source
 
 def identity(source: Source, length: int) -> dict[str, Any]:
     """The facts of a source of so many examples: none of them depends on strategy or ranks."""
-    given = {name: value for name, value in source.arguments.items() if name not in data_files.PATHS}
+    hidden = (*data_files.PATHS, "workers", "call")
+    given = {name: value for name, value in source.arguments.items() if name not in hidden}
+    if "call" in source.arguments:
+        given["python"] = source.arguments["call"].digest
     fields = {f.name: [f.dtype, *f.shape[1:], *([f"below {f.bound}"] if f.bound else [])] for f in source.fields}
     own = {"source": source.kind, "length": length, "shuffle": True, **given}
     found = {**own, "fields": fields, "files": [_file(path) for path in source.files]}

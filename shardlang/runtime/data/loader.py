@@ -10,8 +10,9 @@ batch."""
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -23,8 +24,11 @@ from torch import Tensor
 from shardlang.errors import RunError
 from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import microbatches, world
-from shardlang.runtime.data import arrays, criteo, csv_columns, data_files, drawn, text
+from shardlang.runtime.data import arrays, criteo, csv_columns, data_files, drawn, streams, text
+from shardlang.runtime.data.agreed import agreed, same
 from shardlang.runtime.data.dataset import Dataset
+from shardlang.runtime.data.own import Own, Window
+from shardlang.runtime.data.workers import Ahead
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.program import Block, Field, Program, Source, dtype_of
 
@@ -46,6 +50,8 @@ def load(source: Source, base: Path, like: Dataset | None = None) -> Dataset:
     """Reads a source; paths are relative to `base`. RunError where a file is missing or malformed.
 
     like: the training data, where this is `eval`."""
+    if "call" in source.arguments:
+        return _own(source, base)
     if source.kind not in READERS:
         help = f"there are: {', '.join(READERS)}"
         raise RunError("SH502", f"data source `{source.kind}` is not there yet", help=help)
@@ -57,6 +63,21 @@ def load(source: Source, base: Path, like: Dataset | None = None) -> Dataset:
         fact = f"`{source.kind}` finds no example"
         raise RunError("SH502", fact, file=path, help="name a file that holds examples")
     return found
+
+
+def _own(source: Source, base: Path) -> Dataset:
+    """A source that a file of the user's declares."""
+    found = streams.read(source, base)
+    if not found.length:
+        raise found.wrong(f"`{source.kind}` finds no example: `len({found.name}(..))` is 0")
+    return found
+
+
+def require_end(dataset: Dataset, why: str) -> None:
+    """RunError where nothing says how many examples a stream has, and something has to know."""
+    if isinstance(dataset, streams.Stream) and not dataset.counted:
+        help = "give the object `__len__`, the examples of an epoch, or train by `steps`"
+        raise dataset.wrong(f"`{dataset.name}` has no `__len__`, and {why}", help)
 
 
 def order(length: int, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
@@ -109,11 +130,16 @@ class Loader(Cut):
     def __init__(self, program: Program, source: Source, dataset: Dataset) -> None:
         super().__init__(program, source)
         self.dataset = dataset
+        self.own = dataset if isinstance(dataset, Own) else None
         # A source's own seed draws its examples; the order is the run's unless the source says
         # otherwise.
         self.seed = int(source.arguments.get("seed", program.seed))
-        self.shuffle = bool(source.arguments.get("shuffle", True))
+        self.shuffle = bool(source.arguments.get("shuffle", self.own is None or self.own.shuffled))
         self._ordered: tuple[int, np.ndarray] | None = None  # the last epoch that was asked for, and its order
+        self._ahead: Ahead | None = None
+        if isinstance(dataset, streams.Stream):
+            starts = [{(block.offsets[0], block.shape[0]) for block in blocks} for blocks in self.blocks]
+            dataset.part = streams.part_of(source.batch, starts) if dataset.offers else None
 
     @property
     def batches(self) -> int:
@@ -122,13 +148,44 @@ class Loader(Cut):
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """The batches of a training epoch from number `first` on; what is left over after the last
-        whole batch is dropped."""
-        numbers = range(first, self.batches)
-        yield from made_ahead((self._batch(self._numbered(epoch, number)) for number in numbers), world.device)
+        whole batch is dropped. Of a source of the user's own, all ranks ask for it."""
+        numbered = (self._numbered(epoch, number) for number in range(first, self.batches))
+        if self.own is None:
+            yield from made_ahead(map(self._batch, numbered), world.device)
+        elif first < self.batches:
+            known = agreed(self.own, epoch, np.sort(self._numbered(epoch, first)))
+            yield from made_ahead(self._read(self.own, epoch, numbered, known), world.device)
+
+    def _read(self, own: Own, epoch: int, numbered: Iterable[np.ndarray], known: Window) -> Iterator[Batch]:
+        """The batches of examples, each read at once, ahead where that is asked for."""
+        numbers, parts = itertools.tee(numbered)
+        mine = map(self._mine, parts)
+        windows = self._windows(own, epoch, mine)
+        for number, (examples, window) in enumerate(zip(numbers, windows, strict=True)):
+            if not number:
+                same(own, window, known, epoch)
+            own.window = window
+            yield self._batch(examples)
+
+    def _windows(self, own: Own, epoch: int, mine: Iterable[np.ndarray]) -> Iterator[Window]:
+        workers = int(self.source.arguments.get("workers", 0))
+        if not workers:
+            return (own.ready(epoch, numbers) for numbers in mine)
+        self._ahead = self._ahead or Ahead(own, workers)
+        return self._ahead.windows(epoch, mine)
+
+    def _mine(self, examples: np.ndarray) -> np.ndarray:
+        """Those of a batch's examples that this rank has a part of, ascending."""
+        slices = {(block.offsets[0], block.shape[0]) for blocks in self.blocks for block in blocks}
+        parts = [examples[start : start + length] for start, length in slices]
+        return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
 
     def batch(self, step: int) -> Batch:
         """The batch of a training step, from 1."""
-        return self._batch(self.examples(step))
+        examples = self.examples(step)
+        if self.own is not None:
+            self.own.ready((step - 1) // self.batches + 1, self._mine(examples))
+        return self._batch(examples)
 
     def examples(self, step: int) -> np.ndarray:
         """int64 [batch]: the examples of a training step, from 1."""
@@ -137,22 +194,35 @@ class Loader(Cut):
 
     def _numbered(self, epoch: int, number: int) -> np.ndarray:
         """The examples of batch `number` of an epoch."""
+        batch = self.source.batch
+        if not self.shuffle:
+            return np.arange(number * batch, (number + 1) * batch)
         ordered = self._ordered
         if ordered is None or ordered[0] != epoch:
             self._ordered = ordered = epoch, order(self.dataset.length, self.seed, epoch, self.shuffle)
-        return ordered[1][number * self.source.batch : (number + 1) * self.source.batch]
+        return ordered[1][number * batch : (number + 1) * batch]
 
     def once(self) -> Iterator[tuple[Batch, int]]:
         """All examples in their own order, with the number of real ones in each batch; the last is
-        filled up with example 0."""
-        yield from made_ahead(self._in_order(), world.device)
-
-    def _in_order(self) -> Iterator[tuple[Batch, int]]:
+        filled up with one of them."""
         batch, length = self.source.batch, self.dataset.length
+        counts = [min(batch, length - start) for start in range(0, length, batch)]
+        if self.own is None:
+            batches: Iterator[Batch] = map(self._batch, self._in_order())
+        else:
+            known = agreed(self.own, 1, np.unique(next(self._in_order())))
+            batches = self._read(self.own, 1, self._in_order(), known)
+        yield from made_ahead(zip(batches, counts, strict=True), world.device)
+
+    def _in_order(self) -> Iterator[np.ndarray]:
+        """The examples of each batch of an evaluation. A stream is not to go back for the one that
+        fills the last."""
+        batch, length = self.source.batch, self.dataset.length
+        filler = length - 1 if self.own is not None else 0
         for start in range(0, length, batch):
             examples = np.arange(start, start + batch)
-            examples[examples >= length] = 0
-            yield self._batch(examples), min(batch, length - start)
+            examples[examples >= length] = filler
+            yield examples
 
     def _batch(self, examples: np.ndarray) -> Batch:
         """The batch that `examples` are."""

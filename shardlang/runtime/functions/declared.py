@@ -1,4 +1,5 @@
-"""Operators that a file of the user's declares, as emitted programs call them."""
+"""Operators, and functions of other kinds, that a file of the user's declares, as emitted programs
+call them."""
 
 from __future__ import annotations
 
@@ -16,6 +17,10 @@ class Declared:
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self.files = files
+
+    def named(self, file: str, name: str) -> loaded.Function:
+        """A function of a file that is no operator: of a source, a schedule or an optimizer."""
+        return loaded.Function(file, self.files[file], name)
 
     def call(self, file: str, name: str, /, *operands: Tensor, **settings: object) -> Tensor:
         """The function's result."""

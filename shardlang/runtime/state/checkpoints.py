@@ -27,7 +27,8 @@ from shardlang.checkpoints.parts import rows_of, shared
 from shardlang.checkpoints.rank_files import Block, RankFile, file_name, in_order, write
 from shardlang.errors import RunError
 from shardlang.runtime.comm import primitives
-from shardlang.runtime.comm.mesh import everyone, world
+from shardlang.runtime.comm.exchanged import exchanged as exchanged
+from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.state import mapped
 
@@ -265,17 +266,6 @@ def index_of(step: int, facts: Mapping[str, Any], files: Sequence[Any], tensors:
 def place() -> str:
     """The name of this rank and its host."""
     return f"rank {world.rank} on {socket.gethostname()}"
-
-
-def exchanged(value: Any) -> list[Any]:
-    """Every rank's value, by way of JSON; all ranks call it."""
-    if world.size == 1:
-        return [value]
-    text = json.dumps(value).encode()
-    sizes = primitives.all_gather(torch.tensor([len(text)]).to(world.device), everyone()).flatten().tolist()
-    padded = torch.frombuffer(bytearray(text.ljust(max(sizes))), dtype=torch.uint8).to(world.device)
-    found = primitives.all_gather(padded, everyone()).cpu()
-    return [json.loads(bytes(part.numpy())) for part in found]
 
 
 def _apart(fact: str, folder: Path) -> RunError:

@@ -59,7 +59,7 @@ class Stepper:
         if isinstance(self.passes, Pipeline):
             channels = {*self.passes.channels, *brought(program)}
         host = any(parameter.place == "host" for parameter in program.parameters)
-        everywhere = [everyone()] if program.checkpoint is not None else []
+        everywhere = [everyone()] if program.checkpoint is not None or program.calls else []
         world.open([*groups, *totals, *everywhere, *self.model.groups()], channels, host)
 
     def begin(self) -> None:

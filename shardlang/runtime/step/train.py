@@ -22,7 +22,7 @@ from shardlang.runtime import compiled
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.dataset import Dataset
-from shardlang.runtime.data.loader import Batch, Loader, load
+from shardlang.runtime.data.loader import Batch, Loader, load, require_end
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.logs import Log, taken
 from shardlang.runtime.program import Program, load_own, numbers_of
@@ -47,9 +47,13 @@ _COMPILED = 2
 
 def datasets(program: Program) -> dict[str, Dataset]:
     """The data of a program, read; RunError where it cannot be, or is too little for one step."""
+    load_own(program)
     read = {"data": load(program.data, program.base)}
+    if program.epochs is not None:
+        require_end(read["data"], "`epochs` asks for a number of them")
     if program.eval is not None:
         read["eval"] = load(program.eval, program.base, read["data"])
+        require_end(read["eval"], "an evaluation goes through all examples")
     length, batch = read["data"].length, program.data.batch
     if length < batch:
         fact = f"an epoch has no step: the source has {length} examples, and a batch is {batch}"

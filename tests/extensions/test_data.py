@@ -1,0 +1,228 @@
+"""Data sources of a user's own, on real ranks: every example is trained on as often as it should be, however often the
+run stops and on however many ranks it goes on; and ranks that read different numbers are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from tests import warm
+from tests.cli.process import SHARDC
+
+# A parameter counts the steps that each example is in: its gradient is one.
+NET = """
+use "./my_data.shard": mine
+
+dim batch = 12, examples = 60, one = 1
+
+model Net {
+  param seen: [examples, one] = zeros()
+
+  forward(id: i64[batch]) -> [batch, one] {
+    return embedding(id, seen)
+  }
+}
+
+train {
+  model = Net()
+  data = mine(count = 60, batch = batch)
+  loss = sum(model(id))
+  optimizer = sgd(lr = 1.0)
+  checkpoint = every(1, keep = 1, to = "kept")
+  steps = 2
+}
+
+strategy data {
+  mesh dp = auto
+  split batch over dp
+}
+
+strategy parts {
+  mesh dp = auto
+  microbatches 2
+  split batch over dp
+}
+"""
+DECLARED = 'source mine(count: int) -> (id: i64[batch] < 60) { python "my_data.py": Mine }\n'
+KINDS = {
+    "by number": """
+class Mine:
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, i):
+        return {"id": i}
+""",
+    "several at once": """
+import torch
+
+class Mine(torch.utils.data.Dataset):
+    def __init__(self, count):
+        self.ids = torch.arange(count)
+
+    def __len__(self):
+        return len(self.ids)
+
+    def __getitems__(self, numbers):
+        return [{"id": self.ids[i]} for i in numbers]
+""",
+    "stream": """
+class Mine:
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def examples(self, epoch, start):
+        for i in range(start, self.count):
+            yield {"id": (i * 7 + epoch) % self.count}
+""",
+    "stream in parts": """
+class Mine:
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def examples(self, epoch, start, part=0, parts=1, size=1):
+        for i in range(start, self.count):
+            if i // size % parts == part:
+                yield {"id": (i * 7 + epoch) % self.count}
+""",
+}
+
+
+def placed(folder: Path, python: str, net: str = NET, declared: str = DECLARED) -> None:
+    (folder / "my_data.py").write_text(python)
+    (folder / "my_data.shard").write_text(declared)
+    (folder / "net.shard").write_text(net)
+
+
+def run(folder: Path, *words: str, ranks: int) -> str:
+    done = warm.run([*SHARDC, "run", "net.shard", "--ranks", str(ranks), *words], cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return str(done.stdout)
+
+
+def counts(folder: Path) -> list[int]:
+    return [round(-n) for n in load_file(folder / "w.safetensors")["seen"].ravel().tolist()]
+
+
+def trained(folder: Path, steps: int, ranks: int, *words: str) -> list[int]:
+    """How often each example has been in a step, after so many of them."""
+    run(folder, "--set", f"steps={steps}", "--save-weights", "w.safetensors", *words, ranks=ranks)
+    return counts(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_run_goes_on_elsewhere_without_a_repeated_or_skipped_example(
+    kind: str, workers: int, tmp_path: Path
+) -> None:
+    """An epoch is 5 steps; each start is on another number of ranks, and one in microbatches."""
+    placed(tmp_path, KINDS[kind], NET.replace("batch = batch)", f"batch = batch, workers = {workers})"))
+    first = trained(tmp_path, 2, 2)
+    assert sorted(first) == [0] * 36 + [1] * 24
+    second = trained(tmp_path, 3, 3, "--resume", "--strategy", "parts" if workers else "data")
+    assert sorted(second) == [0] * 24 + [1] * 36 and all(a <= b for a, b in zip(first, second, strict=True))
+    assert trained(tmp_path, 5, 1, "--resume") == [1] * 60
+    third = trained(tmp_path, 7, 4, "--resume")
+    assert sorted(third) == [1] * 36 + [2] * 24
+    assert trained(tmp_path, 10, 2, "--resume", "--strategy", "parts") == [2] * 60
+
+
+@pytest.mark.slow
+def test_the_order_is_the_runs_and_the_same_on_any_number_of_ranks(tmp_path: Path) -> None:
+    placed(tmp_path, KINDS["by number"])
+    alone = trained(tmp_path, 2, 1)
+    assert alone == trained(tmp_path, 2, 3) and alone != [1] * 24 + [0] * 36
+    placed(tmp_path, KINDS["by number"], NET.replace("batch = batch)", "batch = batch, shuffle = false)"))
+    assert trained(tmp_path, 2, 2) == [1] * 24 + [0] * 36
+
+
+def failed(folder: Path, *words: str, ranks: int = 2) -> str:
+    done = warm.run([*SHARDC, "run", "net.shard", "--ranks", str(ranks), *words], cwd=folder)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    return str(done.stderr)
+
+
+RANDOM = """
+import os
+
+class Mine:
+    def __init__(self, count):
+        self.count, self.read = count, 0
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, i):
+        self.read += 1
+        return {{"id": {id}}}
+"""
+
+
+@pytest.mark.slow
+def test_ranks_that_read_different_numbers_are_told_before_a_step(tmp_path: Path) -> None:
+    net = NET.replace("batch = batch)", "batch = batch, shuffle = false)")
+    placed(tmp_path, RANDOM.format(id="os.getpid() % 60 if i == 7 else i"), net)
+    said = failed(tmp_path, ranks=4)
+    assert "error[SH613]: rank " in said and "reads another `id` than rank 0, of example 7 in epoch 1" in said, said
+    assert not (tmp_path / "kept").exists() or not any((tmp_path / "kept").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_rank_that_reads_an_example_in_two_ways_is_told(workers: int, tmp_path: Path) -> None:
+    """On every rank alike: the numbers depend on how often the object was asked."""
+    net = NET.replace("batch = batch)", f"batch = batch, workers = {workers}, shuffle = false)")
+    placed(tmp_path, RANDOM.format(id="i if self.read < 12 else 3"), net)
+    if not workers:  # a process that reads ahead has an object of its own, which is asked for the first time
+        assert "error[SH613]: rank 0 reads `id` of example 0 in epoch 1 in two ways" in failed(tmp_path, ranks=1)
+    else:
+        assert trained(tmp_path, 1, 1)[:12] == [1] * 12
+
+
+@pytest.mark.slow
+def test_an_evaluation_goes_through_all_examples_once(tmp_path: Path) -> None:
+    """Whose last batch is not full, by number and as a stream, ahead and not."""
+    for kind in ("by number", "stream"):
+        net = NET.replace("  loss =", "  eval = mine(count = 31, batch = batch, workers = 1)\n  loss =").replace(
+            "loss = sum(model(id))", "loss = sum(model(id))\n  metric mean_id = mean(cast(id, f32))"
+        )
+        placed(tmp_path, KINDS[kind], net)
+        assert "mean_id 15" in run(tmp_path, ranks=3), kind
+
+
+@pytest.mark.slow
+def test_an_object_that_has_changed_does_not_go_on_without_a_word(tmp_path: Path) -> None:
+    placed(tmp_path, KINDS["by number"])
+    trained(tmp_path, 2, 1)
+    placed(tmp_path, KINDS["by number"] + "# another text\n")
+    said = failed(tmp_path, "--resume", "--set", "steps=3")
+    assert "error[SH508]: `data.python` is" in said
+    assert trained(tmp_path, 3, 2, "--resume-anyway")
+    placed(tmp_path, KINDS["by number"], NET.replace("count = 60", "count = 48"))
+    assert "error[SH508]" in failed(tmp_path, "--resume", "--set", "steps=3")
+
+
+@pytest.mark.slow
+def test_an_endless_stream_trains_by_steps_alone(tmp_path: Path) -> None:
+    endless = KINDS["stream"].replace("    def __len__(self):\n        return self.count\n", "").replace(
+        "range(start, self.count)", "range(start, 10**9)"
+    )
+    placed(tmp_path, endless)
+    assert trained(tmp_path, 5, 2) == [1] * 60
+    placed(tmp_path, endless, NET.replace("steps = 2", "epochs = 1"))
+    assert "error[SH502]: `Mine` has no `__len__`, and `epochs` asks for a number of them" in failed(tmp_path)
+    placed(tmp_path, endless, NET.replace("  loss =", "  eval = mine(count = 60, batch = batch)\n  loss ="))
+    assert "`Mine` has no `__len__`, and an evaluation goes through all examples" in failed(tmp_path)
