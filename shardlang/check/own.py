@@ -1,5 +1,4 @@
-"""What a file declares of a data source, a schedule or an optimizer that Python computes: plain
-values.
+"""Declarations of data sources, schedules and optimizers that Python computes, as plain values.
 
 Reading them is files/own.py's; nothing here imports the Python file."""
 

@@ -16,8 +16,8 @@ from typing import Any
 from shardlang.errors import RunError
 from shardlang.extensions.locks import digest
 
-# By path and the hash of the text, and by that alone: equal texts in two folders are two files, each
-# of which may read what lies beside it.
+# By path and the hash of the text, and by that alone: equal texts in two folders are two files, and
+# each may read what lies beside it.
 _FILES: dict[tuple[str, str], ModuleType] = {}
 _MODULES: dict[str, ModuleType] = {}
 

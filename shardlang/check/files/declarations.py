@@ -1,4 +1,4 @@
-"""What all declarations of Python functions have in common: settings with literal defaults, types
+"""The parts that all declarations of Python functions have: settings with literal defaults, types
 without layouts, clauses, the Python file and the lock beside the declaration.
 
 Texts are read for their hashes; none is ever run here."""

@@ -30,19 +30,19 @@ _PARAMS = {"int": "int", "float": "number", "bool": "bool", "str": "str", "dim":
 
 
 def declare_own(node: ast.Own, frame: Frame, program: str) -> Any:
-    """What is declared, UNKNOWN after a report. program: paths are relative to its folder."""
+    """The declaration, UNKNOWN after a report. program: paths are relative to its folder."""
     found = _Reader(node, frame).read(program)
     return UNKNOWN if found is None else found
 
 
 def own_of(scope: FileScope, kind: str) -> list[OwnDecl]:
-    """What a file itself declares of a kind, in order."""
+    """All that a file itself declares of a kind, in order."""
     found = (value for value in scope.names.values() if isinstance(value, OwnDecl) and value.own.kind == kind)
     return [value for value in found if value.own.span.source is scope.source]
 
 
 def visible(scope: FileScope, kind: str) -> dict[str, OwnDecl]:
-    """What a program may call of a kind, by the name that it has there."""
+    """All that a program may call of a kind, by the name that it has there."""
     return {n: v for n, v in scope.names.items() if isinstance(v, OwnDecl) and v.own.kind == kind}
 
 

@@ -29,7 +29,8 @@ class Known(Declared):
     """`fields` (where it declares its own): name -> (element type or "" for floating, sizes after
     the batch, exclusive bound). A size may be the name of an argument of kind "newdim", which is a
     dim or a number as `batch` is. counted: the field of which a run counts the elements, in place
-    of examples. batch: the name of the first dim. own: the declaration of a source of the user's."""
+    of examples. batch: the name of the first dim. own: the declaration of a source that is the
+    user's."""
 
     fields: Mapping[str, tuple[str, tuple[int | str, ...], int | None]] | None = None
     counted: str = ""

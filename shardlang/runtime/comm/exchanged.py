@@ -1,4 +1,4 @@
-"""What each rank says, told to all: plain values by way of JSON."""
+"""A plain value of each rank -> those of all, by way of JSON."""
 
 from __future__ import annotations
 

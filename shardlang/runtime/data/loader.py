@@ -148,7 +148,7 @@ class Loader(Cut):
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """The batches of a training epoch from number `first` on; what is left over after the last
-        whole batch is dropped. Of a source of the user's own, all ranks ask for it."""
+        whole batch is dropped. All ranks ask for those of a source of the user's own."""
         numbered = (self._numbered(epoch, number) for number in range(first, self.batches))
         if self.own is None:
             yield from made_ahead(map(self._batch, numbered), world.device)

@@ -1,8 +1,8 @@
 """Data sources of the user's own: an object with examples by number, or with a stream of them ->
 examples as arrays of the program's fields.
 
-What an object gives is looked at example by example, and a mistake names the file, the example and
-the field. Order and cutting are loader.py's, streams are streams.py's."""
+Each example that an object gives is looked at, and a mistake names the file, the example and the
+field. Order and cutting are loader.py's, streams are streams.py's."""
 
 from __future__ import annotations
 
