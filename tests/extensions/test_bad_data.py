@@ -1,4 +1,4 @@
-"""Objects that are no data source, or give what is no example: each is told with its file, and the example and field."""
+"""Objects that are no data source, or give what is no example: each is told with its file, the example and the field."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def stream(body: str, length: str = "    def __len__(self):\n        return 8\n"
 
 
 BAD = {
-    "a wrong shape": (by_number('{"x": [0, 1], "label": 1}'), "`x` of example 2 has shape [2], where the program has [3]"),
+    "a wrong shape": (by_number('{"x": [0, 1], "label": 1}'), "`x` of example 2 has shape [2], where"),
     "ragged": (by_number('{"x": [0, 1, 2][: 3 - i % 2], "label": 1}'), "`x` of example 3 has shape [2], where"),
     "text": (by_number('{"x": ["a", "b", "c"], "label": 1}'), "`x` of example 2 is list, where numbers are due"),
     "objects": (by_number('{"x": np.array([None] * 3), "label": 1}'), "`x` of example 2 is an array of object, where"),
     "nested unevenly": (by_number('{"x": [[0], [1, 2]], "label": 1}'), "`x` of example 2 raises ValueError"),
-    "no whole number": (by_number('{"x": [0, 1, 2], "label": 1.5}'), "`label` must be whole numbers; example 2 has 1.5"),
+    "no whole number": (by_number('{"x": [0, 1, 2], "label": 1.5}'), "must be whole numbers; example 2 has 1.5"),
     "above the bound": (by_number('{"x": [0, 1, 2], "label": i + 8}'), "`label` must be from 0 to 9; example 2 has 10"),
     "no field": (by_number('{"x": [0, 1, 2], "y": 1}'), "example 2 has no field `label`; it has `x`, `y`"),
     "a pair": (by_number("([0, 1, 2], 1)"), "example 2 is tuple, where a dict by field is due"),
@@ -64,9 +64,9 @@ BAD = {
     "a negative length": (by_number(length="-1"), "`len(Mine(..))` raises ValueError"),
     "no example": (by_number(length="0"), "`mine` finds no example: `len(Mine(..))` is 0"),
     "neither kind": ("class Mine:\n    pass\n", "`Mine` gives Mine, which has no `__len__` and no `examples`"),
-    "a length alone": ("class Mine:\n    def __len__(self):\n        return 3\n", "has no `__getitem__` and no `examples`"),
+    "a length alone": ("class Mine:\n    def __len__(self):\n        return 3\n", "no `__getitem__` and no `examples`"),
     "no object": ("def Mine():\n    pass\n", "`Mine` gives None, where an object is due"),
-    "a class": ("class Mine:\n    pass\n\nMine = lambda C=Mine: C\n", "`Mine` gives a class, `Mine`, where an object is due"),
+    "a class": ("class Mine:\n    pass\n\nMine = lambda C=Mine: C\n", "`Mine` gives a class, `Mine`, where"),
     "a setting too many": ("class Mine:\n    def __init__(self, a):\n        pass\n", "`Mine()` raises TypeError"),
     "no function": ("mine = 1\n", "the file has no function `Mine`"),
     "no callable": ("Mine = 1\n", "the file has no function `Mine`"),
@@ -75,7 +75,7 @@ BAD = {
     "no Python": ("class Mine\n", "the file cannot be loaded: SyntaxError"),
     "too few at once": (several(f"[{GOOD}]"), "`Mine.__getitems__` gives 1 examples, where 2 are due"),
     "no list": (several("3"), "`Mine.__getitems__` gives int, where 2 are due"),
-    "columns too short": (several('{"x": [[0, 1, 2]], "label": [1, 2]}'), "`x` of `__getitems__` has shape [1, 3], for 2"),
+    "columns too short": (several('{"x": [[0, 1, 2]], "label": [1, 2]}'), "`x` of `__getitems__` has shape [1, 3]"),
     "a stream that ends": (stream("yield from []"), "`Mine.examples(1, 0)` ends before example 0, and an epoch has 8"),
     "an end too early": (stream(f"yield {GOOD}"), "`Mine.examples(1, 0)` ends before example 1, and an epoch has 8"),
     "an end of no epoch": (stream(f"yield {GOOD}", ""), "`Mine.examples(1, 0)` ends before example 1"),

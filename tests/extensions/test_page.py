@@ -33,8 +33,8 @@ def test_checking_planning_and_formatting_never_run_the_python(
 ) -> None:
     (folder / PROGRAMS[name]).write_text("raise SystemExit('this was run')\n")
     net, declared = str(folder / name), str(folder / PROGRAMS[name].replace(".py", ".shard"))
-    for words in (["check", net], ["check", net, "--ranks", "2"], ["plan", net, "--ranks", "2"], ["fmt", "--check", net],
-                  ["fmt", "--check", declared], ["check", declared]):  # fmt: skip
+    for words in (["check", net], ["check", net, "--ranks", "2"], ["plan", net, "--ranks", "2"],
+                  ["fmt", "--check", net], ["fmt", "--check", declared], ["check", declared]):  # fmt: skip
         code = shardc(words)
         found = capsys.readouterr()
         assert code == 0 and "this was run" not in found.out + found.err, (words, found)
