@@ -1,4 +1,4 @@
-"""Objects that are no data source, or give what is no example: each is told with its file, the example and the field."""
+"""Objects that are no data source, or give what is no example: each is told with file, example and field."""
 
 from __future__ import annotations
 
