@@ -70,7 +70,8 @@ class NameMap:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The settings of `train`. lr_schedule: (kind, arguments) or None. checkpoint likewise. log:
+    """The settings of `train`. lr_schedule: (kind, arguments) or None. checkpoint likewise.
+    own_schedule: the function of a schedule that a file declares. log:
     {"steps": how often}. evaluate: of {"steps": how often, "best": ("lowest", figure), "patience":
     evaluations} what is given. init: ("safetensors", {"path": path}), with "names": a NameMap where
     one is given, or None. stream: whether what layers hand on is in the low `precision` too.
@@ -82,6 +83,7 @@ class Training:
     eval: DataSource | None
     optimizers: tuple[OptimizerSetting, ...]
     stream: bool
+    own_schedule: Own | None
     epochs: int | None = None
     steps: int | None = None
     seed: int = 0
@@ -98,7 +100,7 @@ class Training:
     def own(self) -> list[Own]:
         """The Python functions of the user's that the run calls, but for operators."""
         sources = [source.own for source in (self.data, self.eval) if source is not None]
-        return [own for own in sources if own is not None]
+        return [own for own in (*sources, self.own_schedule) if own is not None]
 
 
 @dataclass(frozen=True, slots=True)

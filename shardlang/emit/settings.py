@@ -106,7 +106,7 @@ def _optional(training: Training) -> list[str]:
     """The settings that most programs leave at their defaults."""
     given = {
         "clip": literal(training.clip) if training.clip is not None else "",
-        "lr_schedule": _schedule_text(*training.lr_schedule) if training.lr_schedule else "",
+        "lr_schedule": _schedule_text(training) if training.lr_schedule else "",
         "checkpoint": _checkpoint_text(training.checkpoint[1]) if training.checkpoint else "",
         "evaluation": _evaluation_text(training.evaluate) if training.evaluate else "",
         "log": literal(dict(training.log)) if training.log else "",
@@ -127,8 +127,12 @@ def _work(plan: Plan) -> list[str]:
     return [f"work={call_text('rt.Work', known, 1)}"] if known else []
 
 
-def _schedule_text(kind: str, arguments: Mapping[str, Any]) -> str:
+def _schedule_text(training: Training) -> str:
     """`rt.WarmupCosine(warmup=2000, min=3e-05)`; nothing for a rate that stays."""
+    assert training.lr_schedule is not None
+    kind, arguments = training.lr_schedule
+    if training.own_schedule is not None:
+        return f"rt.OwnSchedule({own_text(training.own_schedule)}, {literal(dict(arguments))})"
     given = ", ".join(f"{name}={literal(value)}" for name, value in arguments.items())
     return f"rt.{SCHEDULES[kind]}({given})" if kind in SCHEDULES else ""
 

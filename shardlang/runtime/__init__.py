@@ -23,6 +23,7 @@ from shardlang.runtime.program import (
     Field,
     Linear,
     Optimizer,
+    OwnSchedule,
     Parameter,
     Program,
     Safetensors,

@@ -175,6 +175,14 @@ class WarmupCosine(Linear):
 
 
 @dataclass(frozen=True)
+class OwnSchedule:
+    """Learning rates by a function of the user's: `call(step, total, lr, **settings)`."""
+
+    call: loaded.Function
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint after every so many steps, and after the last, in folder `to`; the latest `keep`
     stay, 0: all."""
@@ -264,7 +272,7 @@ class Program:
     steps: int | None = None
     bucket_bytes: int = 25_000_000
     clip: float | None = None
-    lr_schedule: Linear | None = None
+    lr_schedule: Linear | OwnSchedule | None = None
     init: Safetensors | None = None
     checkpoint: Checkpoint | None = None
     evaluation: Evaluation = field(default_factory=Evaluation)
@@ -285,8 +293,9 @@ class Program:
 
     @property
     def calls(self) -> bool:
-        """Whether it calls functions of the user's own that all ranks compare: of data."""
-        return any("call" in source.arguments for source in (self.data, self.eval) if source is not None)
+        """Whether it calls functions of the user's own whose results all ranks compare."""
+        sources = [source for source in (self.data, self.eval) if source is not None]
+        return isinstance(self.lr_schedule, OwnSchedule) or any("call" in each.arguments for each in sources)
 
     @property
     def tensors(self) -> list[Declared]:

@@ -15,7 +15,7 @@ from tests.documents.bless import SPECS
 
 PAGE = (SPECS / "extensions.md").read_text("utf-8")
 # Program -> the Python file that it names.
-PROGRAMS = {"clicked.shard": "my_data.py"}
+PROGRAMS = {"clicked.shard": "my_data.py", "rising.shard": "my_lr.py"}
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 
 from shardlang.check.context import Frame
 from shardlang.check.declared import Declared, called
+from shardlang.check.files.own import visible
 from shardlang.check.model.arguments import Argument, by_name, declared_arguments, line_up, settled
 from shardlang.check.program import NameMap
 from shardlang.check.train.weight_names import read_names
@@ -50,6 +51,8 @@ def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) ->
         if name in nodes:
             found[name] = read(nodes[name], frame)
     found["stream"] = frame.context.stream
+    own = visible(frame.file, "schedule").get(called(nodes["lr_schedule"])) if "lr_schedule" in nodes else None
+    found["own_schedule"] = own.own if own is not None else None
     return found
 
 
@@ -98,9 +101,13 @@ def _stream(precision: str, node: ast.Call, frame: Frame) -> bool:
 
 
 def _schedule(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
-    kind = called(node) or node.span.text
+    kind, own = called(node) or node.span.text, visible(frame.file, "schedule")
+    if kind in own and isinstance(node, ast.Call):
+        params = own[kind].settings
+        arguments = declared_arguments(kind, params, node, frame, free=[param.name for param in params])
+        return None if arguments is None else (kind, own[kind].given(arguments))
     if kind not in SCHEDULES or not isinstance(node, ast.Call) or node.args:
-        close = nearest(kind, SCHEDULES)
+        close = nearest(kind, (*SCHEDULES, *own))
         help = "write `warmup_cosine(warmup = 2000, min = 3e-5)`, `linear(...)` or `constant()`"
         help = f"did you mean `{close}(...)`?" if close and close != kind else help
         frame.wrong("SH237", f"`{node.span.text}` is no schedule of the learning rate", node.span, "here", help=help)

@@ -9,14 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from shardlang.extensions.loaded import Function
 from shardlang.interpret.meaning.optimizers import ROW_RULES, RULES, Memory, looked_up, on_rows, rate
 from shardlang.interpret.ranks.coordinates import others
 from shardlang.interpret.ranks.stored import Storage, storage
 from shardlang.plan.plan import Plan
+from shardlang.runtime.step.learning_rate import asked
 
 _NONE: Mapping[int, Tensor] = {}
 
@@ -105,6 +108,11 @@ class Optimizers:
         if training is None or training.lr_schedule is None or "lr" not in arguments:
             return arguments
         kind, given = training.lr_schedule
+        if training.own_schedule is not None:
+            own = training.own_schedule
+            function = Function(own.path, own.source, own.function).found(Path())
+            found = asked(function, Path(own.path), self.step, self.total, arguments["lr"], given)
+            return {**arguments, "lr": found}
         return {**arguments, "lr": rate(arguments["lr"], kind, given, self.step, self.total)}
 
 

@@ -63,6 +63,8 @@ def _differences(plan: Plan, facts: Mapping[str, Any], base: Path) -> Iterator[t
     before = {name: facts.get(name) for name in here}
     if isinstance(data, dict):
         own = {"source": source.kind, **{name: value for name, value in source.arguments.items() if name in data}}
+        if source.own is not None:
+            own.update(python=source.own.source, settings=dict(source.settings))
         here.update({f"data.{name}": value for name, value in own.items()})
         before.update({f"data.{name}": data.get(name) for name in own})
     for name, value in here.items():

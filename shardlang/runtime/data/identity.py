@@ -10,16 +10,19 @@ from typing import Any
 
 from shardlang.checkpoints import data_files
 from shardlang.runtime.data.data_files import reading
+from shardlang.runtime.data.streams import ENDLESS
 from shardlang.runtime.program import Source
 
 
 def identity(source: Source, length: int) -> dict[str, Any]:
-    """The facts of a source of so many examples: none of them depends on strategy or ranks."""
+    """The facts of a source of so many examples (-1: without an end): none of them depends on
+    strategy or ranks."""
     hidden = (*data_files.PATHS, "workers", "call")
     given = {name: value for name, value in source.arguments.items() if name not in hidden}
     if "call" in source.arguments:
         given["python"] = source.arguments["call"].digest
     fields = {f.name: [f.dtype, *f.shape[1:], *([f"below {f.bound}"] if f.bound else [])] for f in source.fields}
+    length = length if length < ENDLESS else -1
     own = {"source": source.kind, "length": length, "shuffle": True, **given}
     found = {**own, "fields": fields, "files": [_file(path) for path in source.files]}
     # As it will be read back.

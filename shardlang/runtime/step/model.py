@@ -29,7 +29,7 @@ from shardlang.runtime.state.sparse import RowBucket
 from shardlang.runtime.state.weights import Weights
 from shardlang.runtime.state.zero import Held, ShardBucket, Shared, shard, staged
 from shardlang.runtime.state.zero3 import Gathers, Pass, Stored
-from shardlang.runtime.step.learning_rate import scheduled
+from shardlang.runtime.step.learning_rate import Rates
 from shardlang.runtime.step.loss_scale import LossScale
 from shardlang.runtime.tree import namespace
 
@@ -79,6 +79,11 @@ class Model:
         learning = [t for t in self.parameters if not t.frozen]
         self.counts_all = program.pipeline is None and not any(self._cut_axes(t) for t in learning)
         self.counted = [self.trained[t.path] for t in learning if self.counts_all or self._counts(t)]
+
+    @cached_property
+    def rates(self) -> Rates:
+        """The learning rates of the run."""
+        return Rates(self.program)
 
     @cached_property
     def shares(self) -> Shares:
@@ -250,7 +255,7 @@ class Model:
                 self.clip(self.program.clip)
             for optimizer, hosted in zip(self.optimizers, self.hosted, strict=True):
                 with timed(hosted) if hosted else contextlib.nullcontext():
-                    optimizer.step(scheduled(optimizer.lr, self.program.lr_schedule, step, total))
+                    optimizer.step(self.rates.at(optimizer.lr, step, total))
             self.updated()
         self.clear()
         return fits
