@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from shardlang import ending
 from shardlang.errors import RunError
-from shardlang.owned import FIGURES, Kind, target
+from shardlang.owned import Kind, target
 from shardlang.records import dataclass
 
 _MARK = b"a lock of shardlang, "
@@ -135,12 +135,12 @@ class Claims:
             draft.unlink(missing_ok=True)
         return path
 
-    def figures(self, path: Path) -> Path:
+    def lines(self, path: Path, kind: Kind) -> Path:
         """A file that is written line by line: it is locked itself."""
-        path = target(path, FIGURES)
-        require_apart(path, FIGURES.what, is_folder=False)
+        path = target(path, kind)
+        require_apart(path, kind.what, is_folder=False)
         if path.is_file() or not path.exists():
-            self._take(path, path, FIGURES.what)
+            self._take(path, path, kind.what)
         return path
 
     def _take(self, place: Path, file: Path, what: str, is_folder: bool = False) -> bool:

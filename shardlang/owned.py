@@ -29,6 +29,8 @@ SAVED_MARK = f"{WEIGHTS_MARK}}}"
 # What a trace of steps begins with.
 TRACE_MARK = '{"written_by":"shardlang",'
 TOKENS_MARK = b"SHARDTOK"
+# What the first line of `--log jsonl:FILE` begins with.
+EVENTS_MARK = b'{"event": "start", '
 # What a file of `shardc predict` ends with: the comment of an archive.
 PREDICTED_MARK = b"written by shardc predict"
 # Stands in the head of a page of `shardc report`.
@@ -92,6 +94,7 @@ class Kind:
 EMITTED = Kind("the emitted program", _begins(f"\n{EMITTED_MARK}".encode(), None), "another folder")
 LOG = Kind("a rank's log", _begins(LOG_MARK.encode()), "another folder for --log-dir")
 RECORD = Kind("a rank's collectives", _begins(RECORD_MARK), "another folder for --log-dir")
+EVENTS = Kind("events", _begins(EVENTS_MARK), "another file for --log", streams=True)
 FIGURES = Kind("figures", _is_figures, "another file for --metrics", streams=True)
 WEIGHTS = Kind("saved weights", _begins(WEIGHTS_MARK.encode(), 8), "another file for --save-weights")
 SAVED = Kind("saved weights", _begins(SAVED_MARK.encode(), 8), "another file for --save-weights")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from shardlang.errors import RunError
 from shardlang.locks import LOCK, Claims, require_apart, unwritable
-from shardlang.owned import EMITTED, LOG, RECORD, TRACE, WEIGHTS, is_own, target
+from shardlang.owned import EMITTED, FIGURES, LOG, RECORD, TRACE, WEIGHTS, is_own, target
 from shardlang.records import dataclass
 
 LOGS = Path("shardlang-logs")
@@ -67,7 +67,7 @@ def claim(
     """Claims what a run writes. log_dir: None for its own. emitted: the files to write there.
     traces: whether ranks write a trace there too."""
     emitted = emitted or {}
-    metrics = claims.figures(metrics) if metrics is not None else None
+    metrics = claims.lines(metrics, FIGURES) if metrics is not None else None
     save_weights = claims.file(save_weights, WEIGHTS) if save_weights is not None else None
     folder = log_dir if log_dir is not None else _numbered(LOGS, emitted)
     claims.folder(folder, "logs")

@@ -11,11 +11,24 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from shardlang.display import Live, one_line
 from shardlang.errors import RunError
 from shardlang.runtime.speed import Speed
+
+# Seconds that the end of a run waits for those who have not yet taken all of it.
+PATIENCE, _SHORT = 60.0, 2.0
+
+
+class Events(Protocol):
+    """Takes what happens in a run: runtime/events/stream.py."""
+
+    def put(self, event: Mapping[str, Any]) -> None: ...
+
+    def news(self) -> list[str]: ...
+
+    def close(self, patience: float) -> list[str]: ...
 
 
 class Log:
@@ -28,6 +41,8 @@ class Log:
         self.total = self.per_epoch = self.done = 0
         self.speed = Speed(0)
         self._begun = time.monotonic()
+        self.stream: Events | None = None
+        self._last, self._over = 0, False
 
     def start(self, total: int, per_epoch: int, speed: Speed, done: int = 0) -> None:
         """Steps of the run and of an epoch, what a step works on, and steps before this start."""
@@ -45,6 +60,17 @@ class Log:
         if self.live is not None:
             self.live.say(one_line(text))
 
+    def begin(self, stream: Events | None, settings: Mapping[str, Any]) -> None:
+        """Those who want to know of what happens, who are told first what the run is."""
+        self.stream = stream
+        self.event("start", self.done, {"settings": settings})
+
+    def event(self, kind: str, step: int, more: Mapping[str, Any]) -> None:
+        """Tells those who want to know of what happens."""
+        self._last = max(self._last, step)
+        if self.stream is not None:
+            self.stream.put({"event": kind, "step": step, **more})
+
     def step(
         self, step: int, epoch: int, figures: Mapping[str, float], seconds: float,
         hosted: Mapping[str, float] | None = None,
@@ -56,9 +82,12 @@ class Log:
             times = ", ".join(f"{name} {value:.3f} ms" for name, value in hosted.items())
             more = f"; a step on the host: {times}" if times else ""
             print(f"step {step}  {_shown(figures)}  {taken:.3f} ms{more}", flush=True)
-        if self.file is not None:
+        if self.file is not None or self.stream is not None:
             own = {**self.speed.figures(seconds), **({"host_ms": dict(hosted)} if hosted else {})}
-            self._write({"step": step, "epoch": epoch, **figures, "step_ms": taken, **own})
+            record = {"epoch": epoch, **figures, "step_ms": taken, **own}
+            self._write({"step": step, **record})
+            self.event("step", step, record)
+        self._tell_news()
         last = step == self.total or step % self.per_epoch == 0
         if self.live is None or not (last or self.live.due):
             return
@@ -72,14 +101,36 @@ class Log:
     def evaluation(self, epoch: int, step: int, figures: Mapping[str, float], by_step: bool = False) -> None:
         """Figures of one evaluation. by_step: epochs have several."""
         named = {f"eval.{name}": value for name, value in figures.items()}
-        if self.file is not None:
-            self._write({"epoch": epoch, **({"step": step} if by_step else {}), **named})
+        self._write({"epoch": epoch, **({"step": step} if by_step else {}), **named})
+        self.event("evaluation", step, {"epoch": epoch, **named})
         if self.live is not None:
             self.live.say(f"epoch {epoch}  {f'step {step}  ' if by_step else ''}{_shown(named)}")
 
     def _write(self, record: Mapping[str, Any]) -> None:
-        assert self.file is not None
-        self.file.write(json.dumps(record) + "\n")
+        if self.file is not None:
+            self.file.write(json.dumps(record) + "\n")
+
+    def _tell_news(self) -> None:
+        for line in self.stream.news() if self.stream is not None else ():
+            self.note(line)
+
+    def ended(self, why: str) -> None:
+        """The run ends: "finished", "stopped", "no better", "saved" or "failed"."""
+        self.event("end", self._last, {"why": why})
+        self._over = True
+
+    def close(self) -> None:
+        """When nothing more comes; those who want to know have taken all then, or are given up. A
+        run that has failed waits for them for two seconds."""
+        self.end()
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            if not self._over:
+                stream.put({"event": "end", "step": self._last, "why": "failed"})
+            lacking = stream.close(PATIENCE if self._over else _SHORT)
+            with contextlib.suppress(OSError):  # nobody reads any more, and the run is over
+                for line in lacking:
+                    self.note(line)
 
     def end(self) -> None:
         """After the last step, or when the run is given up."""

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from shardlang.extensions import loaded
+from shardlang.launch.log_targets import Target
 from shardlang.patterns import covered, expanded
 from shardlang.runtime.comm.mesh import Mesh
 from shardlang.runtime.speed import Work
@@ -230,7 +231,8 @@ class Own(Protocol):
 @dataclass
 class Program:
     """All of a run but where it runs. `base`, the folder that paths are relative to, `resume`
-    (`resume_anyway`: with other data), `host_storage` and `profile` are set at launch.
+    (`resume_anyway`: with other data), `host_storage`, `profile`, `targets` of its events and the
+    `hash` of the emitted files are set at launch.
 
     forward: one microbatch, from parameters and fields to the loss and the metrics. prepare: from
     its fields to numbers whose sums over the microbatches, by way of `prepared`, `forward` takes by
@@ -285,6 +287,8 @@ class Program:
     resume_anyway: bool = False
     host_storage: Path | None = None
     profile: Profiled | None = None
+    targets: Sequence[Target] = ()
+    hash: str = ""
 
     @property
     def microbatches(self) -> int:
@@ -301,6 +305,11 @@ class Program:
     def tensors(self) -> list[Declared]:
         """Parameters and states."""
         return [*self.parameters, *self.states]
+
+    @property
+    def asks(self) -> bool:
+        """Whether callbacks of the user's may ask the run for something."""
+        return any(target.kind == "python" for target in self.targets)
 
     @property
     def stage_axis(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants import (
     emitter,
+    events,
     loops,
     microbatches,
     operators,
@@ -27,6 +28,7 @@ FAULTS = (
     *planner.FAULTS,
     *python_text.FAULTS,
     *emitter.FAULTS,
+    *events.FAULTS,
     *loops.FAULTS,
     *microbatches.FAULTS,
     *runtime_collectives.FAULTS,

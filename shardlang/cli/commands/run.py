@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from shardlang.cli.files import require_folder, write_files
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.files import folder_of
+from shardlang.launch.log_targets import Target, target_of
+from shardlang.launch.log_targets import require as require_targets
 from shardlang.launch.started import require_alone
 from shardlang.locks import Claims
 from shardlang.run_files import RunFiles, claim, steps_of
@@ -40,10 +42,19 @@ def _steps(ctx: click.Context, param: click.Parameter, given: str | None) -> ran
         raise click.BadParameter(str(error), ctx, param) from None
 
 
+def _targets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[Target, ...]:
+    """The targets that `--log` names, each once."""
+    try:
+        return tuple(dict.fromkeys(target_of(text) for text in given))
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
 @click.command(
     "run",
     epilog="Examples: shardc run examples/digits.shard --ranks 8; "
     "shardc run model.shard --ranks 4 --set train.epochs=1 --metrics figures.jsonl; "
+    "shardc run model.shard --ranks 4 --log tensorboard:runs/first --log python:watch.py:on_event; "
     "shardc run model.shard --ranks 512 --simulate",
 )
 @options.file_argument
@@ -75,6 +86,11 @@ def _steps(ctx: click.Context, param: click.Parameter, given: str | None) -> ran
     "--max-restarts", type=click.IntRange(0), default=0, metavar="N",
     help="After a failure, go on from the newest checkpoint, so often; not after the same failure twice.",
 )
+@click.option(
+    "--log", "targets", multiple=True, metavar="KIND:WHERE", callback=_targets,
+    help="Who else hears of steps, evaluations and checkpoints: tensorboard:DIR, wandb:PROJECT, mlflow:URI, "
+    "jsonl:FILE or python:FILE:NAME, a function. May be repeated.",
+)
 @_file("--metrics Write figures as JSON lines.")
 @_file("--save-weights Write the final parameters as safetensors.")
 @options.log_dir_option
@@ -82,22 +98,21 @@ def _steps(ctx: click.Context, param: click.Parameter, given: str | None) -> ran
 def command(
     ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], device: str | None,
     compile: bool | None, resume: bool, resume_anyway: bool, simulate: bool, host_storage: Path | None,
-    profile: range | None, stall_timeout: float | None, max_restarts: int, metrics: Path | None,
-    save_weights: Path | None, log_dir: Path | None,
+    profile: range | None, stall_timeout: float | None, max_restarts: int, targets: tuple[Target, ...],
+    metrics: Path | None, save_weights: Path | None, log_dir: Path | None,
 ) -> None:  # fmt: skip
     """Train on this machine.
 
     Paths in the program are relative to its file."""
-    for given, why in (
+    _require_real(simulate, (
         (device == "cuda", "simulated ranks compute on the CPU; --device cuda is for real ones"),
         (compile is True, "simulated ranks run every operator as it is; --compile is for real ones"),
         (resume or resume_anyway, "--simulate does not go on from checkpoints: leave out --resume"),
         (host_storage is not None, "--simulate keeps everything in memory: leave out --host-storage"),
         (profile is not None, "a trace is of real ranks: leave out --profile or --simulate"),
+        (targets, "simulated ranks have no stream of events: leave out --log, or take --metrics"),
         (stall_timeout or max_restarts, "simulated ranks do not fail: leave out --stall-timeout and --max-restarts"),
-    ):
-        if simulate and given:
-            raise click.UsageError(why)
+    ))  # fmt: skip
     _require_start(metrics, save_weights)
     base = folder_of(file)
     if simulate:
@@ -107,17 +122,25 @@ def command(
     if files is None:
         ctx.exit(code)
     try:
+        require_targets(targets)
         with Claims() as claims:
             claimed = claim(claims, ranks, log_dir, metrics, save_weights, files, profile is not None)
             code = _train(
                 files, claimed, ranks, device=device, base=base, resume=resume, resume_anyway=resume_anyway,
                 host_storage=host_storage, profile=profile, compile=compile, stall=stall_timeout,
-                restarts=max_restarts,
+                restarts=max_restarts, targets=targets,
             )  # fmt: skip
     except RunError as error:
         print(error, file=sys.stderr)
         code = 3
     ctx.exit(code)
+
+
+def _require_real(simulate: bool, asked: Iterable[tuple[object, str]]) -> None:
+    """UsageError where ranks are simulated and something is asked for that needs real ones."""
+    for given, why in asked:
+        if simulate and given:
+            raise click.UsageError(why)
 
 
 def _require_start(*written: Path | None) -> None:

@@ -24,7 +24,7 @@ from shardlang.interpret.ranks.optimizers import Optimizers
 from shardlang.interpret.ranks.ranks import Locals
 from shardlang.interpret.ranks.stored import storage
 from shardlang.locks import Claims
-from shardlang.owned import WEIGHTS
+from shardlang.owned import FIGURES, WEIGHTS
 from shardlang.plan.plan import Plan
 from shardlang.plan.reads import final_form, layout_of
 from shardlang.runtime.data.loader import Batch
@@ -89,7 +89,7 @@ def simulate(plan: Plan, alone: Path, base: Path, metrics: Path | None, save_wei
     to."""
     try:
         with Claims() as claims:
-            metrics = claims.figures(metrics) if metrics is not None else None
+            metrics = claims.lines(metrics, FIGURES) if metrics is not None else None
             save_weights = claims.file(save_weights, WEIGHTS) if save_weights is not None else None
             program = replace(read_program(alone), base=base, checkpoint=None, log=None)
             claim_of_program(claims, program, save_weights)

@@ -15,13 +15,17 @@ from typing import NoReturn
 from shardlang import ending
 from shardlang.ending import FAILED
 from shardlang.errors import RunError
+from shardlang.launch.log_targets import KINDS as TARGETS
+from shardlang.launch.log_targets import Target, target_of
+from shardlang.launch.log_targets import require as require_targets
 from shardlang.launch.started import Started, started
 from shardlang.locks import Claims, unwritable
-from shardlang.owned import TRACE, WEIGHTS, target
+from shardlang.owned import FIGURES, TRACE, WEIGHTS, target
 from shardlang.run_files import steps_of, trace_file
 from shardlang.runtime.comm import mesh, primitives
 from shardlang.runtime.compiled import asked, require
 from shardlang.runtime.device import KINDS
+from shardlang.runtime.events.start import claim_events, emitted_hash
 from shardlang.runtime.launch.alone import Alone
 from shardlang.runtime.launch.devices import chosen, of_rank
 from shardlang.runtime.launch.launcher import launch_program
@@ -31,11 +35,23 @@ from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.train import datasets, require_ranks, run
 
 
+def _target(text: str) -> Target:
+    try:
+        return target_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Trains on the ranks that the program was compiled for.")
     parser.add_argument("--device", choices=tuple(KINDS))
     parser.add_argument("--base", type=Path, help="folder that the program's paths are relative to")
     parser.add_argument("--metrics", type=Path, help="JSON lines of figures")
+    parser.add_argument(
+        # torchrun takes `--log` for the beginning of an option of its own.
+        "--log", "--events", type=_target, action="append", default=[], metavar="KIND:WHERE",
+        help="who else hears of steps: " + ", ".join(f"{kind}:{rest}" for kind, rest in TARGETS.items()),
+    )
     parser.add_argument("--host-storage", type=Path, help="folder for what is placed on the host, in mapped files")
     parser.add_argument(
         "--compile", action=argparse.BooleanOptionalAction, help="compile each block by torch.compile, or do not"
@@ -67,10 +83,11 @@ def main(program: Program, main_file: Path | None = None) -> None:
     main_file = main_file or Path(sys.argv[0]).resolve()
     program.base = options.base or main_file.parent
     program.resume, program.resume_anyway = options.resume or options.resume_anyway, options.resume_anyway
-    program.host_storage = options.host_storage
-    program.compile = asked(program, options.compile)
+    program.host_storage, program.targets = options.host_storage, options.log
+    program.compile, program.hash = asked(program, options.compile), emitted_hash(main_file) if options.log else ""
     try:
         place = started()
+        require_targets(program.targets if place is None or place.rank == 0 else ())
     except RunError as error:
         print(error, file=sys.stderr)
         _leave(FAILED)
@@ -137,8 +154,9 @@ def _trained(program: Program, log: Log, save_weights: Path | None) -> int:
 def _claim(claims: Claims, program: Program, options: argparse.Namespace, log: Log) -> Path | None:
     """Claims what the run writes, by one rank for all: a run ends when one of them does. Where the
     final parameters go."""
-    log.metrics = claims.figures(options.metrics) if options.metrics is not None else None
+    log.metrics = claims.lines(options.metrics, FIGURES) if options.metrics is not None else None
     save_weights = claims.file(options.save_weights, WEIGHTS) if options.save_weights is not None else None
+    claim_events(claims, program)
     claim_of_program(claims, program, save_weights)
     return save_weights
 
@@ -177,6 +195,6 @@ def _one_rank(
             alone.tell(said)
         return FAILED
     finally:
-        log.end()
+        log.close()
         alone.close()
     return code

@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +25,13 @@ from shardlang import ending
 from shardlang.display import safe
 from shardlang.ending import FAILED
 from shardlang.errors import RunError
+from shardlang.launch.log_targets import Target
 from shardlang.locks import Claims
 from shardlang.run_files import claim, log_file, record_file
 from shardlang.runtime.compiled import asked, require
 from shardlang.runtime.data.dataset import Dataset
+from shardlang.runtime.events.consumers import load_function
+from shardlang.runtime.events.start import claim_events, emitted_hash
 from shardlang.runtime.launch import rank as forked
 from shardlang.runtime.launch import reports, stalls
 from shardlang.runtime.launch.devices import Choice, chosen
@@ -76,21 +79,21 @@ def launch(
     main_file: Path, ranks: int, *, device: str | None = None, base: Path | None = None, log_dir: Path | None = None,
     metrics: Path | None = None, save_weights: Path | None = None, resume: bool = False,
     resume_anyway: bool = False, host_storage: Path | None = None, profile: range | None = None,
-    compile: bool | None = None, stall: float | None = None, restarts: int = 0,
+    compile: bool | None = None, stall: float | None = None, restarts: int = 0, targets: Sequence[Target] = (),
 ) -> int:  # fmt: skip
     """Runs an emitted program on `ranks` forked ranks; 0, or 3 where the run failed (what and where
     is printed).
 
     base: the folder that the program's paths are relative to, by default the file's own. log_dir:
     where each rank's log goes, by default `logs` beside the file. profile: steps to write a trace
-    of."""
+    of. targets: of its events, which are there."""
     main_file = main_file.resolve()
     try:
         program = read_program(main_file)
         program.base = base if base is not None else main_file.parent
         program.resume, program.resume_anyway = resume or resume_anyway, resume_anyway
-        program.host_storage = host_storage
-        program.compile = asked(program, compile)
+        program.host_storage, program.targets = host_storage, targets
+        program.compile, program.hash = asked(program, compile), emitted_hash(main_file) if targets else ""
         logs = log_dir if log_dir is not None else main_file.parent / "logs"
         devices = chosen(device, ranks)
         return launch_program(
@@ -114,6 +117,8 @@ def launch_program(
     place of the program's own."""
     require_ranks(program, ranks)
     load_own(program)
+    for target in program.targets:
+        load_function(target)
     if restarts and program.checkpoint is None:
         fact = "the program sets no checkpoint, and --max-restarts goes on from one"
         raise RunError("SH508", fact, help='add `checkpoint = every(100, keep = 4, to = "checkpoints")` to `train`')
@@ -121,6 +126,7 @@ def launch_program(
     with ending.save_heeded(program.checkpoint is not None), Claims() as claims:
         files = claim(claims, ranks, log_dir, metrics, save_weights, traces=profile is not None)
         program.profile = Profiled(profile, files.log_dir, main_file.parent) if profile is not None else None
+        claim_events(claims, program)
         claim_of_program(claims, program, files.save_weights)
         if program.pipeline is not None and program.pipeline.splits_backward:
             # Takes seconds, once for all ranks.

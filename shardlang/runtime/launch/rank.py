@@ -199,4 +199,4 @@ def _run(task: Task, rank: int, terminal: int) -> str:
     except ending.Saved:
         return "saved"
     finally:
-        log.end()
+        log.close()

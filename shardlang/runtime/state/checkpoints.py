@@ -59,7 +59,8 @@ class Piece:
 
 class Checkpoints:
     """The folder of a run's checkpoints. keep: how many are left there, the latest; 0: all. best:
-    the step of one that stays besides.
+    the step of one that stays besides. told: called on rank 0 with step and folder of one that is
+    whole.
 
     They are written by a thread, one at a time, from a copy in the host's memory. Tensors
     in mapped files may be larger than that; where there are any, training goes on once all is
@@ -71,6 +72,7 @@ class Checkpoints:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._copies: dict[str, Tensor] = {}
+        self.told: Callable[[int, Path], None] = lambda step, folder: None
 
     def due(self, step: int, total: int) -> bool:
         return step % self.every == 0 or step == total
@@ -185,6 +187,7 @@ class Checkpoints:
         try:
             folders.write_index(draft, index(files))
             folders.put(draft, whole)
+            self.told(step, whole)
             self._drop_old(step, best)
         except OSError as error:
             raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=draft) from None

@@ -59,7 +59,8 @@ class Stepper:
         if isinstance(self.passes, Pipeline):
             channels = {*self.passes.channels, *brought(program)}
         host = any(parameter.place == "host" for parameter in program.parameters)
-        everywhere = [everyone()] if program.checkpoint is not None or program.calls else []
+        wanted = program.checkpoint is not None or program.calls or program.asks
+        everywhere = [everyone()] if wanted else []
         world.open([*groups, *totals, *everywhere, *self.model.groups()], channels, host)
 
     def begin(self) -> None:

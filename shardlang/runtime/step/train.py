@@ -24,6 +24,8 @@ from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.data.loader import Batch, Loader, load, require_end
 from shardlang.runtime.device import kind_of
+from shardlang.runtime.events.start import loaded_files, settings, stream_of
+from shardlang.runtime.events.stream import Asking
 from shardlang.runtime.logs import Log, taken
 from shardlang.runtime.program import Program, load_own, numbers_of
 from shardlang.runtime.speed import Speed
@@ -71,7 +73,7 @@ class Run(Stepper):
         self.test = Loader(program, program.eval, data["eval"]) if program.eval is not None else None
         self.total = program.steps if program.steps is not None else (program.epochs or 0) * self.loader.batches
         self.checkpoints = checkpoints(program)
-        self.asked = Asked()
+        self.asked, self.asking, self.stopped = Asked(), Asking(), False
         self.best = Best(program.evaluation)
         self.facts = facts(program, data["data"].length)
         self.saved: SavedRun | None = None
@@ -87,13 +89,25 @@ class Run(Stepper):
         self._resume()
         self.profile = Profile(self.program, self.total, self.step)
         self.log.start(self.total, self.loader.batches, self._speed(), self.step)
+        self._tell()
         self._clock = time.perf_counter()
         with numbers_of(self.program):
             self._epochs()
         if self.checkpoints is not None:
             with record.during("saving"):
                 self.checkpoints.finish()
+        self.log.ended("stopped" if self.stopped else "no better" if self.best.over else "finished")
         self.log.end()
+
+    def _tell(self) -> None:
+        """Rank 0 tells those who want to know what the run is, and of checkpoints."""
+        if world.rank == 0 and (stream := stream_of(self.program)) is not None:
+            self.asking = stream.asking
+            for line in loaded_files(self.program):
+                self.log.note(line)
+            self.log.begin(stream, settings(self.program, self.total))
+            if self.checkpoints is not None:
+                self.checkpoints.told = lambda step, to: self.log.event("checkpoint", step, {"folder": str(to)})
 
     def _speed(self) -> Speed:
         program = self.program
@@ -108,13 +122,19 @@ class Run(Stepper):
         if self.step and (due or self._ends_with_evaluation()):
             # The checkpoint was written before this evaluation.
             self._evaluate(epoch + bool(within))
-        while self.step < self.total and not self.best.over:
+        while self.step < self.total and not self._over:
             epoch += 1
             self._epoch(epoch)
 
+    @property
+    def _over(self) -> bool:
+        """Whether the run ends before its last step."""
+        return self.best.over or self.stopped
+
     def _ends_with_evaluation(self) -> bool:
         """Whether an evaluation follows this step."""
-        return self.step % (self.program.evaluation.every or self.loader.batches) == 0 or self.step == self.total
+        every = self.program.evaluation.every or self.loader.batches
+        return self.step % every == 0 or self.step == self.total or self.stopped
 
     def _resume(self) -> None:
         """Goes on from the latest checkpoint, if that is asked for and there is one."""
@@ -164,22 +184,39 @@ class Run(Stepper):
 
     def _epoch(self, epoch: int) -> None:
         for batch in self.loader.epoch(epoch, self.step % self.loader.batches):
-            if self.step == self.total or self.best.over:
+            if self.step == self.total or self._over:
                 return
             self.begin()
             with self.profile.step(self.step, self.log):
                 self._step(epoch, batch)
+            asked = self._asked()
             if self.checkpoints is not None:
-                self._save(self.checkpoints, self.asked.after(self.step))
-            if self._ends_with_evaluation():
+                self._save(self.checkpoints, asked)
+            if self._ends_with_evaluation() or "evaluate" in asked:
                 self._report()
-                self._evaluate(epoch)
+                self._evaluate(epoch, asked=not self._ends_with_evaluation())
 
-    def _save(self, to: Checkpoints, last: bool) -> None:
-        """Writes a checkpoint if one is due. last: now, and ends the run. RunError where an earlier
-        one cannot be written."""
+    def _asked(self) -> frozenset[str]:
+        """The requests of signals and callbacks after this step, the same on all ranks."""
+        if self.checkpoints is None and not self.program.asks:
+            return frozenset()
+        asked = self.asked.after(self.step, self.asking.taken())
+        if self.checkpoints is None:
+            asked -= {"save"}
+        for each, lacking in (("checkpoint", self.checkpoints is None), ("evaluate", self.test is None)):
+            if lacking and each in asked:
+                self.log.note(f"a callback asks for `{each}`, which the program does not set; the run goes on")
+        if "stop" in asked and self.step < self.total:
+            self.stopped = True
+            self.log.note(f"ends after step {self.step}, as a callback asks")
+        return asked
+
+    def _save(self, to: Checkpoints, asked: frozenset[str]) -> None:
+        """Writes a checkpoint if one is due or asked for, and ends the run if it is to save and
+        end. RunError where an earlier one cannot be written."""
         to.check()
-        if not last and not to.due(self.step, self.total):
+        last = "save" in asked
+        if not asked - {"evaluate"} and not to.due(self.step, self.total):
             return
         self._report()  # a loss that is not finite ends the run before it is kept
         with record.during("saving"):
@@ -188,6 +225,7 @@ class Run(Stepper):
                 to.wait()
         if last and self.step < self.total:
             self.log.note(f"saved after step {self.step}, as SIGUSR1 asks; --resume goes on from there")
+            self.log.ended("saved")
             raise Saved(str(self.step))
 
     def _step(self, epoch: int, batch: Batch) -> None:
@@ -231,16 +269,18 @@ class Run(Stepper):
                 raise not_finite.error(self.program, self.loader, self.saved, step, epoch, figures["loss"], watched)
             self.log.step(step, epoch, figures, elapsed, self._timed.pop(step, None))
 
-    def _evaluate(self, epoch: int) -> None:
+    def _evaluate(self, epoch: int, asked: bool = False) -> None:
+        """asked: besides those that are set, so that it has no part in which is best."""
         if self.test is None or self.program.finish is None:
             return
         with record.during("evaluating"):
             figures = self.evaluation(self.test.once())
-        self.log.evaluation(epoch, self.step, figures, self.program.evaluation.every is not None)
+        self.log.evaluation(epoch, self.step, figures, asked or self.program.evaluation.every is not None)
         if not all(map(math.isfinite, figures.values())):
             for note in not_finite.notes(self.test):
                 self.log.note(note)
-        self._judge(figures)
+        if not asked:
+            self._judge(figures)
         self._clock = time.perf_counter()
 
     def _write(self, to: Checkpoints, best: Mapping[str, Any] | None, evaluates: bool) -> None:

@@ -1,0 +1,1 @@
+"""Tells others of a run: a stream of events on rank 0."""
