@@ -16,7 +16,7 @@ from tests.cli.process import NET, SHARDC, shardc
 pytestmark = pytest.mark.slow
 
 LONG = NET.replace("epochs = 2", 'eval = random(x: [batch, d], batches = 2, seed = 5)\n  steps = 60000\n'
-                   '  evaluate = every(50000)\n  checkpoint = every(50000, to = "kept")')  # fmt: skip
+                   '  evaluate = every(50000, best = lowest(loss))\n  checkpoint = every(50000, to = "kept")')  # fmt: skip
 WATCH = """
 import json, pathlib, time
 
@@ -128,6 +128,9 @@ def test_a_callback_asks_for_a_checkpoint_and_an_evaluation(here: Path) -> None:
     assert first["event"] == "checkpoint" and (here / first["folder"]).is_dir() and "eval.loss" in judged
     assert first["step"] <= judged["step"] <= events[-1]["step"]
     assert next(x["step"] for x in lines(here / "m.jsonl") if "eval.loss" in x) == judged["step"]
+    # That evaluation is not the best so far for who goes on from the last checkpoint, which is made before its own.
+    last = json.loads((here / [e for e in events if e["event"] == "checkpoint"][-1]["folder"] / "index.json").read_text().splitlines()[0])
+    assert last["step"] == events[-1]["step"] and last["best"]["value"] is None
 
 
 def test_what_the_program_lacks_is_said(here: Path) -> None:

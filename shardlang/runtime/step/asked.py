@@ -33,8 +33,8 @@ class Asked:
         self._mine: set[str] = set()
 
     def after(self, step: int, here: Collection[str] = ()) -> frozenset[str]:
-        """Those of ASKS that are to be done after this step. here: what callbacks have asked this rank for
-        since the step before."""
+        """Those of ASKS that are to be done after this step. here: what callbacks have asked this
+        rank for since the step before."""
         self._mine.update(here)
         if ending.asked_to_save():
             self._mine.add("save")

@@ -81,7 +81,7 @@ class Run(Stepper):
         # Milliseconds on the host by name, of steps whose figures are waited for; the last step
         # that had them.
         self._timed: dict[int, dict[str, float]] = {}
-        self._logged = 0
+        self._logged = self._written = 0  # a step of which there is a checkpoint
         self._clock, self._begun = time.perf_counter(), 0
 
     def train(self) -> None:
@@ -158,7 +158,7 @@ class Run(Stepper):
             return
         latest, self.step = self.saved.folder, self.saved.step
         self._take_best(self.saved, self.checkpoints)
-        self._logged = self.step
+        self._logged = self._written = self.step
         if self.step < self.total:
             self.log.note(f"goes on after step {self.step}, from {latest}")
             return
@@ -286,7 +286,7 @@ class Run(Stepper):
     def _write(self, to: Checkpoints, best: Mapping[str, Any] | None, evaluates: bool) -> None:
         """A checkpoint of this step, from which a run goes on with an evaluation if this one
         `evaluates`, however often it is set to then. best: before that evaluation."""
-        evaluates = evaluates and self.test is not None
+        evaluates, self._written = evaluates and self.test is not None, self.step
         save_checkpoint(self.model, to, {**self.facts, "evaluates": evaluates}, self.step, best)
 
     def _kept(self) -> dict[str, Any] | None:
@@ -301,7 +301,7 @@ class Run(Stepper):
         to = self.checkpoints
         if to is not None:
             to.best = best.step if best.value is not None else None
-            if (better or best.over) and not to.due(self.step, self.total):
+            if (better or best.over) and self._written != self.step:
                 with record.during("saving"):
                     self._write(to, before, True)
         if best.over and self.step < self.total:
