@@ -16,7 +16,8 @@ from tests.cli.process import NET, SHARDC, shardc
 pytestmark = pytest.mark.slow
 
 LONG = NET.replace("epochs = 2", 'eval = random(x: [batch, d], batches = 2, seed = 5)\n  steps = 60000\n'
-                   '  evaluate = every(50000, best = lowest(loss))\n  checkpoint = every(50000, to = "kept")')  # fmt: skip
+                   '  evaluate = every(50000, best = lowest(loss))\n'
+                   '  checkpoint = every(50000, to = "kept")')  # fmt: skip
 WATCH = """
 import json, pathlib, time
 
@@ -129,7 +130,8 @@ def test_a_callback_asks_for_a_checkpoint_and_an_evaluation(here: Path) -> None:
     assert first["step"] <= judged["step"] <= events[-1]["step"]
     assert next(x["step"] for x in lines(here / "m.jsonl") if "eval.loss" in x) == judged["step"]
     # That evaluation is not the best so far for who goes on from the last checkpoint, which is made before its own.
-    last = json.loads((here / [e for e in events if e["event"] == "checkpoint"][-1]["folder"] / "index.json").read_text().splitlines()[0])
+    kept = [here / e["folder"] for e in events if e["event"] == "checkpoint"]
+    last = json.loads((kept[-1] / "index.json").read_text().splitlines()[0])
     assert last["step"] == events[-1]["step"] and last["best"]["value"] is None
 
 
