@@ -126,3 +126,42 @@ def test_losses_stay_within_what_a_program_may_have() -> None:
 
 def test_copies_for_losses_count_as_operators() -> None:
     assert parts(31, "loss = second") == ["SH217: the program has more than 20,000 operators"]
+
+
+NORM = """
+use std.nn: GroupNorm
+
+dim batch = 8, d = 16, h = 2, w = 3
+
+model Net {
+  param low: [d] = ones()
+  layer norm = GroupNorm(2, d)
+
+  forward(x: [batch, d, h, w]) -> [batch, d, h, w] {
+    return norm(x * rearrange(low -> [d, 1, 1]))
+  }
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d, h, w], batches = 1)
+  y = model(x)
+  loss = mean(square(y))
+  loss at low = mean(abs(y))
+  precision = PRECISION
+  optimizer = sgd(lr = 0.1)
+  steps = 1
+}
+"""
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16", "bf16(stream = bf16)"])
+def test_a_detached_parameter_keeps_its_type(precision: str) -> None:
+    """A norm reads its weight in f32, and so it does where another loss reads that through `detach`: what was
+    converted for it lost its operand."""
+    graph = checked(NORM.replace("PRECISION", precision)).graph
+    for op in graph.ops:
+        assert len(op.operands) == len(op.rule.operands), op
+        if op.operator == "detach":
+            (given,), (made,) = op.operands, op.results
+            assert graph.values[given].type == graph.values[made].type

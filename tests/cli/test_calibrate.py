@@ -150,8 +150,20 @@ def test_what_operators_are_called_with_follows_from_their_declarations(monkeypa
     assert not {"matmul", "conv2d", "where", "attention", "batch_norm", "concat", "argmax"} & set(calls)
     monkeypatch.setitem(kernels.BYTES, "cpu", (4096, 16384))
     monkeypatch.setattr(clock, "TURNS", 3)
-    found = kernels.streams(clock.Clock(torch.device("cpu")), calls)
+    told: list[str] = []
+    found = kernels.streams(clock.Clock(torch.device("cpu")), calls, told.append)
+    assert told == []
+    # Each has a curve, or a reason to have none.
+    assert calls.keys() - found.keys() == kernels.PLAIN.keys()
     assert {"relu", "softmax", "layer_norm", "embedding backward", "dropout"} <= set(found)
+
+
+def test_an_operator_that_torch_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setitem(kernels.BYTES, "cpu", (4096,))
+    found = kernels.streams(clock.Clock(torch.device("cpu")), {"no_such": ("x", "over")}, told.append)
+    assert list(found) == [""]
+    assert told == [f"`no_such` is not measured: torch {torch.__version__} has no such function of x, over"]
 
 
 def test_the_meeting_of_steps_that_have_it() -> None:

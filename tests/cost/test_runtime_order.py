@@ -111,3 +111,20 @@ def test_rows_that_are_updated_again_stay(monkeypatch: pytest.MonkeyPatch) -> No
         held.piece.fill_(7)
     bucket.settle()
     assert held.whole.tolist() == [7, 7, 4, 4]
+    bucket.publish()
+    held.piece.data.fill_(9)  # which autograd does not count
+    bucket.publish()
+    bucket.settle()
+    assert held.whole.tolist() == [9] * 4
+
+
+def test_rows_that_nothing_has_changed_are_not_copied_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = SimpleNamespace(size=2, in_order=True, axes=(), slot=0, start=lambda n: 0, chunk=lambda n: n // 2)
+    monkeypatch.setattr(primitives, "begin_all_gather", lambda mine, group: Ready(torch.stack([mine, mine])))
+    bucket = ShardBucket.__new__(ShardBucket)
+    bucket.parameters, bucket.widths, bucket.paths = [Held(torch.zeros(4), group)], [2], ("w",)  # type: ignore[arg-type]
+    bucket.group, bucket.coming = group, None  # type: ignore[assignment]
+    bucket.publish()
+    monkeypatch.setattr(bucket, "_rows", lambda into: pytest.fail("they are copied"))
+    bucket.settle()
+    assert bucket.coming is None

@@ -90,6 +90,53 @@ def test_generated_plans_are_proved(seed: int) -> None:
         assert proved(made, files_of(made)) == []
 
 
+# A layer gives `y` in two layouts, and what reads one of them (argmax) has no gradient.
+ONE_WITHOUT_GRADIENT = """use std.nn: Linear, MLP
+
+dim seq = 2, width = 8, hidden = 12, other = 8, batch = 6
+
+model Net {
+  layer fc = Linear(width, other)
+  layer mlp = MLP(width, 2 * width)
+
+  forward(x: [batch, seq, hidden, width]) -> [batch, seq, hidden, width] {
+    y = fc(x)
+    most = argmax(y, over = seq)
+    one = cast(one_hot(most, seq), f32)
+    picked = einsum(y, one -> [batch, hidden, other])
+    z = mlp(x)
+    return where(z < 0 and x < 0.3, sin(x), tanh(z))
+  }
+}
+
+strategy s {
+  at picked: shard ((2, 2, 2, 1), (2, 2, 1, 2))
+  at most: shard ((1, 1, 2, 2)) -> ((1, 1, 2))
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, seq, hidden, width], batches = 2)
+  loss = mean(square(model(x))) + mean(square(model.picked))
+  optimizer = adamw(lr = 1e-2, eps = 1e-4)
+  eval = random(x: [batch, seq, hidden, width], batches = 2, seed = 3)
+  precision = bf16
+  steps = 3
+}
+"""
+
+
+def test_a_layer_may_give_what_no_gradient_comes_back_to() -> None:
+    """In functions of the text as in the plan."""
+    made = emission(planned(ONE_WITHOUT_GRADIENT, 8, "s"))
+    files = dict(files_of(made))
+    assert proved(made, files) == []
+    # Where what the loss reads is exchanged otherwise, it is still seen.
+    before, after = "rt.all_to_all(out, 3, 2, mesh.c)", "rt.all_to_all(out, 3, 2, mesh.b)"
+    assert before in files["main.py"]
+    assert proved(made, {"main.py": files["main.py"].replace(before, after)})
+
+
 PP = Group(0, ("pp",))
 
 

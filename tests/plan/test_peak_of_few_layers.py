@@ -8,8 +8,9 @@ import random
 
 import pytest
 
-from shardlang.plan.bytes.peak.step import peaks_of, step_peaks
-from shardlang.plan.bytes.peak.windows import shallow, unfolded
+from shardlang.plan.bytes.peak import step
+from shardlang.plan.bytes.peak.step import Peak, step_peaks
+from shardlang.plan.bytes.peak.windows import Shallow, shallow, unfolded
 from tests.emit.sources import planned
 
 # What a line of a layer does with the value of the one before.
@@ -88,6 +89,12 @@ def program(seed: int) -> tuple[str, int]:
     }.items():  # fmt: skip
         text = text.replace(name, value)
     return text, ranks
+
+
+def peaks_of(of: Shallow) -> tuple[Peak, ...] | None:
+    """Worked out on few layers; None where these are not enough."""
+    lines = step._lines(of)
+    return tuple(line.peak() for line in lines) if lines is not None else None
 
 
 @pytest.mark.parametrize("first", range(0, 40, 20))

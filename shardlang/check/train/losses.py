@@ -20,7 +20,7 @@ from shardlang.check.selectors import EVERYWHERE, Specificity
 from shardlang.check.train.frozen import covered
 from shardlang.check.values import UNKNOWN, Tensor
 from shardlang.graph.graph import Graph
-from shardlang.ops.declaration import SYMBOLS
+from shardlang.ops.declaration import REGISTRY, SYMBOLS, Precision
 from shardlang.ops.families.shapes import DETACH
 from shardlang.patterns import SingleLayers
 from shardlang.records import dataclass
@@ -61,6 +61,10 @@ def trained_by(losses: Sequence[ast.Setting], graph: Graph, frozen: set[int], fr
         if not params and not sink.failed:
             sink.report("SH238", "this loss trains no parameter", setting.span, "none is left for it")
     return found
+
+
+# A parameter that is detached keeps its type: what reads it has been converted where that is due.
+_AS_IT_IS = replace(REGISTRY[DETACH], precision=Precision.WRITTEN)
 
 
 @dataclass(eq=False)
@@ -173,7 +177,7 @@ class Apart:
             build, draft = self.build, self.build.values[value]
             tensor = Tensor(value, draft.type, draft.name)
             span = statement or draft.span
-            made = infer(DETACH, [tensor], [span], [draft.name], {}, None, span, self.frame)
+            made = infer(_AS_IT_IS, [tensor], [span], [draft.name], {}, None, span, self.frame)
             if made is UNKNOWN:  # the program is too large, which is reported
                 return value
             op, result = build.ops[-1], build.values[made.id]

@@ -1,26 +1,28 @@
-"""The body of a function -> its statements that a gradient comes back to: what it returns reads
-them, by way of numbers that have gradients.
+"""The body of a function -> its statements that a gradient comes back to: the results that a call
+learns from read them, by way of numbers that have gradients.
 
 The metrics that `forward` returns in a dict have none."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from shardlang.matched.read_back.text import File, is_detached
+from shardlang.matched.read_back.text import File, Wanted, is_detached
 from shardlang.records import dataclass
 
 
 @dataclass
 class Learning:
-    """needed: names whose values get a gradient, if they can have one. found: ids of nodes.
-    functions: the names that a function within this one reads."""
+    """wanted: of each result whether a gradient comes back to it; () for all. needed: names whose
+    values get a gradient, if they can have one. found: ids of assignments, and the same of their
+    targets. functions: the names that a function within this one reads."""
 
     file: File
+    wanted: Wanted = ()
     needed: set[str] = field(default_factory=set)
-    found: set[int] = field(default_factory=set)
+    found: dict[int, Wanted] = field(default_factory=dict)
     functions: dict[str, set[str]] = field(default_factory=dict)
 
     def back(self, body: Sequence[ast.stmt]) -> None:
@@ -31,17 +33,23 @@ class Learning:
         for node in reversed(body):
             match node:
                 case ast.Return(value=value) if value is not None:
-                    parts = value.elts if isinstance(value, ast.Tuple) else [value]
-                    self._read(*(part for part in parts if not isinstance(part, ast.Dict)))
+                    self._read(*self._results(value))
                 case ast.Assign(targets=[target], value=value):
                     if not self.needed.isdisjoint(_names(target)) and self._floating(node):
-                        self.found.add(id(node))
+                        parts = target.elts if isinstance(target, ast.Tuple) else [target]
+                        self.found[id(node)] = tuple(not self.needed.isdisjoint(_names(part)) for part in parts)
                         self._read(value)
                 case ast.For():
                     for _ in range(2):  # a layer reads what the one before it gives
                         self.back(node.body)
                 case ast.With():
                     self.back(node.body)
+
+    def _results(self, value: ast.expr) -> list[ast.expr]:
+        """The parts of what is returned that a gradient comes back to."""
+        parts = value.elts if isinstance(value, ast.Tuple) else [value]
+        wanted = self.wanted if len(self.wanted) == len(parts) else (True,) * len(parts)
+        return [part for part, needed in zip(parts, wanted, strict=True) if needed and not isinstance(part, ast.Dict)]
 
     def _floating(self, node: ast.Assign) -> bool:
         """Whether a result is of a type that has gradients; one that has no comment may be."""
@@ -67,9 +75,11 @@ def _names(node: ast.AST) -> set[str]:
     return found
 
 
-def learning(file: File, node: ast.FunctionDef) -> set[int]:
-    """The ids of the assignments of a function that a gradient comes back to."""
-    if id(node) not in file.learning:
-        found = Learning(file, found=file.learning.setdefault(id(node), set()))
+def learning(file: File, node: ast.FunctionDef, wanted: Wanted) -> Mapping[int, Wanted]:
+    """The ids of the assignments of a function that a gradient comes back to, in a call that learns
+    from the results `wanted`, and to which of their targets."""
+    key = id(node), wanted
+    if key not in file.learning:
+        found = Learning(file, wanted, found=file.learning.setdefault(key, {}))
         found.back(node.body)
-    return file.learning[id(node)]
+    return file.learning[key]

@@ -46,15 +46,19 @@ class Told:
         return Local(self.dtype, tuple([names[s] if s in names else int(s) for s in self.sizes]))
 
 
+# Of each result of a call whether a gradient comes back to it; () for all.
+Wanted = tuple[bool, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class File:
-    """One emitted file: its name, text and tree. learning: of functions that were read, by id, what
-    learning.py finds."""
+    """One emitted file: its name, text and tree. learning: of functions that were read, by id and
+    the results that are learned from, what learning.py finds."""
 
     name: str
     text: str
     tree: ast.Module = field(compare=False)
-    learning: dict[int, set[int]] = field(default_factory=dict)
+    learning: dict[tuple[int, Wanted], dict[int, Wanted]] = field(default_factory=dict)
 
     @cached_property
     def source(self) -> Source:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from itertools import groupby
 
@@ -16,7 +16,7 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.matched.lines import Again, Group, Items, Line, Local, Parts, Repeated, Size
 from shardlang.matched.read_back.keeping import keeps
 from shardlang.matched.read_back.learning import learning
-from shardlang.matched.read_back.text import Declared, File, Text, is_detached, is_runtime
+from shardlang.matched.read_back.text import Declared, File, Text, Wanted, is_detached, is_runtime
 from shardlang.matched.shapes import made_by
 from shardlang.matched.table import CONVERSIONS, HALVES, OPERATORS
 from shardlang.records import dataclass
@@ -71,12 +71,12 @@ class Reader:
     read: dict[object, Result]
     alike: dict[str, object] = field(default_factory=dict)
 
-    def called(self, function: Function, given: Sequence[Bound], trains: bool) -> Result:
-        """The lines of a call; trains: a gradient comes back to it."""
-        key = id(function.node), trains, *map(self._kind, given)
+    def called(self, function: Function, given: Sequence[Bound], trains: bool, wanted: Wanted = ()) -> Result:
+        """The lines of a call; trains: a gradient comes back to it, by its results `wanted`."""
+        key = id(function.node), trains, wanted, *map(self._kind, given)
         if function.around or key not in self.read:
-            learns = learning(function.file, function.node) if trains else set[int]()
-            made = Frame(self, function.file, dict(function.around), trains, learns, dict(function.sizes))
+            learns = learning(function.file, function.node, wanted) if trains else {}
+            made = Frame(self, function.file, dict(function.around), trains, learns, wanted, dict(function.sizes))
             made.define(function.node)
             made.bound.update(zip((a.arg for a in function.node.args.args), given, strict=False))
             made.run(function.node.body)
@@ -116,19 +116,23 @@ def learns(declared: Declared) -> bool:
 @dataclass
 class Frame:
     """One function while it is read. bound: what names stand for; gradient: autograd is at work;
-    learning: the statements that a gradient comes back to; sizes: by the names of local sizes.
+    learning: the statements that a gradient comes back to, and to which of their targets; results:
+    the same of what the function returns; wanted: of the call that is read. sizes: by the names of
+    local sizes.
     kept: backward reads something; tail: how many of the last lines are behind that."""
 
     reader: Reader
     file: File
     bound: dict[str, Bound]
     gradient: bool
-    learning: Set[int]
+    learning: Mapping[int, Wanted]
+    results: Wanted
     sizes: dict[str, Size] = field(default_factory=dict)
     items: list[Line | Repeated | Again] = field(default_factory=list)
     returned: tuple[Bound, ...] = ()
     tail: int = 0
     kept: bool = False
+    wanted: Wanted = ()
 
     def define(self, node: ast.FunctionDef) -> None:
         """Takes in the local sizes that comments of a function define, before or behind those that
@@ -154,6 +158,7 @@ class Frame:
                 case ast.FunctionDef():
                     self.bound[node.name] = Function(self.file, node, self.bound, self.sizes)
                 case ast.Return(value=value):
+                    self.wanted = self.results if isinstance(value, ast.Call) else ()
                     self.returned = self._returned(value)
                 case ast.Expr(value=ast.Constant()):
                     pass
@@ -170,7 +175,10 @@ class Frame:
         self.gradient = before and id(node) in self.learning
         if self.gradient and keeps(value):
             self.kept, self.tail = True, 0
+        wanted = self.learning.get(id(node), ())
+        self.wanted = () if all(wanted) else wanted
         found = self._value(value)
+        self.wanted = ()
         for at, name in enumerate(names):
             one = found[at] if at < len(found) else found[0]
             if isinstance(one, Value) and at < len(types):
@@ -279,7 +287,8 @@ class Frame:
         return Function(file, file.functions[name], {}) if file is not None and name in file.functions else None
 
     def _call(self, function: Function, given: Sequence[ast.expr]) -> tuple[Bound, ...]:
-        items, made, tail = self.reader.called(function, [self._value(x)[0] for x in given], self.gradient)
+        wanted, self.wanted = self.wanted, ()
+        items, made, tail = self.reader.called(function, [self._value(x)[0] for x in given], self.gradient, wanted)
         self.items.extend(items)
         self.kept, self.tail = (self.kept, self.tail + len(items)) if tail < 0 else (True, tail)
         return made
@@ -289,7 +298,8 @@ class Frame:
         function = self._function(first.id) if isinstance(first, ast.Name) else None
         if function is None:
             raise InternalError(f"the emitted text computes something again that is no function: {ast.unparse(node)}")
-        items, made, tail = self.reader.called(function, [self._value(x)[0] for x in given], self.gradient)
+        wanted, self.wanted = self.wanted, ()
+        items, made, tail = self.reader.called(function, [self._value(x)[0] for x in given], self.gradient, wanted)
         # Results that are dropped are kept as the last thing.
         behind = 0 if node.keywords else len(items) if tail < 0 else tail
         self.items += [Again(items, behind)] if items else []

@@ -123,7 +123,7 @@ def _machine(
     free = _free(world.device)
     parts: dict[str, Callable[[], Any]] = {
         "products": lambda: kernels.products(clock), "attention": lambda: kernels.attentions(clock),
-        "streams": lambda: kernels.streams(clock, calls), "updates": lambda: kernels.updates(clock),
+        "streams": lambda: kernels.streams(clock, calls, log.note), "updates": lambda: kernels.updates(clock),
         "copies": lambda: kernels.copies(clock), "collectives": lambda: collectives.collectives(clock),
     }  # fmt: skip
     if world.size > 1:

@@ -22,11 +22,16 @@ from shardlang.runtime.state import alive
 __all__ = ["saved_on_host"]
 
 
+# What one memory holds: its identity, how often it has been changed, and the type that reads it.
+_Saved = tuple[int, int, torch.dtype]
+
+
 class _Waiting:
     """The memory of one tensor, from its way to the host until backward has read it. wait: makes
-    the device wait until it is on the host."""
+    the device wait until it is on the host. read: the device has waited until it is back."""
 
     coming: Callable[[], Tensor] | None = None
+    read = False
 
     def __init__(self, call: _Call, x: Tensor) -> None:
         self.call, self.device = call, x.device
@@ -37,7 +42,13 @@ class _Waiting:
         if self.coming is None:
             self.call.bring()
         assert self.coming is not None
+        self.read = True
         return self.coming()
+
+    def __del__(self) -> None:
+        """What backward does not read is still on its way into memory that is used anew now."""
+        if self.coming is not None and not self.read:
+            self.coming()
 
 
 class _Call:
@@ -45,7 +56,7 @@ class _Call:
 
     def __init__(self, stay: set[int]) -> None:
         self.stay = stay
-        self.held: dict[int, tuple[Tensor, _Waiting]] = {}
+        self.held: dict[_Saved, tuple[Tensor, _Waiting]] = {}
         self.order: list[weakref.ref[_Waiting]] = []
 
     def pack(self, x: Tensor) -> Any:
@@ -53,13 +64,14 @@ class _Call:
         leaves = (x.is_floating_point() or x.dtype == torch.bool) and kind_of(x.device).apart
         if alive.owner(x) is not None or memory in self.stay or not leaves:
             return alive.pack(x)
-        if memory not in self.held:
+        saved = memory, x._version, x.dtype
+        if saved not in self.held:
             elements = x.untyped_storage().nbytes() // x.element_size()
             flat = x.as_strided((elements,), (1,), 0)
             waiting = _Waiting(self, flat)
-            self.held[memory] = flat, waiting
+            self.held[saved] = flat, waiting
             self.order.append(weakref.ref(waiting))
-        return self.held[memory][1], x.size(), x.stride(), x.storage_offset()
+        return self.held[saved][1], x.size(), x.stride(), x.storage_offset()
 
     def unpack(self, packed: Any) -> Tensor:
         if isinstance(packed, Tensor) or not isinstance(packed[0], _Waiting):
@@ -111,7 +123,11 @@ def saved_on_host(function: Callable[..., Any], *inputs: Any) -> Any:
         return function(*inputs)
     given = [x for x in inputs if isinstance(x, Tensor) and x.is_leaf]
     call = _Call({*_Pass.stay, *(x.untyped_storage()._cdata for x in given)})
-    with torch.autograd.graph.saved_tensors_hooks(call.pack, call.unpack):
-        made = function(*inputs)
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(call.pack, call.unpack):
+            made = function(*inputs)
+    except BaseException:
+        call.release()
+        raise
     _ended(call)
     return made

@@ -176,6 +176,7 @@ class ShardBucket:
         self.sum: primitives.Ready | None = None
         self.total: Tensor | None = None
         self.coming: primitives.Ready | None = None
+        self.sent: list[int] = []
         self.staging: Staging | None = None
         self.paths: Sequence[str] = ()
 
@@ -230,9 +231,10 @@ class ShardBucket:
     def publish(self) -> None:
         """Starts to bring each member's rows of the wholes to all; `settle` ends it. They go as
         bytes, since some may be of another type."""
-        self.settle()
+        self.settle(newer=True)
         with naming("updated rows", self.paths):
             self.coming = primitives.begin_all_gather(self._rows(), self.group)
+        self.sent = self._versions()
 
     def _rows(self, into: Tensor | None = None) -> Tensor:
         """This rank's rows of the wholes, as they are now."""
@@ -242,14 +244,20 @@ class ShardBucket:
     def _held(self) -> list[Held]:
         return [parameter for parameter in self.parameters if isinstance(parameter, Held)]
 
+    def _versions(self) -> list[int]:
+        """How often each of the wholes has been written, as autograd counts it."""
+        return [held.whole._version for held in self._held()]
+
     @torch.no_grad()
-    def settle(self) -> None:
+    def settle(self, newer: bool = False) -> None:
         """Waits for the other members' updated rows, if any are on their way: then the parameters
-        are whole. This rank's own may have been updated again since, and stay."""
+        are whole. This rank's own stay where they have been updated again since. newer: they may
+        have been, by what autograd does not count (`.data`)."""
         if self.coming is None:
             return
         flat, self.coming = self.coming.wait(), None
-        self._rows(flat[self.group.slot])
+        if newer or self.sent != self._versions():
+            self._rows(flat[self.group.slot])
         unpack(flat, self.group, [held.whole for held in self._held()])
 
 

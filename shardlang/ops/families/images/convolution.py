@@ -159,11 +159,15 @@ def _saved_conv(local: Local) -> Saved:
     return Saved((0,) * weight + (1,) * image)
 
 
+def _params(n: int, **starts: int) -> tuple[Param, ...]:
+    """What convolutions over n spatial dims are given: tensors, and a number for each such dim."""
+    each = (Param(name, KINDS[n], (start,) * n if n > 1 else start) for name, start in starts.items())
+    return X, Param("weight", "tensor"), Param("bias", "tensor", None), *each
+
+
 def _conv(n: int) -> None:
-    kind, ones, zeros = KINDS[n], (1,) * n if n > 1 else 1, (0,) * n if n > 1 else 0
     side, after = (", ".join([str(size)] * n) for size in (32, 28))
-    params = (X, Param("weight", "tensor"), Param("bias", "tensor", None), Param("stride", kind, ones),
-              Param("padding", kind, zeros), Param("dilation", kind, ones), Param("groups", "int", 1))  # fmt: skip
+    params = (*_params(n, stride=1, padding=0, dilation=1), Param("groups", "int", 1))
     shape, kernel = ", ".join(SPATIAL[n]), ", ".join(["kernel"] * n)
     declare(
         f"conv{n}d", params, _infer_conv, _emit_conv(),
@@ -224,10 +228,7 @@ def _before(site: CallSite, window: Sequence[int | None], attrs: Mapping[str, Si
 
 
 def _transposed(n: int) -> None:
-    kind, ones, zeros = KINDS[n], (1,) * n if n > 1 else 1, (0,) * n if n > 1 else 0
-    params = (X, Param("weight", "tensor"), Param("bias", "tensor", None), Param("stride", kind, ones),
-              Param("padding", kind, zeros), Param("output_padding", kind, zeros),
-              Param("dilation", kind, ones))  # fmt: skip
+    params = _params(n, stride=1, padding=0, output_padding=0, dilation=1)
     side, after, two = (", ".join([str(size)] * n) for size in (16, 32, 2))
     declare(
         f"conv_transpose{n}d", params, _infer_transposed, _emit_conv(transposed=True),

@@ -72,12 +72,6 @@ def peaks_by_action(plan: Plan, coordinate: int) -> list[Peak]:
     return found
 
 
-def peaks_of(of: Shallow) -> tuple[Peak, ...] | None:
-    """The same, worked out on few layers; None where these are not enough."""
-    lines = _lines(of)
-    return tuple(line.peak() for line in lines) if lines is not None else None
-
-
 def _lines(of: Shallow) -> list[_Line] | None:
     """The coordinates; None where the few layers are not enough."""
     plan, stages = of.whole, _Stages(of)
