@@ -46,7 +46,7 @@ class _Waiting:
         return self.coming()
 
     def __del__(self) -> None:
-        """What backward does not read is still on its way into memory that is used anew now."""
+        """Waits for what backward has not read: its memory is used anew now."""
         if self.coming is not None and not self.read:
             self.coming()
 

@@ -160,7 +160,7 @@ def _saved_conv(local: Local) -> Saved:
 
 
 def _params(n: int, **starts: int) -> tuple[Param, ...]:
-    """What convolutions over n spatial dims are given: tensors, and a number for each such dim."""
+    """The parameters of a convolution over n spatial dims: tensors, and a number for each dim."""
     each = (Param(name, KINDS[n], (start,) * n if n > 1 else start) for name, start in starts.items())
     return X, Param("weight", "tensor"), Param("bias", "tensor", None), *each
 
