@@ -55,6 +55,8 @@ class _Exact(torch.fx.Interpreter):
         kwargs = torch.utils._pytree.tree_map(_wide, kwargs)
         if name in ("aten.dropout", "aten.dropout_", "aten.feature_dropout"):
             args = (args[0], 0.0, *args[2:])
+        if name in ("aten.lstm", "aten.gru"):
+            args = tuple(0.0 if at == 5 else each for at, each in enumerate(args))
         if name == "aten.scaled_dot_product_attention":
             args = tuple(0.0 if at == 4 else each for at, each in enumerate(args))
             kwargs = {key: 0.0 if key == "dropout_p" else each for key, each in kwargs.items()}

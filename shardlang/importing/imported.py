@@ -24,9 +24,11 @@ from shardlang.importing.steps import idioms
 from shardlang.importing.steps.calls import tree
 from shardlang.importing.steps.nodes import PARAM, STATE, Node, Traced
 from shardlang.importing.steps.normalise import normalise
+from shardlang.importing.steps.pairs import pairs
 from shardlang.importing.steps.problems import refusal
 from shardlang.importing.steps.sizes import other_sizes
 from shardlang.importing.steps.starts import starts
+from shardlang.importing.steps.tables import tables
 from shardlang.importing.steps.trace import all_tensors, trace
 from shardlang.importing.steps.unfold import unfold
 from shardlang.importing.text import maps
@@ -116,8 +118,10 @@ class _Way:
         self.traced, self.program = trace(module, inputs, wanted.place)
         self.used = _choose(self.traced, wanted.output)
         normalise(self.traced)
+        pairs(self.traced)
         idioms.apply(self.traced)
         unfold(self.traced)
+        tables(self.traced)
         kind = type(module)
         root = tree(self.traced, f"{kind.__module__}.{kind.__qualname__}")
         read = {node.stored.name for node in _leaves(self.traced)}

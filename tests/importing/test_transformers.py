@@ -74,7 +74,7 @@ def roberta() -> Example:
 
 
 PARTS = {
-    gpt2: [ATTENTION, "layer h[2] = GPT2Block(d, heads, head_dim, hidden)", 'gelu(approximate = "tanh")'],
+    gpt2: [ATTENTION, "layer h[2] = GPT2Block(d, heads, head_dim, ffn)", 'gelu(approximate = "tanh")'],
     llama: ["rotary(query_states, over = head_dim, along = seq)", "layer layers[2] = LlamaDecoderLayer(d, heads"],
     bert: ["attention(query_layer, key_layer, value_layer, p = 0.1)", "position_embeddings(arange(seq))"],
     mistral: [", causal = true, window = 4)"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -58,6 +59,7 @@ WORDS: dict[str, tuple[Forward, str]] = {
     "pad": (lambda x, y: F.pad(y, (0, 0, 2, 1))[:, 1:], "(2, 1)"),
     "top k": (lambda x, y: y.topk(2, dim=-1).values.softmax(-1), "top_k("),
     "greatest": (lambda x, y: y.max(dim=1).values, "amax("),
+    "pairs": (lambda x, y: (y.transpose(1, 2) @ x)[:, *torch.tril_indices(8, 8, -1)], "row * (row - 1) // 2"),
     "gather": (lambda x, y: y.gather(2, (7 * x[..., :1]).long()), "gather("),
     "take": (lambda x, y: y.sum((0, 1))[(7 * x).long()], "take("),
     "expand": (lambda x, y: y.sum(0, keepdim=True).expand(x.shape[0], -1, -1) * x, "expand("),
@@ -101,6 +103,18 @@ class Frozen(nn.Module):
         return self.fc(x) + self.places
 
 
+class Recurrent(nn.Module):
+    """What a layer that goes through a sequence gives behind each step, beside what it keeps of the last."""
+
+    def __init__(self, kind: type[nn.RNNBase], **settings: Any) -> None:
+        super().__init__()
+        self.rnn = kind(6, 8, **settings)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output, last = self.rnn(x)
+        return output * (last if isinstance(last, Tensor) else last[1])[-1].sum()
+
+
 # Layers on images or sequences of channels -> their line, and a part of what is computed.
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "conv1d": (lambda: nn.Conv1d(4, 6, 3, padding=1), (2, 4, 10), "= Conv1d(channels, out, 3, padding = 1)"),
@@ -110,6 +124,9 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
                              "= ConvTranspose1d(channels, out, 3, bias = false)"),
     "groups": (lambda: nn.GroupNorm(2, 4), (2, 4, 5, 5), "group_norm(x, 2, weight, bias"),
     "max pool": (lambda: nn.Sequential(nn.Conv1d(4, 6, 3), nn.MaxPool1d(2)), (2, 4, 10), "max_pool1d(conv1d_0(x), 2)"),
+    "gru": (lambda: Recurrent(nn.GRU, batch_first=True), (2, 5, 6), "output, last = rnn(x, zeros)"),
+    "lstm": (lambda: Recurrent(nn.LSTM), (2, 5, 6), "output, _, memory = rnn(h, zeros, zeros)"),
+    "two layers": (lambda: Recurrent(nn.LSTM, num_layers=2, dropout=0.1), (2, 5, 6), "layer rnn_1 = LSTM(out, out)"),
     "frozen": (Frozen, (2, 8), "state places: [out] = ones()"),
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -38,14 +39,16 @@ def imported(name: str) -> Imported:
 
 
 def prepared(name: str, folder: Path) -> tuple[Imported, list[float]]:
-    """Writes the program with its strategies, its weights and data; gives the losses of torch's loop, too."""
+    """Writes the program with its strategies and without dropout, its weights and data; gives the losses of torch's
+    loop, too."""
     case, found = CASES[name], imported(name)
     torch.manual_seed(1)
-    _, inputs = case.build()
+    _, inputs = case.still()
     batches = _batches(case, inputs)
     arrays = {key: torch.cat([batch[key] for batch in batches]).numpy() for key in batches[0]}
     np.savez(folder / "data.npz", **arrays)
-    (folder / "net.shard").write_text(f"{found.text}\n{_training(case, found, inputs)}", "utf-8")
+    text = re.sub(r"\bp = 0\.1\b", "p = 0.0", found.text)
+    (folder / "net.shard").write_text(f"{text}\n{_training(case, found, inputs)}", "utf-8")
     (folder / "net.map").write_text(found.names, "utf-8")
     (folder / "net.safetensors").write_bytes(found.weights())
     return found, _theirs(case, found, batches)
@@ -78,7 +81,7 @@ def _batches(case: Case, inputs: dict[str, Tensor]) -> list[dict[str, Tensor]]:
 def _theirs(case: Case, found: Imported, batches: list[dict[str, Tensor]]) -> list[float]:
     """The losses of the module in a loop of torch, from the weights that were written."""
     torch.manual_seed(1)
-    net = case.build()[0].double().train()
+    net = case.still()[0].double().train()
     net.load_state_dict({name: tensor.detach().double() for name, tensor in found.tensors.items()}, strict=False)
     optimizer = torch.optim.AdamW([each for each in net.parameters() if each.requires_grad], lr=_RATE)
     values = []

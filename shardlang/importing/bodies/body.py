@@ -90,9 +90,10 @@ class Array:
 
 @dataclass(eq=False)
 class Body:
-    """The inside of one call of a module."""
+    """The inside of one call of a module. library: the model of `std.recurrent` that it is."""
 
     call: Call
+    library: str = ""
     inputs: list[Value] = field(default_factory=list)
     own: list[Own] = field(default_factory=list)
     layers: list[Layer] = field(default_factory=list)
@@ -188,7 +189,8 @@ class Body:
         given |= dict.fromkeys(atom for layer in self.layers for term in layer.terms.values() for atom in flat(term))
         found = {}
         for group in groups:
-            first = next((atom for atom in given if atom in group), next(iter(group)))
+            own = next((atom for atom in group if atom.declared), next(iter(group)))
+            first = next((atom for atom in given if atom in group), own)
             found.update({atom: first for atom in group if atom is not first and atom not in bound})
         return found
 

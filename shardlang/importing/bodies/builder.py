@@ -106,7 +106,9 @@ class Builder(Maker):
         path = call.scope.path
         inner = Builder(call, given, self.shared).build()
         if path not in self.layers:
-            terms: dict[Atom, Term] = {atom: (Atom(atom.size, dict(atom.hints)),) for atom in inner.formals()}
+            terms: dict[Atom, Term] = {
+                atom: (Atom(atom.size, dict(atom.hints), fixed=atom.size == 1),) for atom in inner.formals()
+            }
             self.layers[path] = Layer(path, inner, terms)
             self.body.layers.append(self.layers[path])
         elif not same_model(inner, self.layers[path].body):
@@ -126,7 +128,8 @@ class Builder(Maker):
             for left, right in zip(mine.dims, here(theirs.dims), strict=True):
                 self.unify(node, left, right)
         expr = Expr("", list(given), layer=layer)
-        values = [self.body.add(here(value.dims), expr, value.kind, call.results[0]) for value in inner.results]
+        values = [self.body.add(here(value.dims), expr, value.kind, result)
+                  for value, result in zip(inner.results, call.results, strict=True)]  # fmt: skip
         bound = {atom for each in inner.inputs for term in each.dims for atom in flat(term)} | set(inner.formals())
         for result, value, there in zip(call.results, values, inner.results, strict=True):
             value.made = frozenset(at for at, term in enumerate(there.dims) if set(flat(term)) - bound)

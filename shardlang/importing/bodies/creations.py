@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardlang.importing.bodies.body import Const, Expr, Value, new_dims
-from shardlang.importing.bodies.dims import Term, flat, fresh
+from shardlang.importing.bodies.dims import Atom, Term, flat, fresh
 from shardlang.importing.bodies.maker import KINDS, Maker
 from shardlang.importing.bodies.words import word
 from shardlang.importing.steps.nodes import Node
@@ -15,8 +15,8 @@ from shardlang.importing.steps.problems import Refused
 
 
 @word("arange")
-def arange(b: Maker, node: Node, *bounds: Any, **_: Any) -> Value:
-    term = fresh(math.prod(node.shape))
+def arange(b: Maker, node: Node, *bounds: Any, name: str = "", **_: Any) -> Value:
+    term = (Atom(node.shape[0], {name: 0}, declared=True),) if name else fresh(math.prod(node.shape))
     value = b.add([term], Expr("arange", [], {"dim": term}), "i64", node)
     value.counts = True
     start, step = (bounds[0] if len(bounds) > 1 else 0), (bounds[2] if len(bounds) > 2 else 1)

@@ -102,7 +102,8 @@ def find_arrays(body: Body) -> None:
     for home, layers in lists.items():
         layers.sort(key=lambda layer: int(layer.path.rpartition(".")[2]))
         at = [int(layer.path.rpartition(".")[2]) for layer in layers]
-        if at == list(range(len(layers))) and all(_equal(layers[0], layer) for layer in layers[1:]):
+        alone = len(layers) == 1 and known(layers[0].body) is not None
+        if at == list(range(len(layers))) and not alone and all(_equal(layers[0], layer) for layer in layers[1:]):
             _share(body, home, layers)
 
 

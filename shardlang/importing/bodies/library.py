@@ -27,6 +27,7 @@ class Known:
     constants: Mapping[str, Any]
     fits: Callable[[Body], bool]
     bias: bool = False
+    home: str = "std.nn"
 
 
 def _plain(body: Body) -> bool:
@@ -75,9 +76,15 @@ LIBRARY = {
 }  # fmt: skip
 
 
+RECURRENT = "std.recurrent"
+_MADE = {name: Known(name, (), ("in", "hidden"), {}, {}, _any, home=RECURRENT) for name in ("LSTM", "GRU")}
+
+
 def known(body: Body) -> Known | None:
     """The model of the library that a body is, if it is one operator on one input and its own
     parameters."""
+    if body.library:
+        return _MADE[body.library]
     words = tuple(value.expr.word for value in body.live() if value.expr is not None)
     if body.layers or len(body.inputs) != 1 or len(body.results) != 1:
         return None

@@ -37,6 +37,8 @@ class Maker:
     def __init__(self, call: Call, shared: Shared) -> None:
         self.body, self.shared, self.call = Body(call), shared, call
         self.known: dict[Node, Value] = {}
+        # Of recurrent layers: outputs of the last, states of each, whether batches come first.
+        self.recurred: dict[Node, tuple[Value, list[tuple[Value, ...]], bool]] = {}
 
     def add(self, dims: Sequence[Term], expr: Expr, kind: str = "", node: Node | None = None) -> Value:
         return self.body.add(dims, expr, kind, node)
@@ -52,7 +54,10 @@ class Maker:
 
     def use(self, node: Node) -> Value:
         """The value of a node, computed where it is a view that changes anything."""
-        value = self.lazy(node)
+        return self.use_view(self.lazy(node))
+
+    def use_view(self, value: Value) -> Value:
+        """A value, computed where it is a view that changes anything."""
         base = value.base
         if base is None:
             return value
@@ -62,6 +67,17 @@ class Maker:
             value.written = self.add(value.dims, Expr("rearrange", [base], into=value.dims), value.kind)
             value.written.name = value.name
         return value.written
+
+    def ordered(self, node: Node) -> Value:
+        """The value of a node, not computed where it is a view that only changes the order of
+        dims."""
+        value = self.lazy(node)
+        if value.base is None or value.written is not None:
+            return self.use_view(value)
+        terms = [[flat(term) for term in each.dims] for each in (value, value.base)]
+        alone = all(len(term) > 0 for term in terms[0]) and len(set(terms[0])) == len(terms[0])
+        return value if alone and sorted(map(id, sum(terms[0], ()))) == sorted(map(id, sum(terms[1], ()))) and (
+            set(terms[0]) == set(terms[1])) else self.use_view(value)  # fmt: skip
 
     def number(self, x: Any) -> Any:
         """An operand: a value, or a number."""
@@ -120,7 +136,13 @@ class Maker:
         return self.add(into, Expr("relabel", [value], into=into), value.kind)
 
     def apart(self, node: Node, value: Value, terms: Sequence[Term], other: Value) -> Value:
-        """`value`, with those of its `terms` under another name that `other` has too."""
+        """`value`, with those of its `terms` under another name that `other` has too; of a view its
+        base has that name."""
+        if value.base is not None:
+            base = self.apart(node, value.base, terms, other)
+            places = [flat(term) for term in value.base.dims]
+            dims = [base.dims[places.index(flat(term))] for term in value.dims]
+            return value if base is value.base else Value(dims, value.kind, base=base, name=value.name)
         there = {atom for term in other.dims for atom in flat(term)}
         twice = [flat(term) for term in terms if there & set(flat(term))]
         return self.renamed(value, twice) if twice else value

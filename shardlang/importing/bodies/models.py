@@ -89,7 +89,7 @@ def _finish(model: Model) -> None:
     kind = known(body)
     if kind is not None:
         model.kind = kind.name
-        if all(_starts_as(each, kind) and kind.fits(each) for each in model.bodies):
+        if body.library or all(_starts_as(each, kind) and kind.fits(each) for each in model.bodies):
             model.library = kind
             return
         model.name = kind.name

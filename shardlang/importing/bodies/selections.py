@@ -8,6 +8,7 @@ from typing import Any
 from shardlang.importing.bodies.body import Const, Expr, Value
 from shardlang.importing.bodies.dims import Atom, Term, flat, fresh, size
 from shardlang.importing.bodies.maker import KINDS, Maker
+from shardlang.importing.bodies.recurrent import result
 from shardlang.importing.bodies.words import WORDS, reduction, word
 from shardlang.importing.steps.nodes import CONST, Node
 from shardlang.importing.steps.problems import Refused
@@ -52,6 +53,8 @@ def _reduced(shape: tuple[int, ...], dim: Any, keepdim: bool) -> tuple[int, ...]
 
 
 def item(b: Maker, node: Node, source: Node, number: int) -> Value:
+    if source.op in ("aten.lstm", "aten.gru"):
+        return result(b, node, source, number)
     if source.op == "aten.topk":
         index = b.use(source)
         if number == 1:
@@ -214,8 +217,9 @@ def _bound(given: Any, found: int, wide: int) -> Const:
 
 @word("select")
 def select(b: Maker, node: Node, x: Node, dim: int, index: int) -> Value:
-    value = b.use(x)
-    return pick(b, node, value, dim % len(value.dims), index)
+    value = b.lazy(x)
+    at = dim % len(value.dims)
+    return pick(b, node, b.use_view(value) if flat(value.dims[at]) else value, at, index)
 
 
 def pick(b: Maker, node: Node, value: Value, at: int, index: int) -> Value:
@@ -223,8 +227,7 @@ def pick(b: Maker, node: Node, value: Value, at: int, index: int) -> Value:
     rest = [term for d, term in enumerate(value.dims) if d != at]
     if not flat(value.dims[at]):
         return b.view(value, rest, node)
-    wide = size(value.dims[at])
-    place = -1 if index % wide == wide - 1 else index % wide
+    place = index if index >= -1 else index % size(value.dims[at])
     return b.add(rest, Expr("pick", [value], {"pick": (value.dims[at], Const(place, "row"))}), value.kind, node)
 
 

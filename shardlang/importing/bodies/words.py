@@ -158,20 +158,22 @@ def linear(b: Maker, node: Node, x: Node, weight: Node, bias: Node | None = None
 
 @word("matmul", "bmm", "mm")
 def matmul(b: Maker, node: Node, left: Node, right: Node) -> Value:
-    x, y = b.use(left), b.use(right)
+    x, y = b.ordered(left), b.ordered(right)
+    turned = x.base is not None or y.base is not None
     if len(x.dims) < 2 or len(y.dims) < 2:
         raise Refused(node, "a product with a vector")
     y = b.apart(node, y, [y.dims[-1]], x)
     try:
         b.unify(node, x.dims[-1], y.dims[-2])
     except Twice:
+        y = b.use_view(y)
         into = [*y.dims[:-2], x.dims[-1], y.dims[-1]]
         y = b.add(into, Expr("relabel", [y], into=into))
     leading = b.aligned(node, x.dims[:-2], y.dims[:-2])
     made = [*leading, x.dims[-2], y.dims[-1]]
-    if all(flat(term) for value in (x, y) for term in value.dims[-2:]):
+    if not turned and all(flat(term) for value in (x, y) for term in value.dims[-2:]):
         return b.add(made, Expr("@", [x, y]), node=node)
-    return b.add(made, Expr("einsum", [x, y], into=made), node=node)
+    return b.add(made, Expr("einsum", [x.base or x, y.base or y], into=made), node=node)
 
 
 @word("embedding")

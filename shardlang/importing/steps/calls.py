@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from shardlang.importing.steps.nodes import LEAVES, PARAM, STATE, Node, Scope, Traced
 
 Item = "Node | Call"
+# Their layers are those of the library.
+_RECURRENT = ("torch.nn.modules.rnn.LSTM", "torch.nn.modules.rnn.GRU")
 
 
 @dataclass(eq=False)
@@ -65,6 +67,8 @@ def _all(call: Call) -> Iterator[Call]:
 
 
 def _is_layer(scope: Scope, owners: list[str]) -> bool:
+    if scope.kind.endswith(_RECURRENT):
+        return False
     if scope.kind.endswith(".Sequential") and not scope.path.rpartition(".")[2].isdigit():
         return False
     return any(name.startswith(f"{scope.path}.") for name in owners)

@@ -81,6 +81,12 @@ def limit_of(start: Init) -> float:
     return start.args[1]
 
 
+def is_uniform(value: Tensor, limit: float) -> bool:
+    """Whether numbers may be drawn uniformly from -limit to limit."""
+    drawn = value.detach().double().flatten().sort().values
+    return _fits(drawn, Init("uniform", (-limit, limit)))
+
+
 def _fits(drawn: Tensor, start: Init) -> bool:
     """The test of Kolmogorov and Smirnov: whether the draws may have the distribution."""
     if start.kind == "normal":

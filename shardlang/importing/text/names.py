@@ -24,6 +24,8 @@ FIELDS = {
     "type_vocab_size": "types", "num_labels": "labels", "num_channels": "channels", "num_classes": "classes",
 }  # fmt: skip
 _CONFIG, _LAYER = 4, 8
+# Layers that widen the dim of a transformer.
+_FFN = ("fc1", "c_fc", "fc_in", "wi", "lin1", "linear1", "dense_h_to_4h")
 # The last dims of what a model of the library is called with, behind its channels.
 _SPATIAL = {"Conv1d": ("length",), "ConvTranspose1d": ("length",)} | dict.fromkeys(
     ("Conv2d", "ConvTranspose2d", "BatchNorm2d", "GroupNorm"), ("height", "width"))  # fmt: skip
@@ -40,6 +42,12 @@ class Namer:
     names: dict[Model, dict[Atom, str]] = field(default_factory=dict)
     guessed: list[str] = field(default_factory=list)
     weak: set[tuple[Model, Atom]] = field(default_factory=set)
+
+    @property
+    def attends(self) -> bool:
+        """Whether the whole is a transformer."""
+        return any(value.expr is not None and value.expr.word == "attention"
+                   for body in self.made for value in body.values)  # fmt: skip
 
     def give(self, root: Model) -> None:
         """Names the dims of all models."""
@@ -106,7 +114,7 @@ class Namer:
 
     def _suggested(self, model: Model, atom: Atom) -> Iterator[tuple[str, int]]:
         """Names by what makes a dim: here, or within the layers that it is passed to."""
-        yield from _made_by(model, atom)
+        yield from _made_by(model, atom, self.attends)
         for layer in model.body.layers:
             inner = self.made[layer.body]
             for theirs, term in layer.terms.items():
@@ -128,7 +136,7 @@ class Namer:
 
 def _of_library(model: Model) -> dict[Atom, str]:
     """The names in a model that is one operator: as in the library."""
-    found = dict(zip(model.body.formals(), LIBRARY[model.kind].dims, strict=False))
+    found = dict(zip(model.body.formals(), LIBRARY[model.kind].dims if model.kind in LIBRARY else (), strict=False))
     places = ("batch", "channels", *_SPATIAL[model.kind]) if model.kind in _SPATIAL else ()
     for value in [*model.body.inputs, *model.body.live()]:
         for at, term in enumerate(value.dims):
@@ -148,15 +156,17 @@ def _called(model: Model) -> dict[Atom, str]:
     return found
 
 
-def _made_by(model: Model, atom: Atom) -> Iterator[tuple[str, int]]:
-    """Names for a dim that only layers make: `out` in a result, else `hidden`, or by the
-    layer."""
+def _made_by(model: Model, atom: Atom, attends: bool) -> Iterator[tuple[str, int]]:
+    """Names for a dim that only layers make: `out` in a result, else `hidden`, or by the layer;
+    `ffn` where the whole attends."""
     body = model.body
     if any(atom in flat(_feature(value)) for value in body.results if value.dims):
         yield "out", _LAYER
     for value in body.live():
         layer = value.expr.layer if value.expr is not None else None
         if layer is not None and value.dims and flat(_feature(value)) == (atom,):
+            if attends and layer_name(body, layer) in _FFN:
+                yield "ffn", _LAYER - 1
             yield "hidden", _LAYER + 1
             yield f"{layer_name(body, layer)}_out", _LAYER + 2
 
@@ -213,12 +223,20 @@ def own_name(body: Body, own: Own) -> str:
 def _members(body: Body) -> Mapping[Any, str]:
     """The name of each parameter, layer and array: two that would have one get numbers."""
     if not body.members:
-        wanted: dict[Any, str] = {own: identifier(own.name) for own in body.own}
+        wanted: dict[Any, str] = {own: own.name if body.library else identifier(_shortened(own, body))
+                                  for own in body.own}  # fmt: skip
         wanted |= {layer.array or layer: _attribute(body, layer) for layer in body.layers}
         taken: set[str] = set()
         for member, name in wanted.items():
             body.members[member] = free(name, taken)
     return body.members
+
+
+def _shortened(own: Own, body: Body) -> str:
+    """The name of a parameter; of the only one of a module that is no layer, that module's."""
+    home, _, last = own.name.rpartition(".")
+    alone = last == "weight" and not any(each is not own and each.name.startswith(f"{home}.") for each in body.own)
+    return home if home and alone else own.name
 
 
 def free(name: str, taken: set[str]) -> str:

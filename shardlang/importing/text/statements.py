@@ -19,6 +19,8 @@ _WRITTEN = ("path", "neg", "not", "and", "or")
 # A nested expression that is longer gets a name.
 _LONG = 72
 _PIPED = 3
+# A statement that is longer is cut, at parts of at least so many characters.
+_WIDE, _SHORT = 108, 16
 
 
 class Statements:
@@ -28,6 +30,8 @@ class Statements:
         self.model, self.terms = model, terms
         self.values = model.body.live()
         self.names: dict[Value, str] = {}
+        # Values that stand in a line of their own, as a line would be too long with them.
+        self.apart: set[Value] = set()
         self.uses: dict[Value, list[Value | None]] = {}
         for value in self.values:
             assert value.expr is not None
@@ -55,7 +59,26 @@ class Statements:
 
     def lines(self) -> tuple[list[str], list[str]]:
         """The statements, and what is returned."""
+        known, taken = dict(self.names), set(self.taken)
+        while True:
+            self.names, self.taken = dict(known), set(taken)
+            found = self._lines()
+            longest = {each for value, text in self.written if len(text) > _WIDE for each in self._parts(value)}
+            if longest <= self.apart:
+                return found
+            self.apart |= longest
+
+    def _parts(self, value: Value) -> set[Value]:
+        """The longest of what is written within a value."""
+        assert value.expr is not None
+        inner = [each for each in value.expr.operands if isinstance(each, Value) and each not in self.names
+                 and each.expr is not None and each.expr.word != "path"]  # fmt: skip
+        wide = [each for each in inner if len(self.operand(each)[0]) > _SHORT]
+        return set(wide) or {part for each in inner for part in self._parts(each)}
+
+    def _lines(self) -> tuple[list[str], list[str]]:
         lines = []
+        self.written: list[tuple[Value, str]] = []
         done: set[Value] = set()
         for value in self.values:
             if value in done or value in self.names:
@@ -65,9 +88,12 @@ class Statements:
                 lines.append(self._several(value))
             elif self._named(value):
                 text = self.statement(value)
+                self.written.append((value, text))
                 self.names[value] = self.free(value.name or self._plain(value))
                 lines.append(f"{self.names[value]} = {text}")
-        return lines, [self.statement(value) for value in self.model.body.results]
+        results = [self.statement(value) for value in self.model.body.results]
+        self.written += zip(self.model.body.results, results, strict=True)
+        return lines, results
 
     def _several(self, value: Value) -> str:
         text = self.expr(value)[0]
@@ -85,9 +111,9 @@ class Statements:
         user = uses[0] if uses else None
         if user is None or self.chained(user) is value:
             return False
-        if value.name and value.name != user.name:
+        if value.name and value.name != user.name and identifier(value.name) not in self.taken:
             return True
-        return len(self.expr(value)[0]) > _LONG
+        return value in self.apart or len(self.expr(value)[0]) > _LONG
 
     def _plain(self, value: Value) -> str:
         """A name for a value that its author gave none."""

@@ -26,9 +26,8 @@ class Writer:
     def text(self, place: str, comments: list[str]) -> str:
         """The file."""
         models = list(dict.fromkeys(self.made.values()))
-        used = sorted({model.library.name for model in models if model.library is not None})
         parts = [f"{MODEL_MARK} `{place}`.\n", *(f"## {line}\n" for line in comments)]
-        parts += [f"\nuse std.nn: {', '.join(used)}\n"] * bool(used)
+        parts += _uses({(model.library.home, model.library.name) for model in models if model.library is not None})
         parts += [self.model(model) for model in models if model.library is None]
         return "".join(parts)
 
@@ -52,7 +51,8 @@ class Writer:
         sizes = dict.fromkeys(atom for value in model.body.live() for term in value.dims for atom in flat(term)
                               if atom.declared)  # fmt: skip
         live = {atom for value in model.body.live() for term in value.dims for atom in flat(term)}
-        found = {}
+        plain = [atom for atom in sizes if not atom.product]
+        found = {self.terms.name(model, atom): str(atom.size) for atom in plain}
         for mine, theirs in model.body.sources().items():
             if mine in live and mine not in model.dims:
                 found[self.terms.name(model, mine)] = self.terms.name(model, theirs)
@@ -123,6 +123,14 @@ class Writer:
             self.terms.type(model, value) for value in body.results)  # fmt: skip
         head = f"  forward({inputs}){made} {{\n"
         return "".join([head, *(f"    {line}\n" for line in lines), f"    return {', '.join(results)}\n", "  }\n"])
+
+
+def _uses(found: set[tuple[str, str]]) -> list[str]:
+    """A `use` for each file of the library."""
+    homes = sorted({home for home, _ in found})
+    lines = [f"use {home}: {', '.join(sorted(name for each, name in found if each == home))}\n" for home in homes]
+    return ["\n", *lines] if lines else []
+
 
 def _unnamed(value: Value, model: Model) -> bool:
     """Whether a value has a dim that an operator has made for itself."""

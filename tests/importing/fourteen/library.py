@@ -20,10 +20,10 @@ def ids(seq: int = 6, first: int = 0) -> Tensor:
     return torch.randint(first, 50, (BATCH, seq))
 
 
-def gpt2(dropout: bool = True) -> Example:
+def gpt2(dropout: bool = True, **more: Any) -> Example:
     sizes = {"n_layer": 2, "n_embd": 32, "n_head": 8, "vocab_size": 50, "n_positions": 32}
     still = {} if dropout else {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    config = transformers.GPT2Config(**sizes, **still, use_cache=False, **IDS)
+    config = transformers.GPT2Config(**sizes, **still, use_cache=False, **IDS, **more)
     return transformers.GPT2LMHeadModel(config), {"input_ids": ids()}
 
 

@@ -1,0 +1,113 @@
+"""A call of an LSTM or a GRU of torch -> layers of `std.recurrent`, whose gates are parts of
+torch's matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from shardlang.graph.graph import Init
+from shardlang.importing.bodies.body import Body, Const, Expr, Layer, Own, Value
+from shardlang.importing.bodies.dims import Atom, Term, fresh
+from shardlang.importing.bodies.library import RECURRENT
+from shardlang.importing.bodies.maker import Maker
+from shardlang.importing.bodies.words import word
+from shardlang.importing.steps.calls import Call
+from shardlang.importing.steps.nodes import Node, Scope
+from shardlang.importing.steps.problems import Refused
+from shardlang.importing.steps.starts import is_uniform
+from shardlang.importing.steps.unfold import is_number
+
+# Of each word the layer that it is, and its gates in the order of torch.
+_KINDS = {"lstm": ("LSTM", ("in", "forget", "cell", "out"), 2), "gru": ("GRU", ("reset", "update", "new"), 1)}
+
+
+@word(*_KINDS)
+def recurrent(b: Maker, node: Node, x: Node, start: Any, weights: Sequence[Node], biases: bool, count: int,
+              dropout: float, train: bool, both: bool, batch_first: bool) -> Value:  # fmt: skip
+    """All steps of all its layers; `item` has what the last of them gives."""
+    if both or not biases or len(x.shape) != 3:
+        raise Refused(node, f"`{node.op}` in both directions, without biases or without a batch")
+    value, states = b.use(x), list(start) if isinstance(start, list | tuple) else [start]
+    if not all(is_number(each) for each in states):
+        raise Refused(node, f"`{node.op}` that starts from states that are given")
+    if not batch_first:
+        value = b.use_view(b.view(value, [value.dims[1], value.dims[0], value.dims[2]]))
+    lasts: list[tuple[Value, ...]] = []
+    for level in range(count):
+        if level and dropout and train:
+            value = b.add(value.dims, Expr("dropout", [value], {"p": Const(dropout, "p")}))
+        results = _level(b, node, value, weights[4 * level : 4 * level + 4], level if count > 1 else None, states)
+        value, lasts = results[0], [*lasts, results[1:]]
+    value.name = value.name or "output"
+    b.recurred[node] = (value, lasts, batch_first)
+    return value
+
+
+def result(b: Maker, node: Node, source: Node, number: int) -> Value:
+    """The outputs of all steps, or the states of all layers behind the last step."""
+    whole = b.use(source)
+    value, lasts, batch_first = b.recurred[source]
+    if number == 0:
+        return whole if batch_first else b.view(value, [value.dims[1], value.dims[0], value.dims[2]])
+    states = [each[number - 1] for each in lasts]
+    if len(states) == 1:
+        return b.view(states[0], [(), *states[0].dims], node)
+    for other in states[1:]:
+        b.unify(node, states[0].dims[1], other.dims[1])
+    new: Term = (Atom(len(states), {"layers": 0}, declared=True),)
+    return b.add([new, *states[0].dims], Expr("stack", list(states), {"over": new}), node=node)
+
+
+def _level(b: Maker, node: Node, x: Value, weights: Sequence[Node], level: int | None, states: Sequence[Node],
+           ) -> tuple[Value, ...]:  # fmt: skip
+    """The call of one layer: outputs, and the states behind the last step."""
+    kind, gates, _ = _KINDS[node.op.removeprefix("aten.")]
+    hidden = fresh(weights[1].shape[1])
+    inner = _body(b, node, kind, gates, weights)
+    home = weights[0].name.rpartition(".")[0]
+    path = home if level is None else f"{home}_{level}" if home else f"layer_{level}"
+    terms = dict(zip(inner.formals(), (x.dims[2], hidden), strict=True))
+    layer = Layer(path, inner, terms)
+    layer.others.append(inner)
+    b.body.layers.append(layer)
+    state = [x.dims[0], hidden]
+    zeros = b.add(state, Expr("expand", [Const(0.0, "start")], into=state))
+    zeros.name = "zeros"
+    expr = Expr("", [x, *[zeros] * len(states)], layer=layer)
+    values = [b.add([*x.dims[:2], hidden], expr), *(b.add(state, expr) for _ in states)]
+    for value, name in zip(values, ("output", "last", "memory"), strict=False):
+        value.results, value.name = tuple(values), name
+    return tuple(values)
+
+
+def _body(b: Maker, node: Node, kind: str, gates: Sequence[str], weights: Sequence[Node]) -> Body:
+    """The inside of `std.recurrent`'s layer: its parameters, under their names there."""
+    scope = Scope(weights[0].name.rpartition(".")[0], "", f"std.recurrent.{kind}")
+    body = Body(Call(scope), library=kind)
+    wide: Term = (Atom(weights[0].shape[1]),)
+    hidden: Term = (Atom(weights[1].shape[1]),)
+    batch, seq = (Atom(1),), (Atom(1),)
+    body.inputs = [Value([batch, seq, wide]), *(Value([batch, hidden]) for _ in range(_KINDS[kind.lower()][2]))]
+    _starts(b, node, weights)
+    for number, gate in enumerate(gates, 1):
+        for matrix, bias, name, read in ((0, 2, f"{gate}_x", wide), (1, 3, f"step.{gate}_h", hidden)):
+            for at, last, dims in ((matrix, "weight", [hidden, read]), (bias, "bias", [hidden])):
+                stored = weights[at].stored
+                assert stored is not None
+                part = replace(stored, part=(number, len(gates)))
+                body.own.append(Own(f"{name}.{last}", Value(list(dims)), part, Init("uniform", ())))
+    body.results = [body.add([batch, seq, hidden], Expr(kind.lower(), [body.inputs[0]]))]
+    body.form = f"{RECURRENT}.{kind}"
+    return body
+
+
+def _starts(b: Maker, node: Node, weights: Sequence[Node]) -> None:
+    """Tells where the module starts otherwise than the library's layer."""
+    limit = weights[1].shape[1] ** -0.5
+    for each in weights:
+        assert each.stored is not None
+        if not is_uniform(each.value, limit):
+            what = f"`{each.stored.name}` starts otherwise than `std.recurrent` starts it, uniform to {limit:.3g}"
+            b.accept("SH608", node, what)

@@ -1,0 +1,52 @@
+"""The elements of a square below its diagonal, by two constants of their rows and columns -> those
+at places that a formula counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from shardlang.importing.steps.nodes import CONST, Node, Traced
+
+
+def pairs(traced: Traced) -> None:
+    """Changes the steps in place."""
+    changes = {node: _taken(node) for node in traced.nodes if node.op == "aten.index" and _below(node)}
+    traced.replace(changes)
+    traced.sweep()
+
+
+def _below(node: Node) -> bool:
+    """Whether the last two dims are a square of n, and the indices torch.tril_indices(n, n, -1)."""
+    x, indices = node.args
+    if len(indices) != len(x.shape) or len(indices) < 2:
+        return False
+    wide, rest, last = x.shape[-1], indices[:-2], indices[-2:]
+    if wide < 3 or x.shape[-2] != wide or any(each is not None for each in rest):
+        return False
+    if not all(isinstance(each, Node) and each.op == CONST for each in last):
+        return False
+    return bool(torch.equal(torch.stack([each.value for each in last]), torch.tril_indices(wide, wide, -1)))
+
+
+def _taken(node: Node) -> Node:
+    """Pair p, from 0, is in row r = floor(1/2 + sqrt(2 p + 1/4)) and column p - r (r - 1) / 2."""
+    x, count, wide = node.args[0], node.shape[-1], node.args[0].shape[-1]
+
+    def step(op: str, *args: Any, dtype: torch.dtype = torch.int64, **more: Any) -> Node:
+        return node.like(f"aten.{op}", *args, shape=(count,), dtype=dtype, code="", **more)
+
+    pair = step("arange", count, kwargs={"name": "pairs"})
+    pair.code = "pair ="
+    twice = step("add", step("mul", step("to", pair, dtype=torch.float32), 2.0, dtype=torch.float32), 0.25,
+                 dtype=torch.float32)  # fmt: skip
+    root = step("add", step("sqrt", twice, dtype=torch.float32), 0.5, dtype=torch.float32)
+    row = step("to", root)
+    row.code = "row ="
+    before = step("div", step("mul", row, step("sub", row, 1)), 2, kwargs={"rounding_mode": "floor"})
+    column = step("sub", pair, before)
+    column.code = "column ="
+    place = step("add", step("mul", row, wide), column)
+    flat = node.like("aten.view", x, [*x.shape[:-2], wide * wide], shape=(*x.shape[:-2], wide * wide))
+    return node.like("aten.index", flat, [None] * (len(x.shape) - 2) + [place])
