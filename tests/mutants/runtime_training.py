@@ -11,6 +11,7 @@ TORCH, LEVELS, AXES, CLIP = (
 SENT = ("runtime/test_saved_on_host.py",)
 USES = ("runtime/test_gathers.py",)
 SHARED = ("runtime/test_shared_memory.py",)
+ARRIVALS = ("runtime/test_arrivals.py",)
 OPTIMIZERS = ("runtime/test_optimizers.py",)
 DATA = ("runtime/test_data.py",)
 RANDOM = ("runtime/test_random.py",)
@@ -37,9 +38,9 @@ FAULTS = (
           "    _ended(call)\n", "    pass\n", SENT),
     # buckets
     Fault("a bucket loses its last member", "its gradient stays local", "runtime/state/buckets.py",
-          "zip(self.members, views, strict=True)", "zip(self.members[:-1], views, strict=False)", TORCH),
+          "zip(self.members, parts, strict=True)", "zip(self.members[:-1], parts, strict=False)", TORCH),
     Fault("gradients are averaged", "the promise that no run divides by a number of ranks", "runtime/state/buckets.py",
-          "member.grad = view.view(member.shape)", "member.grad = view.view(member.shape) / self.group.size", TORCH),
+          "member.grad = part", "member.grad = part / self.group.size", TORCH),
     Fault("a bucket starts at its first gradient", "gradients that come later are lost", "runtime/state/buckets.py",
           "len(self.buckets[number].members) for number in chosen", "1 for number in chosen", TORCH),
     Fault("a vector is taken from a read without gradient", "gradients after an evaluation", "runtime/state/copies.py",
@@ -58,8 +59,17 @@ FAULTS = (
     Fault("a place is filled while others read it", "what is gathered on one machine", "runtime/comm/shared_memory.py",
           "for place, use in self.read.items() if use == self.staging.uses[place]}",
           "for place in self.read}", SHARED),
+    Fault("a member is not waited for to the last", "large sums on one machine", "runtime/comm/arrivals.py",
+          "while came < number:", "while came < number - 1:", ARRIVALS),
+    Fault("the last member's arrival counts for all", "large sums on one machine", "runtime/comm/arrivals.py",
+          "return min(self.of.came.values()) >= self.number", "return max(self.of.came.values()) >= self.number",
+          ARRIVALS),
+    Fault("members meet by pipes that one lacks", "ranks that cannot share", "runtime/comm/arrivals.py",
+          "    if agreed:\n", "    if len(told) == group.size - 1:\n", ARRIVALS),
+    Fault("any file is taken for a pipe", "processes of other machines", "runtime/comm/arrivals.py",
+          'if os.readlink(path) == f"pipe:[{pipe}]":', "if file >= 0:", ARRIVALS),
     Fault("memory is shared with who has none", "ranks that cannot share", "runtime/comm/shared_memory.py",
-          "if agreed and all_mapped else None", "if all_mapped else None", SHARED),
+          "if not (agreed and all_mapped):", "if not all_mapped:", SHARED),
     Fault("any file is taken for a rank's memory", "processes of other machines", "runtime/comm/shared_memory.py",
           'if os.readlink(path) == f"/memfd:{_name(token)} (deleted)":', "if file >= 0:", SHARED),
     Fault("gradients pile up over steps", "each step adds the last ones", "runtime/step/model.py",

@@ -167,20 +167,23 @@ def too_large() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (COUNTS[0], limits[1]))
     assert shared_memory.share(rt.Mesh(dp=world.size).dp, COUNTS[0], torch.empty(0)) is None
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not world.arrivals
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def closed() -> None:
-    """No file stays open, and what nobody uses any more is given back."""
+    """No file of memory stays open, and what nobody uses any more is given back. Two ends of pipes for each other
+    member stay, once for all memory of a group, until the ranks part.
+    """
     group = rt.Mesh(dp=world.size).dp
     before = os.listdir("/proc/self/fd")
-    memory = shared_memory.share(group, COUNTS[0], torch.empty(0))
-    assert memory is not None
+    memory, further = (shared_memory.share(group, COUNTS[0], torch.empty(0)) for _ in range(2))
+    assert memory is not None and further is not None
     memory.own.fill_(1.0)
     memory.begin_sum().wait()
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert len(os.listdir("/proc/self/fd")) == len(before) + 2 * (world.size - 1)
     assert "shardlang-" in Path("/proc/self/maps").read_text()
-    del memory
+    del memory, further
     gc.collect()
     assert "shardlang-" not in Path("/proc/self/maps").read_text()
 

@@ -27,7 +27,8 @@ from shardlang.runtime.device import HOST, KINDS, TIMEOUT, Cpu, kind_of
 class World:
     """This process among all: `rank` of `size`, its `device`, the microbatch that it works on now,
     and the process groups made so far by their sorted ranks. marked: that microbatch as a tensor,
-    for what is compiled, which is not to be compiled anew for each."""
+    for what is compiled, which is not to be compiled anew for each. arrivals: of groups on one
+    machine by their sorted ranks (arrivals.py); None: they have none."""
 
     def __init__(self) -> None:
         self.rank = 0
@@ -42,6 +43,7 @@ class World:
         self._joins = 0
         self.handles: dict[str, tuple[Cpu, Any]] = {}
         self._by_ranks: dict[tuple[tuple[int, ...], str], Any] = {}
+        self.arrivals: dict[tuple[int, ...], Any] = {}
 
     def mark_microbatch(self) -> None:
         """Sets `marked` to the microbatch of this moment: a tensor of its own for each, since
@@ -95,8 +97,12 @@ class World:
         """Gives up all groups."""
         for kind, handle in self.handles.values():
             kind.leave(handle)
+        for arrivals in self.arrivals.values():
+            if arrivals is not None:
+                arrivals.close()
         self.handles.clear()
         self._by_ranks.clear()
+        self.arrivals.clear()
 
 
 world = World()

@@ -94,6 +94,7 @@ class SumBucket:
         # another.
         tied = isinstance(self.group, TiedGroup)
         self.memory = None if tied else share(self.group, sum(m.numel() for m in self.members), self.members[0])
+        self.parts = [] if self.memory is None else self._parts(self.memory.own)
 
     @property
     def groups(self) -> Sequence[Group]:
@@ -106,13 +107,13 @@ class SumBucket:
         gradients = [member.grad for member in self.members if member.grad is not None]
         if self.memory is not None:
             torch.cat([g.reshape(-1) for g in gradients], out=self.memory.own)
-            self._view(self.memory.own)  # so that what backward has made is freed now
+            self._take(self.parts)  # so that what backward has made is freed now
             self.sum = self.memory.begin_sum()
             return
         alone = len(gradients) == 1 and gradients[0].is_contiguous()
         flat = gradients[0].view(-1) if alone else torch.cat([g.reshape(-1) for g in gradients])
         # They are its parts from now on, so that what backward has made is freed.
-        self._view(flat)
+        self._take(self._parts(flat))
         self.sum = primitives.begin_reduce(flat, self.group, own=True)
 
     def collect(self) -> None:
@@ -124,14 +125,19 @@ class SumBucket:
 
     def finish(self) -> None:
         assert self.sum is not None
-        self._view(self.sum.wait())
-        self.sum = None
+        total, self.sum = self.sum.wait(), None
+        if self.memory is None:  # in memory the sum is where its parts are already
+            self._take(self._parts(total))
 
-    def _view(self, flat: Tensor) -> None:
-        """Makes every member's gradient its part of the flat tensor."""
+    def _parts(self, flat: Tensor) -> list[Tensor]:
+        """Every member's part of the flat tensor."""
         views = flat.split([member.numel() for member in self.members])
-        for member, view in zip(self.members, views, strict=True):
-            member.grad = view.view(member.shape)
+        return [view.view(member.shape) for member, view in zip(self.members, views, strict=True)]
+
+    def _take(self, parts: Sequence[Tensor]) -> None:
+        """Makes each of them a member's gradient."""
+        for member, part in zip(self.members, parts, strict=True):
+            member.grad = part
 
 
 class Reducer:
@@ -154,7 +160,8 @@ class Reducer:
         def arrived(_: Tensor) -> None:
             if number in self._missing:
                 self._missing[number] -= 1
-                self._launch(lambda at: self._missing[at] <= 0)
+                if not self._missing[number]:
+                    self._launch(lambda at: self._missing[at] <= 0)
 
         return arrived
 
