@@ -109,6 +109,34 @@ def test_what_the_user_detaches_is_of_no_loss() -> None:
     assert frozen == {"low.weight", "low.bias"}
 
 
+TWICE = """
+model Both {
+  layer norm = LayerNorm(d)
+  layer fc = Linear(d, d)
+  forward(x: [batch, d]) -> [batch, d] { return fc(norm(x)) |> dropout(p = 0.5) }
+}
+"""
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+@pytest.mark.parametrize("lines", [
+    ("loss at low, top = second", "loss at mid = first"), ("loss at low, mid = first", "loss at top = second"),
+    ("loss at low, mid.fc = first", "loss at top, mid.norm = second"),
+])  # fmt: skip
+def test_a_layer_that_is_called_twice(lines: tuple[str, ...], precision: str) -> None:
+    """Each value, a cast too, that is detached or computed again has a name of its own, and each dropout a number."""
+    text = TEXT.replace("LOSSES", "\n  ".join(lines)).replace("steps = 1", f"precision = {precision}\n  steps = 1")
+    text = text.replace("std.nn: Linear", "std.nn: LayerNorm, Linear").replace("\nmodel Net", f"{TWICE}\nmodel Net")
+    text = text.replace("mid = Linear(d, d)", "mid = Both()").replace("y = mid(h)", "y = mid(mid(h))")
+    found = checked(text)
+    assert found.graph is not None, found.messages
+    paths = [value.path for value in found.graph.values]
+    assert len(set(paths)) == len(paths), sorted(path for path in paths if paths.count(path) > 1)
+    assert ("mid.norm.return#1:bf16" in paths) == (precision == "bf16")
+    drawn = [(op.path, op.call) for op in found.graph.ops if op.operator == "dropout"]
+    assert len(set(drawn)) == len(drawn) >= 3
+
+
 def parts(count: int, *more: str) -> list[str]:
     """What is told of a program whose `count` layers have a loss each, and behind them 700 products."""
     layers = "\n".join(f"  layer part{n} = Linear(d, d)" for n in range(count))

@@ -87,7 +87,7 @@ class Apart:
     order: list[int] = field(default_factory=list)
     calls: dict[tuple[int, int], int] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
-    further: dict[tuple[str, int], int] = field(default_factory=dict)
+    further: dict[tuple[str, int, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.build = self.frame.context.build
@@ -152,23 +152,25 @@ class Apart:
             return
         within = self._call(draft.within, loss)
         operands = tuple([self._version(v, loss, (within, draft.statement)) for v in self.given[op]])
-        call = self._number(self._layer(draft), loss)
+        call = self._number(draft, loss)
         made, first = len(build.ops), len(build.values)
         results = tuple(range(first, first + len(draft.results)))
         build.ops.append(replace(draft, operands=operands, results=results, call=call, within=within))
         for old, new in zip(draft.results, results, strict=True):
             value = build.values[old]
-            path = f"{value.path.partition('#')[0]}#{call}"
+            path = f"{_parts(value.path)[0]}#{call}"
             build.values.append(replace(value, path=path, producer=made))
             self.depends.append(frozenset((loss,)))
             self.copies[old, loss] = new
         self.order.append(made)
 
-    def _number(self, layer: str, loss: int) -> int:
-        """The number of the further call of a layer that a loss needs."""
-        if (layer, loss) not in self.further:
-            self.numbers[layer] = self.further[layer, loss] = self.numbers[layer] + 1
-        return self.further[layer, loss]
+    def _number(self, op: OpDraft, loss: int) -> int:
+        """The number of the further call that a loss needs of an operator's layer, for this
+        call."""
+        layer = self._layer(op)
+        if (layer, op.call, loss) not in self.further:
+            self.numbers[layer] = self.further[layer, op.call, loss] = self.numbers[layer] + 1
+        return self.further[layer, op.call, loss]
 
     def _detach(self, value: int, reader: Reader) -> int:
         """A value without its gradient, once in each call of a layer."""
@@ -182,9 +184,9 @@ class Apart:
                 return value
             op, result = build.ops[-1], build.values[made.id]
             count, self.counts[value] = self.counts[value], self.counts[value] + 1
-            path, _, call = draft.path.partition("#")
+            path, op.call = _parts(draft.path)
             op.path = f"{path.removesuffix('.return')}:detached{count or ''}"
-            op.call, result.path = int(call or 0), op.path + (f"#{call}" if call else "")
+            result.path = op.path + (f"#{op.call}" if op.call else "")
             result.name, op.within, op.statement = draft.name, within, statement
             self.depends.append(frozenset())
             self.detached[value, within] = made.id
@@ -208,6 +210,14 @@ class Apart:
 
     def _layer(self, op: OpDraft) -> str:
         return self.build.calls[op.within].path if op.within >= 0 else ""
+
+
+def _parts(path: str) -> tuple[str, int]:
+    """A value's path without the number of the call of its layer, and that. A cast has the type
+    behind it: `a.return#1:bf16`."""
+    path, _, rest = path.partition("#")
+    call, colon, dtype = rest.partition(":")
+    return path + colon + dtype, int(call or 0)
 
 
 def _depends(apart: Apart) -> list[frozenset[int]]:

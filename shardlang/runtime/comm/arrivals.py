@@ -2,15 +2,14 @@
 byte through a pipe from each to each.
 
 Gloo's sockets tell it as well, through a thread that wakes up for each message: with 4 ranks on 2
-cores that costs each of them 0.8 ms of a processor, this a tenth of it. A member that is gone closes
-its pipes, so that nobody waits for it. A pipe has no name: another process opens it where /proc
-shows the files of the process that made it."""
+cores that costs each of them 0.8 ms of a processor, this a tenth of it. A member that is gone
+closes its pipes, so that nobody waits for it. A pipe has no name: another process opens it where
+/proc shows the files of the process that made it."""
 
 from __future__ import annotations
 
 import os
 import select
-from typing import Any
 
 import torch
 
@@ -23,7 +22,8 @@ _NONE = (-1, -1)
 
 class Arrivals:
     """The pipes of this member. heard: the file that each other member writes, by slot; told: the
-    file that it reads. begun: how often this member has come; came: how often each other one has."""
+    file that it reads. begun: how often this member has come; came: how often each other one
+    has."""
 
     def __init__(self, ranks: tuple[int, ...], heard: dict[int, int], told: dict[int, int]) -> None:
         self.ranks, self.heard, self.told = ranks, heard, told
@@ -37,8 +37,8 @@ class Arrivals:
         return Arrival(self, self.begun)
 
     def read(self, slot: int, block: bool = True) -> None:
-        """Takes in how often another member has come since this was called; RuntimeError where it is
-        gone, or does not come. block: waits for once."""
+        """Takes in how often another member has come since this was called; RuntimeError where it
+        is gone, or does not come. block: waits for once."""
         try:
             found = os.read(self.heard[slot], 64)
         except BlockingIOError:
@@ -129,7 +129,7 @@ def _pipes(group: Group) -> dict[int, tuple[int, int]]:
 
 
 def _sign(pipes: dict[int, tuple[int, int]], slot: int) -> tuple[int, int]:
-    """By which another member finds its end of a pipe: its number here, and the pipe's own."""
+    """Tells another member its end of a pipe: the number of the file here, and the pipe's own."""
     if slot not in pipes:
         return _NONE
     written = pipes[slot][1]
