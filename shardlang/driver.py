@@ -18,6 +18,7 @@ from shardlang.patterns import SingleLayers
 from shardlang.source import Source, Span
 
 if TYPE_CHECKING:
+    from shardlang.check.own import Own, OwnDecl
     from shardlang.check.program import Program
     from shardlang.check.values import OperatorDecl
     from shardlang.cost.hardware import Hardware
@@ -70,20 +71,20 @@ def check_source(
     return with_cluster(dataclasses.replace(program, unread=unread), cluster, sink)
 
 
-def declared_operators(source: Source, sink: Sink) -> list[OperatorDecl]:
-    """The operators that a file itself declares; none after errors."""
+def declared_operators(source: Source, sink: Sink) -> list[OperatorDecl | OwnDecl]:
+    """The operators, and the optimizers, that a file itself declares; none after errors."""
     tree = parse_source(source, sink)
     from shardlang.check.check import declared_operators
     from shardlang.syntax import ast
 
-    if sink.failed or not any(isinstance(item, ast.Operator) for item in tree.items):
+    if sink.failed or not any(isinstance(item, ast.Operator | ast.OwnOptimizer) for item in tree.items):
         return []
     files = Files()
     files.add(source)
     found = declared_operators(tree, sink, files.load)
     for operator in found if source.name == STDIN else ():
         fact, help = _piped(operator.declaration)
-        sink.report("SH611", fact, operator.node.name.span, "declared here", help=help)
+        sink.report("SH611", fact, operator.span, "declared here", help=help)
     return [] if sink.failed else found
 
 
@@ -322,17 +323,18 @@ def _unverified(plan: Plan) -> list[tuple[str, Span, str, str]]:
             found.setdefault(mine.name, (fact, op.span, "called here", f"`shardc verify {mine.home}`"))
     for own in plan.program.training.own if plan.program.training is not None else ():
         if plan.program.source.name == STDIN:
-            fact = f"{own.kind} `{own.name}` is in `{own.file}`, and a program from a pipe loads no file"
-            found.setdefault(own.name, (fact, own.span, "declared here", "save the program as a file"))
+            fact, help = _piped(own)
+            found.setdefault(own.name, (fact, own.span, "declared here", help))
         elif not own.verified:
             fact = f"{own.kind} `{own.name}` is unverified: nothing proves that it needs no more than `{own.home}` says"
             found.setdefault(own.name, (fact, own.span, "declared here", f"`shardc verify {own.home}`"))
     return list(found.values())
 
 
-def _piped(declaration: Declaration) -> tuple[str, str]:
-    """The mistake of a declared operator in a program from a pipe, and what helps."""
-    fact = f"operator `{declaration.name}` is in `{declaration.file}`, and a program from a pipe loads no file"
+def _piped(declared: Declaration | Own | OwnDecl) -> tuple[str, str]:
+    """The mistake of a program from a pipe that declares Python, and what helps."""
+    kind = getattr(declared, "kind", "operator")
+    fact = f"{kind} `{declared.name}` is in `{declared.file}`, and a program from a pipe loads no file"
     return fact, "save the program as a file"
 
 

@@ -14,8 +14,10 @@ from shardlang.check.declared import require_once
 from shardlang.check.files.imports import Library
 from shardlang.check.files.operators import operators_of
 from shardlang.check.files.overrides import Overrides, read_overrides
+from shardlang.check.files.own import own_of
 from shardlang.check.model.expressions import evaluate
 from shardlang.check.model.generic import check_generically
+from shardlang.check.own import OwnDecl
 from shardlang.check.program import Program
 from shardlang.check.train.finished import finish, report_unused
 from shardlang.check.train.graph_checks import report_moved
@@ -49,10 +51,10 @@ def check(
         sys.setrecursionlimit(before)
 
 
-def declared_operators(file: ast.File, sink: Sink, load: Loader) -> list[OperatorDecl]:
-    """The operators that a file itself declares, in order."""
-    context = Context(sink, evaluator=evaluate, load=load)
-    return operators_of(Library(context, {}).open(file))
+def declared_operators(file: ast.File, sink: Sink, load: Loader) -> list[OperatorDecl | OwnDecl]:
+    """The operators, and the optimizers, that a file itself declares, in order."""
+    scope = Library(Context(sink, evaluator=evaluate, load=load), {}).open(file)
+    return [*operators_of(scope), *own_of(scope, "optimizer")]
 
 
 def _check(file: ast.File, context: Context, overrides: Mapping[str, str], strategy: str | None) -> Program | None:

@@ -50,6 +50,40 @@ class OwnDecl:
     needs: str = ""
     state: tuple[str, ...] = ()
 
+    # As an operator's (ops/declared.py), which `shardc verify` tries beside them.
+
+    @property
+    def declaration(self) -> OwnDecl:
+        return self
+
+    @property
+    def kind(self) -> str:
+        return self.own.kind
+
+    @property
+    def name(self) -> str:
+        return self.own.name
+
+    @property
+    def file(self) -> str:
+        return self.own.file
+
+    @property
+    def path(self) -> str:
+        return self.own.path
+
+    @property
+    def source(self) -> str:
+        return self.own.source
+
+    @property
+    def digest(self) -> str:
+        return self.own.digest
+
+    @property
+    def span(self) -> Span:
+        return self.own.span
+
     def given(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The settings of a call, in order, with defaults; not those that are dims."""
         defaults = {param.name: param.default for param in self.settings if not param.required}

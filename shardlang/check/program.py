@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from shardlang.check.own import Own
+from shardlang.check.own import Own, OwnDecl
 from shardlang.graph.graph import Graph
 from shardlang.records import dataclass
 from shardlang.source import Source, Span
@@ -34,12 +34,14 @@ class OptimizerSetting:
     """`sgd(lr = 0.1)`: kind and arguments with all defaults filled in, and the parameters (value
     ids) it trains.
 
-    at: the selectors that are written for it; () for the one of all others."""
+    at: the selectors that are written for it; () for the one of all others. own: the declaration of
+    one that is the user's."""
 
     kind: str
     arguments: Mapping[str, Any]
     params: tuple[int, ...]
     at: tuple[str, ...]
+    own: OwnDecl | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ class Training:
     def own(self) -> list[Own]:
         """The Python functions of the user's that the run calls, but for operators."""
         sources = [source.own for source in (self.data, self.eval) if source is not None]
-        return [own for own in (*sources, self.own_schedule) if own is not None]
+        optimizers = [each.own.own for each in self.optimizers if each.own is not None]
+        return [own for own in (*sources, self.own_schedule, *optimizers) if own is not None]
 
 
 @dataclass(frozen=True, slots=True)

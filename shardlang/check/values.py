@@ -107,6 +107,10 @@ class OperatorDecl:
     declaration: Declaration
     operator: Operator
 
+    @property
+    def span(self) -> Span:
+        return self.node.name.span
+
 
 @dataclass(frozen=True, slots=True)
 class HardwareDecl:

@@ -1,5 +1,6 @@
-"""`shardc verify my_ops.shard`: the operators that a file declares, held to their declarations. The
-lock beside it names those that pass."""
+"""`shardc verify my_ops.shard`: the operators and optimizers that a file declares, held to that.
+
+The lock beside it names those that pass."""
 
 from __future__ import annotations
 
@@ -18,12 +19,13 @@ from shardlang.errors import RunError
 from shardlang.extensions import locks
 
 if TYPE_CHECKING:
+    from shardlang.check.own import OwnDecl
     from shardlang.check.values import OperatorDecl
     from shardlang.interpret.brute.declared import Verdict
 
 
-def verify(name: str, operators: Sequence[OperatorDecl], as_json: bool) -> int:
-    """Verifies the operators of file `name`, and writes its lock; the exit code."""
+def verify(name: str, operators: Sequence[OperatorDecl | OwnDecl], as_json: bool) -> int:
+    """Verifies the operators and optimizers of file `name`, and writes its lock; the exit code."""
     from shardlang.interpret.brute.apart import verify
 
     sink, told, passed = Sink(), [], {}
@@ -61,17 +63,19 @@ def _from_here(error: RunError) -> RunError:
     return RunError(error.code, error.message, file=Path(os.path.relpath(error.file)), line=error.line, help=error.help)
 
 
-def _report(verdict: Verdict, operator: OperatorDecl, sink: Sink) -> None:
+def _report(verdict: Verdict, operator: OperatorDecl | OwnDecl, sink: Sink) -> None:
     fact = f"`{verdict.declaration.name}` is not what it is declared to be: {verdict.refused}"
     notes = [f"tried with {verdict.at}"] if verdict.at else []
-    sink.report("SH618", fact, operator.node.name.span, "declared here", notes=notes, help=verdict.help)
+    sink.report("SH618", fact, operator.span, "declared here", notes=notes, help=verdict.help)
 
 
 def _words(verdict: Verdict, seconds: float) -> str:
     free = " and ".join(f"`{name}`" for name in verdict.free)
-    more = f"; {free} could be free" if free else ""
+    optimizer = getattr(verdict.declaration, "kind", "") == "optimizer"
+    more = f"; {f'`needs {verdict.free[0]}` would do' if optimizer else f'{free} could be free'}" if free else ""
+    sizes = "shapes" if optimizer else "sets of sizes"
     name = verdict.declaration.name
-    return f"{name}: {verdict.tried} splits at {verdict.sets} sets of sizes agree ({seconds:.1f} s){more}"
+    return f"{name}: {verdict.tried} splits at {verdict.sets} {sizes} agree ({seconds:.1f} s){more}"
 
 
 def _plain(verdict: Verdict, seconds: float) -> dict[str, object]:

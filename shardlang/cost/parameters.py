@@ -8,6 +8,7 @@ from functools import cached_property
 from shardlang.cost.items import class_of, layer_of
 from shardlang.cost.work import FORWARD, WEIGHTS, Collective, Gather, Item, Place, Reduction, Stream, Update
 from shardlang.plan.bytes.memory import row_bytes, stored_type
+from shardlang.plan.bytes.own_optimizers import gathered
 from shardlang.plan.bytes.peak.reductions import Sizes, sizes_of
 from shardlang.plan.bytes.pipeline_report import whole_mesh
 from shardlang.plan.bytes.traffic import sum_bytes
@@ -200,11 +201,18 @@ class Parameters:
             if dtype != stored_type(plan, param) and param.zero < 3:
                 low = sizes.updated * BYTES[dtype] // BYTES["f32"]
                 found.append(Stream(self._place(value, "copy"), FORWARD, dtype, sizes.updated, low, sizes.updated // 4))
+        found += [self._seen(value) for value in self._mine(stages) if value in gathered(plan)]
         training = plan.program.training
         if training is not None and training.clip is not None and plan.ranks > 1:
             axes = tuple(axis.name for axis in whole_mesh(plan, 0).axes)
             found.append(Collective(STEP, FORWARD, "f64", "all_reduce", 0, axes, 2 * 8 * (plan.ranks - 1) / plan.ranks))
         return found
+
+    def _seen(self, value: int) -> Collective:
+        """A parameter, its gradient and state, gathered for an optimizer of the user's own."""
+        own, param, place = gathered(self.plan)[value], self.plan.params[value], self._place(value, "optimizer")
+        dtype = stored_type(self.plan, param)
+        return Collective(place, FORWARD, dtype, "all_gather", param.stored.mesh, own.axes, own.sent)
 
     def updates(self, stages: Collection[int]) -> tuple[Update, ...]:
         """The optimizers, and the norm that `clip` needs."""
@@ -213,6 +221,8 @@ class Parameters:
         for setting in training.optimizers if training is not None else ():
             here = [v for v in setting.params if v in mine]
             kind = "momentum" if setting.kind == "sgd" and setting.arguments.get("momentum") else setting.kind
+            if setting.own is not None:  # by what it reads and writes, at least
+                kind = ("sgd", "momentum", "adam")[min(2, len(setting.own.state))]
             elements = sum(self.sizes(plan.params[v]).updated for v in here) // BYTES["f32"]
             if here:
                 found.append(Update(kind, "f32", elements, len(here)))

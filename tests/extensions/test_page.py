@@ -15,7 +15,7 @@ from tests.documents.bless import SPECS
 
 PAGE = (SPECS / "extensions.md").read_text("utf-8")
 # Program -> the Python file that it names.
-PROGRAMS = {"clicked.shard": "my_data.py", "rising.shard": "my_lr.py"}
+PROGRAMS = {"clicked.shard": "my_data.py", "rising.shard": "my_lr.py", "muon.shard": "my_opt.py"}
 
 
 @pytest.fixture
@@ -52,10 +52,18 @@ def test_a_program_from_a_pipe_loads_no_file(
     assert "a program from a pipe loads no file" in capsys.readouterr().err
 
 
+@pytest.fixture
+def verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert shardc(["verify", str(folder / "my_opt.shard")]) == 0
+    assert "muon: 222 splits at 7 shapes agree (" in capsys.readouterr().out
+    assert "muon: 222 splits at 7 shapes agree (" in PAGE
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_it_computes_under_its_strategy_what_one_device_does(name: str, folder: Path) -> None:
-    done = warm.run([*SHARDC, "verify", name, "--ranks", "2", "--json"], cwd=folder)
+def test_it_computes_under_its_strategy_what_one_device_does(name: str, verified: Path) -> None:
+    done = warm.run([*SHARDC, "verify", name, "--ranks", "2", "--json"], cwd=verified)
     assert done.returncode == 0, done.stdout + done.stderr
     (check,) = json.loads(done.stdout)["checks"]
     assert check["ok"] and check["emitted"] is not None
@@ -63,11 +71,11 @@ def test_it_computes_under_its_strategy_what_one_device_does(name: str, folder: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_run_lists_the_files_that_it_loads(name: str, folder: Path) -> None:
-    done = warm.run([*SHARDC, "run", name, "--ranks", "2"], cwd=folder)
+def test_a_run_lists_the_files_that_it_loads(name: str, verified: Path) -> None:
+    done = warm.run([*SHARDC, "run", name, "--ranks", "2"], cwd=verified)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"runs {PROGRAMS[name]}, sha256 " in done.stdout
-    simulated = warm.run([*SHARDC, "run", name, "--ranks", "2", "--simulate"], cwd=folder)
+    simulated = warm.run([*SHARDC, "run", name, "--ranks", "2", "--simulate"], cwd=verified)
     assert simulated.returncode == 0, simulated.stdout + simulated.stderr
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from shardlang.check.context import Frame
 from shardlang.check.declared import Declared, called
+from shardlang.check.files.own import visible
 from shardlang.check.model.arguments import call_of_one, declared_arguments, missing_argument
 from shardlang.check.program import OptimizerSetting
 from shardlang.check.selectors import EVERYWHERE, Specificity, select, specificity, text
@@ -72,20 +73,35 @@ def read_optimizers(settings: Sequence[ast.Setting], frame: Frame) -> list[tuple
 def _read(setting: ast.Setting, frame: Frame) -> Given | None:
     """Kind and the arguments that are given; None after a report."""
     node, example = setting.value, "optimizer = adamw(lr = 3e-4)"
-    call, kind = call_of_one(node, KINDS, "optimizer", "SH236", example, frame), called(node)
-    given = declared_arguments(kind, KINDS[kind].params, call, frame, all_due=False) if call is not None else None
+    there = _kinds(frame)
+    call, kind = call_of_one(node, there, "optimizer", "SH236", example, frame), called(node)
+    if call is None:
+        return None
+    if kind in KINDS and kind in visible(frame.file, "optimizer"):
+        fact = f"`{kind}` is an optimizer of the language, and a file declares another"
+        return frame.wrong("SH236", fact, node.span, "which one?", help="give the declared one another name") and None
+    params = there[kind].params
+    free = () if kind in KINDS else [param.name for param in params if param.name != "lr"]
+    given = declared_arguments(kind, params, call, frame, all_due=False, free=free)
     return None if given is None else (kind, given)
+
+
+def _kinds(frame: Frame) -> Mapping[str, Declared]:
+    """The optimizers that a program may call."""
+    own = visible(frame.file, "optimizer")
+    return {**{name: Declared("", decl.settings) for name, decl in own.items()}, **KINDS}
 
 
 def _complete(
     setting: ast.Setting, given: Given, general: Mapping[str, Mapping[str, Any]], frame: Frame
 ) -> dict[str, Any] | None:
     kind, arguments = given
-    found = {**KINDS[kind].defaults, **(general.get(kind, {}) if setting.at else {}), **arguments}
-    if found["lr"] is ...:
-        missing_argument(kind, "lr", setting.value.span, frame)
+    found = {**_kinds(frame)[kind].defaults, **(general.get(kind, {}) if setting.at else {}), **arguments}
+    missing = next((name for name, value in found.items() if value is ...), None)
+    if missing is not None:
+        missing_argument(kind, missing, setting.value.span, frame)
         return None
-    if found.get("nesterov") and (found["momentum"] <= 0 or found["dampening"] != 0):
+    if kind == "sgd" and found.get("nesterov") and (found["momentum"] <= 0 or found["dampening"] != 0):
         fact = "`nesterov` needs a momentum and no dampening"
         label = f"momentum {found['momentum']:g}, dampening {found['dampening']:g}"
         frame.wrong("SH237", fact, setting.value.span, label, help="add `momentum = 0.9`")
@@ -95,7 +111,7 @@ def _complete(
 
 def assign(settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame) -> tuple[OptimizerSetting, ...]:
     """Each parameter that is trained goes to the most specific setting that covers it."""
-    reported = len(frame.context.sink.found)
+    reported, own = len(frame.context.sink.found), visible(frame.file, "optimizer")
     best: dict[int, tuple[Specificity, int]] = {}
     rivals: dict[int, int] = {}
     for index, (setting, _) in enumerate(settings):
@@ -110,7 +126,7 @@ def assign(settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: F
     if len(frame.context.sink.found) == reported:  # a selector that is wrong leaves out what it was meant for
         _report_without(best, settings, graph, frame)
     return tuple(
-        OptimizerSetting(kind, arguments, params, tuple(map(text, setting.at)))
+        OptimizerSetting(kind, arguments, params, tuple(map(text, setting.at)), own.get(kind))
         for index, (setting, (kind, arguments)) in enumerate(settings)
         if (params := tuple(p for p in graph.params if best.get(p, (None, -1))[1] == index))
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardlang import ending
+from shardlang.check.own import OwnDecl
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.errors import RunError
 
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 
 
-def verify(declaration: Declaration) -> Verdict:
-    """As `declared.verify`. RunError too where the process ends while it loads the file."""
+def verify(declaration: Declaration | OwnDecl) -> Verdict:
+    """As `declared.verify`, or `optimizers.verify`. RunError too where the process ends while it
+    loads the file."""
     from shardlang.interpret.brute.declared import Verdict
 
     told, status = _child(lambda tell: _try(declaration, tell))
@@ -47,12 +49,19 @@ def verify(declaration: Declaration) -> Verdict:
     return Verdict(declaration, f"it ends the process that calls it ({how})", help, trials[-1])
 
 
-def _try(declaration: Declaration, tell: Callable[[Any], None]) -> None:
+def _try(declaration: Declaration | OwnDecl, tell: Callable[[Any], None]) -> None:
     """Tells of each trial as it begins ("" before the first), and of the verdict, in the child."""
-    from shardlang.interpret.brute.declared import said, verify
+    from shardlang.interpret.brute import declared, optimizers
+    from shardlang.interpret.brute.declared import said
+
+    def begun(trial: str) -> None:
+        tell({"at": trial})
 
     try:
-        found = verify(declaration, lambda trial: tell({"at": trial}))
+        if isinstance(declaration, OwnDecl):
+            found = optimizers.verify(declaration, begun)
+        else:
+            found = declared.verify(declaration, begun)
         tell({name: getattr(found, name) for name in ("refused", "help", "at", "tried", "sets", "free")})
     except RunError as error:
         file = str(error.file) if error.file is not None else ""

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from shardlang.check.own import OwnDecl
 from shardlang.extensions import loaded
 from shardlang.interpret.brute.splits import Case, check, evaluate, gradients, splits, text
 from shardlang.interpret.brute.trials import Trial, trials
@@ -22,11 +23,11 @@ from shardlang.ops.declared import REST, Declaration
 
 @dataclass(frozen=True)
 class Verdict:
-    """refused: what the operator does that its declaration rules out; "" if it passed. help: what
-    to change. at: the trial. tried: how many splits, in how many sets of sizes. free: dims that are
-    `whole`, and need not be."""
+    """refused: what the operator (or optimizer) does that its declaration rules out; "" if it
+    passed. help: what to change. at: the trial. tried: how many splits, in how many sets of sizes.
+    free: dims that are `whole`, and need not be."""
 
-    declaration: Declaration
+    declaration: Declaration | OwnDecl
     refused: str = ""
     help: str = ""
     at: str = ""

@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from shardlang.check.own import OwnDecl
 from shardlang.extensions.loaded import Function
 from shardlang.interpret.meaning.optimizers import ROW_RULES, RULES, Memory, looked_up, on_rows, rate
 from shardlang.interpret.ranks.coordinates import others
 from shardlang.interpret.ranks.stored import Storage, storage
 from shardlang.plan.plan import Plan
+from shardlang.runtime.state.own_optimizers import stepped
 from shardlang.runtime.step.learning_rate import asked
 
 _NONE: Mapping[int, Tensor] = {}
@@ -33,12 +36,18 @@ class Optimizers:
     step: int = 0
     memory: dict[tuple[int, int], Memory] = field(default_factory=dict)
 
+    def _own(self) -> dict[int, OwnDecl]:
+        """Parameter -> the declaration of its optimizer, where that is the user's."""
+        training = self.plan.program.training
+        given = [(o.own, v) for o in (training.optimizers if training else ()) for v in o.params]
+        return {value: own for own, value in given if own is not None}
+
     def settings(self) -> dict[int, tuple[str, Mapping[str, Any]]]:
         """Parameter -> kind and arguments of its optimizer; without `train` plain descent."""
         training = self.plan.program.training
         found: dict[int, tuple[str, Mapping[str, Any]]] = dict.fromkeys(self.plan.graph.params, ("sgd", {"lr": 0.1}))
         for optimizer in training.optimizers if training else ():
-            known = optimizer.kind in RULES
+            known = optimizer.kind in RULES or optimizer.own is not None
             arguments = optimizer.arguments if known else {"lr": optimizer.arguments.get("lr", 0.1)}
             found.update(dict.fromkeys(optimizer.params, (optimizer.kind if known else "sgd", arguments)))
         return found
@@ -90,8 +99,12 @@ class Optimizers:
     def _stepped(self, params: Mapping[int, Sequence[Tensor]], gradients: Mapping[int, Any], factor: float,
                  masks: Mapping[int, Sequence[Tensor]]) -> dict[int, list[Tensor]]:  # fmt: skip
         self.step += 1
-        settings, found = self.settings(), {}
+        settings, found, own = self.settings(), {}, self._own()
         for value, xs in params.items():
+            if value in own:
+                arguments = self._scheduled(settings[value][1])
+                found[value] = self._by_own(own[value], value, xs, gradients[value], factor, arguments)
+                continue
             kind, arguments = settings[value]
             arguments = self._scheduled(arguments)
             given = gradients[value] if not isinstance(gradients[value], Tensor) else [gradients[value]]
@@ -101,6 +114,20 @@ class Optimizers:
                 for rank, (rule, x, g) in enumerate(zip(rules, xs, given, strict=True))
             ]
         return found
+
+    def _by_own(
+        self, decl: OwnDecl, value: int, xs: Sequence[Tensor], gradients: Any, factor: float,
+        arguments: Mapping[str, Any],
+    ) -> list[Tensor]:  # fmt: skip
+        """A step by a function of the user's, on the whole, of which each rank keeps what it
+        stores. `shardc verify` of its file has tried whether it needs so much."""
+        kept, whole = storage(self.plan, value), isinstance(gradients, Tensor)
+        x, gradient = (xs[0], gradients) if whole else (kept.assembled(xs), kept.assembled(gradients))
+        memory = self.memory.setdefault((value, -1), {name: torch.zeros_like(x) for name in decl.state})
+        function = Function(decl.path, decl.source, decl.own.function).found(Path())
+        made, after = stepped(function, Path(decl.path), x, gradient * factor, memory, self.step, arguments)
+        self.memory[value, -1] = after
+        return [made] if whole else kept.store(made)
 
     def _scheduled(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments with the learning rate of this step."""

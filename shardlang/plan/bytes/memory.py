@@ -201,7 +201,8 @@ def copies(plan: Plan) -> dict[int, int]:
     found: dict[int, int] = {}
     for setting in plan.program.training.optimizers if plan.program.training else ():
         sgd = 1 if setting.kind == "sgd" and setting.arguments.get("momentum") else 0
-        found.update(dict.fromkeys(setting.params, COPIES.get(setting.kind, sgd)))
+        own = len(setting.own.state) if setting.own is not None else sgd
+        found.update(dict.fromkeys(setting.params, COPIES.get(setting.kind, own)))
     return found
 
 

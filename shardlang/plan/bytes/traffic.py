@@ -12,6 +12,7 @@ from shardlang.graph.graph import Op
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST, TRANSFER
 from shardlang.ops.rule import HALVES, RING, ROWS
 from shardlang.plan.bytes.memory import local_bytes, of_alike, row_bytes, stages_by_coordinate, stored_type
+from shardlang.plan.bytes.own_optimizers import gathered
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.zero3_gathers import orders, part_bytes
 from shardlang.plan.layouts.assignment import local_size
@@ -116,6 +117,8 @@ def _sent_parameters(plan: Plan) -> Iterator[Sent]:
         for here, (forward, backward) in gather_bytes(plan, param, stages).items():
             again = ("all_gather", "all_gather" if backward else "")
             yield Sent("parameters", path, here, mesh.ranked(param.zero_axes), again, forward, backward)
+        if (own := gathered(plan).get(param.value)) is not None:
+            yield Sent("parameters", path, stages, own.axes, ("all_gather", ""), own.sent, 0)
         summed, by = mesh.ranked(param.reduce_axes), ("", reduction_collective(param))
         yield Sent("gradients", path, stages, summed, by, 0, reduction_bytes(plan)[param.value])
 

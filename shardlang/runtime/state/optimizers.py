@@ -187,6 +187,8 @@ def optimizer(kind: str, tensors: Sequence[Tensor], arguments: Mapping[str, Any]
 
 def slots(kind: str, arguments: Mapping[str, Any]) -> list[str]:
     """The names of what an optimizer keeps of each parameter."""
+    if "call" in arguments:
+        return list(arguments["state"])
     return list(optimizer(kind, [torch.zeros(1)], arguments).kept())
 
 

@@ -10,6 +10,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,12 +18,13 @@ from torch import Tensor
 from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import Group, Mesh, world
 from shardlang.runtime.logs import timed
-from shardlang.runtime.program import DTYPES, Block, Declared, Parameter, Program, dtype_of, listed
+from shardlang.runtime.program import DTYPES, Block, Declared, Optimizer, Parameter, Program, dtype_of, listed
 from shardlang.runtime.state import mapped, optimizers
 from shardlang.runtime.state.alive import dropped_between
 from shardlang.runtime.state.buckets import Bucket, Reducer, Reduction, SumBucket, fill
 from shardlang.runtime.state.copies import reads
 from shardlang.runtime.state.initial import make
+from shardlang.runtime.state.own_optimizers import OwnOptimizer, Seen
 from shardlang.runtime.state.saved_on_host import sending
 from shardlang.runtime.state.shares import Shares, zero_axes
 from shardlang.runtime.state.sparse import RowBucket
@@ -68,13 +70,7 @@ class Model:
             stage: namespace({path: held for path, held in read.items() if stage in program.stages_of[path]})
             for stage in program.stages_here
         }
-        self.optimizers = [
-            optimizers.optimizer(
-                o.kind, [self.trained[p] for p, by in program.trained_by.items() if by == at and p in self.trained],
-                o.arguments,
-            )
-            for at, o in enumerate(program.optimizers)
-        ]
+        self.optimizers = [self._optimizer(at, o) for at, o in enumerate(program.optimizers)]
         self.hosted = [self._hosted(at, o.kind) for at, o in enumerate(program.optimizers)]
         learning = [t for t in self.parameters if not t.frozen]
         self.counts_all = program.pipeline is None and not any(self._cut_axes(t) for t in learning)
@@ -296,7 +292,33 @@ class Model:
     def groups(self) -> list[Group]:
         """Over which gradients are reduced and parameters gathered."""
         reduced = [group for bucket in self.buckets for group in bucket.groups]
-        return [*reduced, *(stored.group for stored in self.stored.values())]
+        own = [optimizer for optimizer in self.optimizers if isinstance(optimizer, OwnOptimizer)]
+        seen = [seen.group for optimizer in own for seen in optimizer.seen if seen is not None]
+        return [*reduced, *(stored.group for stored in self.stored.values()), *seen]
+
+    def _optimizer(self, at: int, given: Optimizer) -> Any:
+        paths = [path for path, by in self.program.trained_by.items() if by == at and path in self.trained]
+        tensors = [self.trained[path] for path in paths]
+        if "call" not in given.arguments:
+            return optimizers.optimizer(given.kind, tensors, given.arguments)
+        named = {tensor.path: tensor for tensor in self.parameters}
+        seen = [self._seen(named[path], given.arguments["needs"]) for path in paths]
+        return OwnOptimizer(tensors, seen, base=self.program.base, **given.arguments)
+
+    def _seen(self, tensor: Parameter, needs: str) -> Seen | None:
+        """How an optimizer of the user's gets what it needs of a parameter; None where this rank
+        has it."""
+        rows = needs == "rows"
+        cut = [axis for dim, axes in tensor.cut.items() if dim or not rows for axis in listed(axes)]
+        axes = {*cut, *(() if rows else self.zero_axes(tensor))} if needs != "elements" else set()
+        mesh, block, zero = self._mesh(tensor), self.program.block(tensor), self.zero_group(tensor)
+        group = mesh[tuple(axis for axis in mesh if axis in axes)]
+        if group.size == 1:
+            return None
+        shape, first, size = tensor.shape or (1,), block.offsets or (0,), block.shape or (1,)
+        if zero is not None:
+            first, size = (first[0] + zero.start(size[0]), *first[1:]), (zero.chunk(size[0]), *size[1:])
+        return Seen(tensor.path, shape, Block(first, size), group, rows)
 
     def _hosted(self, at: int, kind: str) -> str:
         """The name of an optimizer in the log, if the log has its time: with host parameters."""
