@@ -216,10 +216,17 @@ class Plan(_Seen):
         return RankView(of_rank(self.found, rank))
 
     def dataframe(self, table: str = "operators") -> pandas.DataFrame:
-        """A table of the plan for pandas: operators, collectives, parameters, stages."""
+        """A table of the plan for pandas: operators, collectives, parameters, stages.
+        ModuleNotFoundError without pandas."""
         if table not in TABLES:
             raise ValueError(f"table is one of {', '.join(TABLES)}, not {table!r}")
-        import pandas
+        try:
+            import pandas
+        except ModuleNotFoundError as error:
+            if error.name != "pandas":
+                raise
+            fact = "`dataframe` needs pandas, which is not installed: `pip install pandas` installs it"
+            raise ModuleNotFoundError(fact, name="pandas") from None
 
         return pandas.DataFrame([dict(row) for row in getattr(self, table)])
 

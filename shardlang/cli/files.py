@@ -31,6 +31,21 @@ def claimed(name: str | Path | None, kind: Kind) -> None:
         raise click.exceptions.Exit(2) from None
 
 
+def apart(paths: Mapping[str, Path | None]) -> None:
+    """UsageError where two of the files that a command writes, by what they are, are one."""
+    seen: dict[str, str] = {}
+    for what, path in paths.items():
+        real = os.path.realpath(path) if path is not None else ""
+        if real and real in seen and not _endless(Path(real)):
+            raise click.UsageError(f"`{path}` would be both {seen[real]} and {what}: give each a path of its own")
+        seen[real] = what
+
+
+def _endless(path: Path) -> bool:
+    """Whether a path is of a pipe or a device, which takes one after the other."""
+    return path.exists() and not path.is_file()
+
+
 def require_folder(path: Path) -> None:
     """UsageError where a path leads to a folder that is not there."""
     if not path.absolute().parent.is_dir():

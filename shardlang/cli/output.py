@@ -63,20 +63,22 @@ def show(sink: Sink, stream: TextIO | None = None, output: str = "full") -> int:
     return 1 if sink.failed else 0
 
 
-# The packages that training needs and the compiler does not: the extra `train`.
-TRAIN = ("torch", "numpy", "safetensors")
+# The packages that the compiler does without, and the extra that has each, with its purpose.
+_TRAIN = "train", "all that training needs"
+EXTRAS = {"torch": _TRAIN, "numpy": _TRAIN, "safetensors": _TRAIN, "highspy": ("tune", "what `tune` needs")}
 
 
 def show_missing(error: ImportError) -> bool:
-    """Says what to install, where a package of TRAIN is missing or cannot be loaded."""
+    """Says what to install, where a package of EXTRAS is missing or cannot be loaded."""
     package = (error.name or "").partition(".")[0]
-    if package not in TRAIN:
+    if package not in EXTRAS:
         return False
+    extra, purpose = EXTRAS[package]
     absent = isinstance(error, ModuleNotFoundError) and error.name == package
     sink, why = Sink(), "is not installed" if absent else f"cannot be loaded: {error}"
     sink.report(
         "SH517", f"this command needs {package}, which {why}", None,
-        help='`pip install "shardlang[train]"` installs all that training needs',
+        help=f'`pip install "shardlang[{extra}]"` installs {purpose}',
     )  # fmt: skip
     show(sink)
     return True

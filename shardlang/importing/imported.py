@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.nearest import offer
 from shardlang.errors import RunError
 from shardlang.importing.bodies.body import Value
 from shardlang.importing.bodies.builder import Builder
@@ -155,6 +156,11 @@ class _Way:
     def _user_dims(self) -> None:
         """The names that the user gave, and usual ones for other dims of inputs."""
         named: dict[str, tuple[Atom, ...]] = {}
+        inputs = [str(value.name) for value in self.root.inputs]
+        for name in self.wanted.dims:
+            if name not in inputs:
+                help = offer(name, inputs, f"it has {', '.join(f'`{each}`' for each in inputs)}")
+                raise RunError("SH600", f"the module has no input `{name}`, which --dims names", help=help)
         for value in self.root.inputs:
             given = self.wanted.dims.get(value.name)
             if given is not None and len(given) != len(value.dims):

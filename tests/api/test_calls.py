@@ -186,6 +186,12 @@ def test_a_table_for_pandas() -> None:
     assert plan.dataframe("parameters")["local_bytes"].sum() == plan.memory.parameters_bytes
 
 
+def test_without_pandas_a_table_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ModuleNotFoundError, match="`pip install pandas` installs it"):
+        shardlang.plan(QUICKSTART, ranks=8).dataframe()
+
+
 class Tags(HTMLParser):
     """The tags of a page, all closed, and its text."""
 

@@ -27,6 +27,29 @@ def told(folder: Path, packages: dict[str, str], *words: str) -> tuple[int, str]
     return done.returncode, done.stdout + done.stderr
 
 
+AUTO = """\
+use std.nn: MLP, Linear
+use std.clusters: h100_pod
+dim batch = 64, d = 256, ffn = 1024, classes = 16
+model Net {
+  layer a[4] = MLP(d, ffn)
+  layer head = Linear(d, classes)
+  forward(x: [batch, d]) -> [batch, classes] {
+    return x |> a |> head
+  }
+}
+strategy s {
+  mesh a = auto, b = auto
+  split auto over (a, b)
+}
+train {
+  model = Net()
+  data = random(x: [batch, d], y: i64[batch] < 16, batches = 4)
+  loss = cross_entropy(model(x), y)
+  optimizer = adam(lr = 0.01)
+  steps = 4
+}
+"""
 ALL = dict.fromkeys(("torch", "numpy", "safetensors", "highspy"), GONE)
 
 
@@ -50,6 +73,7 @@ def test_the_compiler_needs_none_of_them(tmp_path: Path, words: str) -> None:
     [
         "run net.shard --ranks 2", "run net.shard --ranks 2 --simulate", "verify net.shard --ranks 2",
         "checkpoint show .", "import net.py:build -o other.shard", "calibrate -o machine.shard",
+        "export w.st --map std.gpt2 --like . -o out", "convert . --to dcp -o out",
         "predict net.shard --ranks 2 --weights w.st --out w.npz --value out", "tokens net.shard -o text.bin",
     ],
 )  # fmt: skip
@@ -62,6 +86,14 @@ def test_the_others_say_what_to_install(tmp_path: Path, words: str) -> None:
 def test_a_package_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
     code, text = told(tmp_path, {"torch": BROKEN}, "run", "net.shard", "--ranks", "2")
     assert code == 3 and "torch, which cannot be loaded: libcudart.so.12: cannot open shared object" in text, text
+
+
+@pytest.mark.parametrize(("package", "said"), [(GONE, "is not installed"), (BROKEN, "cannot be loaded: libcudart.so.12")])
+def test_a_solver_that_is_needed_and_missing(tmp_path: Path, package: str, said: str) -> None:
+    (tmp_path / "auto.shard").write_text(AUTO)
+    code, text = told(tmp_path, {"highspy": package}, "tune", "auto.shard", "--ranks", "8", "--strategy", "s")
+    assert code in (1, 3) and "error[SH517]" in text and said in text, text
+    assert '`pip install "shardlang[tune]"` installs' in text
 
 
 def test_a_loop_of_ones_own_says_what_to_install(tmp_path: Path) -> None:

@@ -122,3 +122,22 @@ def test_an_imported_program_trains_as_its_module_does(here: Path) -> None:
         expected.backward()
         optimizer.step()
     assert len(losses) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--dims", "idx=batch,place"], 1, "error[SH600]: the module has no input `idx`, which --dims names\nhelp: did you"),
+        (["--dims", "=batch,place"], 2, "`=batch,place` is not INPUT=DIM,DIM"),
+        (["--dims", "ids=batch,place", "--dims", "ids=a,b"], 2, "the dims of `ids` are given twice"),
+        (["--dims", "ids=if,place"], 2, "`if` is a word of the language, not a name"),
+        (["--weights", "net.shard"], 2, "`net.shard` would be both the program and --weights"),
+        (["--report", "./net.map"], 2, "`net.map` would be both its name map and --report"),
+    ],
+)  # fmt: skip
+def test_options_that_say_nothing_or_two_things(
+    words: list[str], code: int, said: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["import", "theirs:words", "-o", "net.shard", *words]) == code
+    assert said in capsys.readouterr().err
+    assert not (here / "net.shard").exists()

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from shardlang.cli import output
-from shardlang.cli.files import claimed, replace_all
+from shardlang.cli.files import apart, claimed, replace_all
 from shardlang.errors import RunError
 from shardlang.owned import MODEL, NAMES, REPORT, WEIGHTS
 
@@ -24,10 +24,27 @@ def _dims(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) ->
     for text in given:
         name, equals, dims = text.partition("=")
         names = [dim.strip() for dim in dims.split(",")]
-        if not equals or not all(dim.isidentifier() and dim.isascii() for dim in names):
+        name = name.strip()
+        if not equals or not name or not all(dim.isidentifier() and dim.isascii() for dim in names):
             raise click.BadParameter(f"`{text}` is not INPUT=DIM,DIM, as in x=batch,seq", ctx, param)
-        found[name.strip()] = names
+        if name in found:
+            raise click.BadParameter(f"the dims of `{name}` are given twice", ctx, param)
+        for dim in names:
+            _require_name(dim, ctx, param)
+        found[name] = names
     return found
+
+
+def _require_name(dim: str, ctx: click.Context, param: click.Parameter) -> None:
+    """BadParameter where the language has no dim of such a name."""
+    from shardlang import driver
+    from shardlang.diagnostics.diagnostic import Sink
+    from shardlang.source import Source
+
+    sink = Sink()
+    driver.parse_source(Source("--dims", f"dim {dim} = 1\n"), sink)
+    if sink.failed:
+        raise click.BadParameter(sink.found[0].message, ctx, param)
 
 
 @click.command(
@@ -64,6 +81,7 @@ def command(
     names = to.with_suffix(".map")
     for path, kind in ((to, MODEL), (names, NAMES), (weights, WEIGHTS), (report, REPORT)):
         claimed(path, kind)
+    apart({"the program": to, "its name map": names, "--weights": weights, "--report": report})
     from shardlang.importing.example import load
     from shardlang.importing.imported import Wanted, import_module
 
