@@ -10,11 +10,11 @@ from fractions import Fraction
 
 from shardlang.check.program import NameMap, NameRule
 from shardlang.check.train.weight_names import pattern, put_in
+from shardlang.checkpoints.headers import Saved
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import offer
 from shardlang.records import dataclass
 from shardlang.weights.elements import FLOATS, convertible
-from shardlang.weights.files import Saved
 
 # A shape that is not known.
 UNKNOWN = (-1,)

@@ -10,7 +10,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ import numpy as np
 
 from shardlang import ending
 from shardlang.check.program import NameMap
+from shardlang.checkpoints import headers
+from shardlang.checkpoints.headers import Saved
 from shardlang.checkpoints.parts import STORED
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
@@ -26,7 +28,7 @@ from shardlang.locks import unwritable
 from shardlang.records import dataclass
 from shardlang.weights.backwards import Backwards, Filling, backwards
 from shardlang.weights.elements import converted
-from shardlang.weights.files import File, Saved, Weights
+from shardlang.weights.files import File, Weights
 from shardlang.weights.like import INDEX, Like
 
 # Bytes of numbers in memory at one time, about.
@@ -43,7 +45,7 @@ class Export:
 
     @property
     def bytes(self) -> int:
-        return sum(bytes_of(each.type) for each in self.way.filled.values())
+        return sum(each.type.nbytes for each in self.way.filled.values())
 
 
 def export(weights: Weights, names: NameMap, like: Like, sink: Sink) -> Export | None:
@@ -143,7 +145,7 @@ def _file(wanted: Export, name: str, file: File | None) -> Iterator[Any]:
     """The bytes of a file of weights, in order."""
     mine = {each: wanted.way.filled[each].type for each, home in wanted.like.homes.items()
             if home == name and each in wanted.way.filled}  # fmt: skip
-    yield _header(mine) if file is None else file.header
+    yield headers.written(mine) if file is None else file.header
     order = list(mine) if file is None else sorted(file.places, key=lambda each: file.places[each])
     for each in order:
         filling = wanted.way.filled.get(each)
@@ -151,23 +153,6 @@ def _file(wanted: Export, name: str, file: File | None) -> Iterator[Any]:
             yield from numbers(filling, wanted.weights)
         elif file is not None:
             yield file.bytes_of(each)
-
-
-def _header(tensors: Mapping[str, Saved]) -> bytes:
-    """The header of a file of tensors."""
-    found: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    first = 0
-    for name, each in tensors.items():
-        last = first + bytes_of(each)
-        found[name] = {"dtype": each.dtype, "shape": each.shape, "data_offsets": [first, last]}
-        first = last
-    text = json.dumps(found, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
-
-
-def bytes_of(type: Saved) -> int:
-    return math.prod(type.shape) * np.dtype(STORED[type.dtype]).itemsize
 
 
 def numbers(filling: Filling, weights: Weights) -> Iterator[Any]:
@@ -178,7 +163,7 @@ def numbers(filling: Filling, weights: Weights) -> Iterator[Any]:
             yield from rows_of(piece.ours, weights, filling.type)
         return
     rows = filling.type.shape[0]
-    step = max(1, _SOME // max(1, bytes_of(filling.type) // max(1, rows)))
+    step = max(1, _SOME // max(1, filling.type.nbytes // max(1, rows)))
     for first in range(0, rows, step):
         # Rows of theirs are the last dim of ours.
         some = [_turned(piece.ours, weights, range(first, min(first + step, rows))) for piece in filling.pieces]

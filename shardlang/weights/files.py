@@ -2,55 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
+from shardlang.checkpoints import headers
+from shardlang.checkpoints.headers import Saved
 from shardlang.checkpoints.index import Damaged
 from shardlang.checkpoints.looked_at import opened_newest
 from shardlang.checkpoints.parts import STORED, Parts
 from shardlang.errors import RunError
-from shardlang.records import dataclass
-
-
-@dataclass(frozen=True)
-class Saved:
-    """The element type (by safetensors' name) and the shape of a saved tensor."""
-
-    dtype: str
-    shape: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.dtype.lower()}[{', '.join(map(str, self.shape))}]"
 
 
 class File:
     """A safetensors file. begin: bytes of its header, with the length that stands before it;
-    places: where the bytes of each tensor are behind it."""
+    places: where the bytes of each tensor are behind it. RunError SH504."""
 
     def __init__(self, path: Path) -> None:
-        from safetensors import SafetensorError, safe_open
-
-        self.path = path
-        try:
-            # The library finds out whether the header is sound.
-            with safe_open(str(path), framework="np"):
-                pass
-            with path.open("rb") as file:
-                length = int.from_bytes(file.read(8), "little")
-                text = json.loads(file.read(length))
-        except FileNotFoundError:
-            raise RunError("SH504", "the weights are missing", file=path) from None
-        except (OSError, SafetensorError) as error:
-            raise RunError("SH504", f"the file is no safetensors file: {error}", file=path) from None
-        self.begin = 8 + length
-        text.pop("__metadata__", None)
-        self.tensors = {name: Saved(each["dtype"], tuple(each["shape"])) for name, each in text.items()}
-        self.places: dict[str, tuple[int, int]] = {name: tuple(each["data_offsets"]) for name, each in text.items()}
+        found = headers.header(path)
+        self.path, self.begin, self.tensors, self.places = path, found.begin, found.tensors, found.places
 
     @property
     def header(self) -> bytes:
@@ -74,16 +48,16 @@ class File:
         return np.asarray(whole[tuple(slice(a, a + n) for a, n in zip(offsets, lengths, strict=True))])
 
 
-class Weights:
+class Weights(Protocol):
     """Tensors by our names, to be read block by block."""
 
     tensors: Mapping[str, Saved]
 
     def read(self, name: str, offsets: Sequence[int], lengths: Sequence[int]) -> np.ndarray:
-        raise NotImplementedError
+        """A block of a tensor; bf16 as u16."""
 
 
-class Files(Weights):
+class Files:
     """Safetensors files that together hold weights; a path with `*` in its last part means all
     that match. RunError SH504."""
 
@@ -95,21 +69,21 @@ class Files(Weights):
             if again is not None:
                 raise RunError("SH504", f"two of the files hold `{again}`", file=each)
             self._files.update(dict.fromkeys(file.tensors, file))
-        self.tensors = {name: file.tensors[name] for name, file in self._files.items()}
+        self.tensors: Mapping[str, Saved] = {name: file.tensors[name] for name, file in self._files.items()}
         _require_known(self.tensors, path)
 
     def read(self, name: str, offsets: Sequence[int], lengths: Sequence[int]) -> np.ndarray:
         return self._files[name].read(name, offsets, lengths)
 
 
-class Checkpoint(Weights):
+class Checkpoint:
     """The parameters and states of a checkpoint, or of the newest whole one of a folder. passed:
     why newer ones are not taken. Damaged."""
 
     def __init__(self, folder: Path) -> None:
         index, self.passed = opened_newest(folder)
         self.index, self._parts = index, Parts(index)
-        self.tensors = {
+        self.tensors: Mapping[str, Saved] = {
             name: Saved(layout.dtype, layout.shape) for name, layout in index.tensors.items() if ":" not in name
         }
 

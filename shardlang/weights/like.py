@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shardlang.checkpoints.headers import Saved, require_plain
 from shardlang.errors import RunError
 from shardlang.records import dataclass
-from shardlang.weights.files import File, Saved
+from shardlang.weights.files import File
 
 ONE, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
 # Files that `from_pretrained` reads besides: settings, tokenizers, code of the model.
@@ -85,6 +86,7 @@ def _homes(index: Path) -> dict[str, str]:
 
 def _json(path: Path, why: str) -> dict[str, Any]:
     try:
+        require_plain(path)
         if path.stat().st_size > _LARGEST:
             raise RunError("SH609", f"{why} `{path.name}` of at most {_LARGEST:,} bytes", file=path)
         found = json.loads(path.read_text("utf-8"))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from shardlang.checkpoints import headers
 from shardlang.locks import Claims, drafted
 from shardlang.owned import SAVED_MARK, WEIGHTS
-from shardlang.weights.export import bytes_of, rows_of
+from shardlang.weights.export import rows_of
 from shardlang.weights.files import Weights
 
 
@@ -17,16 +17,9 @@ def write(
 ) -> None:
     """Writes tensors to a file that appears when it is whole. names: what each is called there.
     told: is given the bytes of each part that is written. RunError SH512 where it cannot be."""
-    entries, start = {}, 0
-    for name, called in names.items():
-        saved = weights.tensors[name]
-        end = start + bytes_of(saved)
-        entries[called] = {"dtype": saved.dtype, "shape": saved.shape, "data_offsets": (start, end)}
-        start = end
-    text = f"{SAVED_MARK},{json.dumps(entries, separators=(',', ':'))[1:]}".encode()
-    text += b" " * (-len(text) % 8)
+    head = headers.written({called: weights.tensors[name] for name, called in names.items()}, SAVED_MARK)
     with Claims() as claims, drafted(claims.file(path, WEIGHTS), "the weights") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
+        file.write(head)
         for name in names:
             for some in rows_of(name, weights, weights.tensors[name]):
                 told(file.write(some))

@@ -88,7 +88,7 @@ def test_a_package_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
     assert code == 3 and "torch, which cannot be loaded: libcudart.so.12: cannot open shared object" in text, text
 
 
-@pytest.mark.parametrize(("package", "said"), [(GONE, "is not installed"), (BROKEN, "cannot be loaded: libcudart.so.12")])
+@pytest.mark.parametrize(("package", "said"), [(GONE, "is not installed"), (BROKEN, "cannot be loaded: libcudart")])
 def test_a_solver_that_is_needed_and_missing(tmp_path: Path, package: str, said: str) -> None:
     (tmp_path / "auto.shard").write_text(AUTO)
     code, text = told(tmp_path, {"highspy": package}, "tune", "auto.shard", "--ranks", "8", "--strategy", "s")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )  # fmt: skip
 
+from shardlang.checkpoints import index
 from shardlang.cli.main import run
 from shardlang.diagnostics import registry
 from shardlang.runtime.dcp import written
@@ -193,3 +195,29 @@ def test_a_tensor_that_means_harm_does_not_run(here: Path, capsys: pytest.Captur
     assert run(["convert", "theirs", "--to", "safetensors", "-o", "w.safetensors"]) == 1
     assert capsys.readouterr().err.startswith("error[SH616]: `w` cannot be read: ")
     assert not Path("ran").exists() and not Path("w.safetensors").exists()
+
+
+def test_a_pipe_in_the_place_of_metadata_is_not_waited_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("theirs").mkdir()
+    os.mkfifo("theirs/.metadata")
+    assert run(["convert", "theirs", "--to", "safetensors", "-o", "w.safetensors"]) == 1
+    assert "error[SH616]" in (said := capsys.readouterr().err) and "it is no plain file" in said
+
+
+@pytest.mark.parametrize("form", ["dcp", "safetensors"])
+def test_few_numbers_are_in_memory_at_a_time(form: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three tensors of 24 MB, by 1 MB at a time, each way."""
+    program = NET.replace("d = 4", "d = 6_000_000").replace("batch = 8", "batch = 1").replace("epochs = 2", "steps = 1")
+    program = program.replace("sgd(lr = 0.1)", "adam(lr = 0.1)\n  checkpoint = every(1)")
+    Path("net.shard").write_text(program)
+    done = shardc("run", "net.shard", "--ranks", "1", folder=here)
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(export, "_SOME", 2**20)
+    monkeypatch.setattr(written, "_CHUNK", 2**20)
+    monkeypatch.setattr(index, "_MOST_BYTES", 2**20)
+    (step,) = here.glob("**/step-1")
+    tracemalloc.start()
+    assert run(["convert", str(step), "--to", form, "-o", "out"]) == 0
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 16 * 2**20

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from shardlang.checkpoints import headers
 from shardlang.cli.main import run
 from shardlang.diagnostics import registry
+from shardlang.errors import RunError
+from shardlang.owned import SAVED_MARK
+from shardlang.runtime.state import weights as state
+from shardlang.weights import files
 from tests.mdtest import fences
 
 MAP = """\
@@ -188,3 +194,62 @@ def test_files_that_are_not_there_or_damaged(here: Path, capsys: pytest.CaptureF
     assert "error[SH504]: the file is no safetensors file" in refused(capsys)
     Path("like/config.json").unlink()
     assert "there is no model: --like needs a folder with `config.json`" in refused(capsys)
+
+
+GOOD = {"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}
+
+
+def _file(header: object, data: int, length: int | None = None) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return (len(text) if length is None else length).to_bytes(8, "little") + text + bytes(data)
+
+
+_WORD = json.dumps(GOOD).encode()[1:-1]
+HOSTILE = {
+    "no bytes": b"", "less than a length": b"\1\0", "a length beyond all memory": _file(b"{}", 0, 2**63),
+    "a length beyond the file": _file(GOOD, 16, 500), "a cut end": _file(GOOD, 8), "more than tensors": _file(GOOD, 24),
+    "offsets that lie": _file({"w": {**GOOD["w"], "data_offsets": [0, 8]}}, 8),
+    "a size below 0": _file({"w": {**GOOD["w"], "shape": [-4]}}, 16),
+    "more elements than numbers have": _file({"w": {**GOOD["w"], "shape": [2**62, 4]}}, 16),
+    "ranges that overlap": _file({**GOOD, "v": {**GOOD["w"], "data_offsets": [8, 24]}}, 24),
+    "a name twice": _file(b"{%s, %s}" % (_WORD, _WORD.replace(b"0, 16", b"16, 32")), 32),
+    "no type": _file({"w": {"shape": [4], "data_offsets": [0, 16]}}, 16), "a list": _file([], 0),
+    "what is nested without end": _file(b"[" * 100_000, 0), "no text": _file(b'{"\xff": 1}', 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [*HOSTILE, "a pipe", "a device", "a link to a pipe", "a folder"])
+def test_weights_that_are_no_safetensors_file(case: str, tmp_path: Path) -> None:
+    """One place reads all headers: for export, for files of another model, and to start a run."""
+    path = tmp_path / "w.safetensors"
+    if case in HOSTILE:
+        path.write_bytes(HOSTILE[case])
+    elif case == "a folder":
+        path.mkdir()
+    else:
+        os.mkfifo(tmp_path / "pipe")
+        path.symlink_to("/dev/zero" if case == "a device" else tmp_path / "pipe")
+    for read in (files.Files, files.File, lambda at: state.Weights(at, [])):
+        with pytest.raises(RunError) as told:
+            read(path)  # type: ignore[operator]
+        assert told.value.code == "SH504" and told.value.file == path
+
+
+def test_a_header_that_is_written_is_read_again(tmp_path: Path) -> None:
+    tensors = {"a": headers.Saved("F32", (3, 5)), "b": headers.Saved("BOOL", ()), "c": headers.Saved("BF16", (0, 7))}
+    for some, mark in ((tensors, headers.PLAIN_MARK), (tensors, SAVED_MARK), ({}, SAVED_MARK)):
+        head = headers.written(some, mark)
+        (tmp_path / "w").write_bytes(head + bytes(sum(each.nbytes for each in some.values())))
+        found = headers.header(tmp_path / "w")
+        assert found.tensors == some and found.begin == len(head) and len(head) % 8 == 0
+        assert [*found.places] == [*some]
+
+
+def test_a_pipe_in_the_place_of_a_configuration_is_not_waited_for(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo("pipe")
+    Path("like/config.json").unlink()
+    Path("like/config.json").symlink_to("../pipe")
+    assert run(LINE) == 1
+    assert "error[SH609]: `config.json` cannot be read: it is no plain file" in capsys.readouterr().err

@@ -20,10 +20,10 @@ from torch.distributed.checkpoint import filesystem, metadata
 from torch.distributed.checkpoint.utils import _create_file_view
 
 from shardlang.checkpoints.grid import grid
+from shardlang.checkpoints.headers import Saved, require_plain
 from shardlang.checkpoints.parts import STORED
 from shardlang.errors import RunError
 from shardlang.runtime.state.checkpoints import NAMES
-from shardlang.weights.files import Saved, Weights
 
 METADATA = ".metadata"
 _RECORDS = ("Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata", "BytesStorageMetadata",
@@ -75,7 +75,7 @@ class _Chunk:
     size: int
 
 
-class Foreign(Weights):
+class Foreign:
     """The tensors of a folder with a `.metadata`. others: names of what is no tensor."""
 
     def __init__(self, folder: Path) -> None:
@@ -118,6 +118,7 @@ class Foreign(Weights):
     def _opened(self, name: str, chunk: _Chunk) -> Tensor:
         path = self.folder / chunk.file
         try:
+            require_plain(path)
             with path.open("rb") as file:
                 view = _create_file_view(file, chunk.first, chunk.size)
                 found = torch.load(view, map_location="cpu", weights_only=True)
@@ -137,6 +138,7 @@ def _numbers(tensor: Tensor) -> np.ndarray:
 
 def _read(path: Path) -> Any:
     try:
+        require_plain(path)
         with path.open("rb") as file:
             unpickler = _Unpickler(file)
             unpickler.path = path

@@ -6,9 +6,6 @@ file appears only once it is complete. Optimizer state and the step are not in i
 
 from __future__ import annotations
 
-import json
-import math
-import struct
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shardlang.checkpoints import headers
+from shardlang.checkpoints.headers import Saved
 from shardlang.errors import RunError
 from shardlang.locks import drafted
 from shardlang.owned import SAVED_MARK
@@ -102,18 +101,9 @@ def _brought(program: Program, tensor: Declared, value: Tensor | None) -> Tensor
 
 
 def _header(program: Program, tensors: Sequence[Declared]) -> bytes:
-    """The safetensors header: its length, then JSON: name -> dtype, shape, offsets; padded."""
-    entries: dict[str, Any] = {}
-    start = 0
-    for tensor in tensors:
-        dtype = dtype_of(program, tensor)
-        end = start + dtype.itemsize * math.prod(tensor.shape)
-        entries[tensor.path] = {"dtype": _NAMES[dtype], "shape": tensor.shape, "data_offsets": (start, end)}
-        start = end
-    # What comes first tells later runs that the file may be replaced.
-    text = f"{SAVED_MARK},{json.dumps(entries, separators=(',', ':'))[1:]}".encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text
+    """The header of a file of these tensors, whole."""
+    saved = {tensor.path: Saved(_NAMES[dtype_of(program, tensor)], tuple(tensor.shape)) for tensor in tensors}
+    return headers.written(saved, SAVED_MARK)  # by which later runs know that the file may be replaced
 
 
 class Weights:
@@ -156,20 +146,11 @@ class Weights:
 
 def _opened(path: Path) -> dict[str, Any]:
     """The file of each tensor, by name."""
-    from safetensors import SafetensorError, safe_open
-
     paths = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
     found: dict[str, Any] = {}
     for each in paths or [path]:
-        try:
-            file = safe_open(str(each), framework="pt")
-        except FileNotFoundError:
-            raise RunError(
-                "SH504", "the weights are missing", file=each, help="paths are relative to the program's file"
-            ) from None
-        except (OSError, SafetensorError) as error:
-            raise RunError("SH504", f"the file is no safetensors file: {error}", file=each) from None
-        names: list[str] = list(file.keys())  # type: ignore[no-untyped-call]
+        file = headers.opened(each, "pt", "paths are relative to the program's file")
+        names: list[str] = list(file.keys())
         again = next((name for name in names if name in found), None)
         if again is not None:
             raise RunError("SH504", f"two of the files hold `{again}`", file=each)

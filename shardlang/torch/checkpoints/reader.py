@@ -19,13 +19,13 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, TensorPr
 from torch.distributed.checkpoint.planner import LoadItemType, ReadItem
 from torch.futures import Future
 
+from shardlang.checkpoints.headers import Saved
 from shardlang.checkpoints.index import Index
 from shardlang.checkpoints.parts import Parts
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.runtime.state.checkpoints import TYPES
 from shardlang.weights.backwards import Filling, backwards, their_names
-from shardlang.weights.files import Saved
 from shardlang.weights.maps import name_map
 
 Key = Literal["ours", "theirs"]

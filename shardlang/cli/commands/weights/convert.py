@@ -74,7 +74,6 @@ def _dcp(checkpoint: Path, to: Path) -> list[str]:
 
 
 def _safetensors(checkpoint: Path, theirs: bool, under: str, to: Path) -> tuple[list[str], Sequence[str]]:
-    from shardlang.weights.export import bytes_of
     from shardlang.weights.files import Checkpoint, Weights
     from shardlang.weights.one_file import write
 
@@ -91,7 +90,7 @@ def _safetensors(checkpoint: Path, theirs: bool, under: str, to: Path) -> tuple[
     names = {name: name.removeprefix(under) for name in weights.tensors if name.startswith(under)}
     if not names:
         raise RunError("SH616", f"no tensor has a name that begins with `{under}`", file=checkpoint)
-    with Written(sum(bytes_of(weights.tensors[name]) for name in names)) as told:
+    with Written(sum(weights.tensors[name].nbytes for name in names)) as told:
         write(weights, names, to, told)
     return list(names.values()), left
 
