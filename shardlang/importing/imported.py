@@ -27,7 +27,8 @@ from shardlang.importing.steps.nodes import PARAM, STATE, Node, Traced
 from shardlang.importing.steps.normalise import normalise
 from shardlang.importing.steps.pairs import pairs
 from shardlang.importing.steps.problems import refusal
-from shardlang.importing.steps.sizes import other_sizes
+from shardlang.importing.steps.rules import limits
+from shardlang.importing.steps.sizes import FURTHEST, other_sizes
 from shardlang.importing.steps.starts import starts
 from shardlang.importing.steps.tables import tables
 from shardlang.importing.steps.trace import all_tensors, trace
@@ -78,9 +79,12 @@ def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
     module, inputs = made[0]
     seeded = [all_tensors(each) for each, _ in made]
     first = _Way(module, inputs, seeded, wanted)
-    second = other_sizes(inputs, first.free(), module)
+    second = other_sizes(inputs, first.free(), module, first.beyond(FURTHEST))
+    longest = _longest(first.free(), second or inputs)
+    first.unreached(longest)
     if second is not None:
         other = _Way(copy.deepcopy(module), second, seeded, wanted)
+        other.unreached(longest)
         if other.text != first.text:
             raise _differing(first.text, other.text)
     program = first.text
@@ -99,6 +103,11 @@ def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
     tensors = module.state_dict(keep_vars=True)
     # Of tied tensors, the names that the map has come first.
     return Imported(program, names, report, {name: tensors[name] for name in [*sorted(read), *tensors]})
+
+
+def _longest(free: Sequence[Sequence[tuple[str, int]]], inputs: Mapping[str, Tensor]) -> int:
+    """The largest size of a dim that may change, without those of a batch."""
+    return max((inputs[name].shape[at] for places in free for name, at in places if at), default=0)
 
 
 def _differing(one: str, other: str) -> RunError:
@@ -127,7 +136,7 @@ class _Way:
         root = tree(self.traced, f"{kind.__module__}.{kind.__qualname__}")
         read = {node.stored.name for node in _leaves(self.traced)}
         self.shared = Shared(starts(made, read, wanted.accept), wanted.accept)
-        builder = Builder(root, self._arguments(), self.shared)
+        builder = self.builder = Builder(root, self._arguments(), self.shared)
         for name, node in self.traced.updated.items():
             builder.accept("SH604", node, f"`{name}` is updated in training by the module, and would not be")
         self.root = builder.build()
@@ -143,8 +152,26 @@ class _Way:
         # Dims that are arguments and of no weight have no default: they are those of the data.
         self.sizes = {self.namer.names[self.model][atom]: atom.size for atom in self.model.formals()
                       if not any(self.model.dims.get(each, each) is atom for each in weighted)}  # fmt: skip
+        self._write()
+
+    def _write(self) -> None:
         comments = _differences(self.shared.differences)
-        self.text = _formatted(Writer(self.made, self.namer, self.model, self.sizes).text(wanted.place, comments))
+        writer = Writer(self.made, self.namer, self.model, self.sizes)
+        self.text = _formatted(writer.text(self.wanted.place, comments))
+
+    def beyond(self, most: int) -> int:
+        """A size beyond the largest number up to `most` with which a mask compares positions."""
+        return max((n + 2 for node in self.traced.compared for n in limits(node) if n <= most), default=0)
+
+    def unreached(self, size: int) -> None:
+        """A mask that may become another one beyond the sizes of both traces: SH605, if it is not
+        accepted."""
+        for node in self.traced.compared:
+            far = [n for n in limits(node) if n > max(size, FURTHEST)]
+            if far:
+                fact = f"positions are compared with {far[0]}, and the program holds for sizes up to that alone"
+                self.builder.accept("SH605", node, fact)
+        self._write()
 
     def _arguments(self) -> list[Value]:
         found = []

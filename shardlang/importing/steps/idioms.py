@@ -6,16 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from shardlang.importing.steps.attends import attentions, repeated, rotary
 from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node, Scope, Stored, Traced
 from shardlang.importing.steps.patterns import Found, match
+from shardlang.importing.steps.rules import Rule, hides_nothing, rule_of
 
 _ROOT = 0.7978845608028654  # sqrt(2 / pi)
 _INNER = ("mul", ("add", "x", ("mul", ("pow", "x", 3), 0.044715)), _ROOT)
-# A mask of numbers hides what it makes smaller than this.
-_HIDDEN = -1e4
 
 Make = Callable[[Node, Found], Node]
 
@@ -82,51 +79,27 @@ def _masks(traced: Traced) -> None:
         p = node.kwargs.pop("dropout_p", rest[0] if rest else 0.0)
         causal = node.kwargs.pop("is_causal", rest[1] if len(rest) > 1 else False)
         if isinstance(mask, Node) and mask.op in (CONST, STATE):
-            sees = seen(mask.value)
-            if sees is not None and bool(sees.all()):
+            rule = rule_of(mask)
+            if hides_nothing(mask):
+                traced.compared.append(mask)
                 mask = None
-            elif sees is not None:
-                causal, window = visible(sees)
-                mask = None if causal or window else mask
-                node.kwargs.update({"window": window} if window else {})
+            elif rule is not None:
+                traced.compared.append(mask)
+                mask, causal = None, rule.causal
+                node.kwargs.update({"window": rule.window} if rule.window else {})
         elif isinstance(mask, Node) and mask.op == "aten.add":
-            mask, causal = _added(mask)
+            mask, causal = _added(traced, mask)
         node.args = (q, repeated(k), repeated(v), mask, p, causal)
 
 
-def seen(mask: torch.Tensor) -> torch.Tensor | None:
-    """Which keys a mask lets a query see; None if it weighs them."""
-    if mask.dtype == torch.bool:
-        return mask
-    open_, hidden = mask == 0, mask <= _HIDDEN
-    return open_ if bool((open_ | hidden).all()) else None
-
-
-def _added(mask: Node) -> tuple[Node, bool]:
+def _added(traced: Traced, mask: Node) -> tuple[Node, bool]:
     """A bias to which a constant causal mask is added, apart."""
     for bias, other in (mask.args, mask.args[::-1]):
-        sees = seen(other.value) if isinstance(other, Node) and other.op == CONST else None
-        if sees is not None and bool(sees.all()):
-            return bias, False
-        if sees is not None and visible(sees) == (True, None):
-            return bias, True
+        if isinstance(other, Node) and other.op == CONST and (
+                hides_nothing(other) or rule_of(other) == Rule(True, None)):  # fmt: skip
+            traced.compared.append(other)
+            return bias, not hides_nothing(other)
     return mask, False
-
-
-def visible(sees: torch.Tensor) -> tuple[bool, int | None]:
-    """Whether a query sees no key behind its own position, and a window: how many it sees at most.
-    (False, None) where the mask is none of these."""
-    wide = sees.shape[-1]
-    if sees.shape[-2] != wide or wide < 2:
-        return False, None
-    places = torch.arange(wide)
-    away = places[:, None] - places
-    if bool((sees == (away >= 0)).all()):
-        return True, None
-    window = int(sees.reshape(-1, wide, wide)[0, -1].sum())
-    if bool((sees == ((away >= 0) & (away < window))).all()):
-        return True, window
-    return False, window if bool((sees == (away.abs() < window)).all()) else None
 
 
 def _joined(traced: Traced) -> None:

@@ -88,12 +88,13 @@ def mapped(argument: Any, change: Callable[[Node], Any]) -> Any:
 @dataclass
 class Traced:
     """A module's steps in order; `outputs` are results, by name. updated: buffers that the module
-    writes to, and where."""
+    writes to, and where. compared: constants that were recognised by their values."""
 
     nodes: list[Node]
     inputs: dict[str, Node]
     outputs: dict[str, Node]
     updated: dict[str, Node] = field(default_factory=dict)
+    compared: list[Node] = field(default_factory=list)
 
     def replace(self, changes: dict[Node, Node]) -> None:
         """Lets all that read a node read another one instead."""

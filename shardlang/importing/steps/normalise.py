@@ -3,6 +3,7 @@ products and parts of matrices have one form."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -50,6 +51,7 @@ def _indices(traced: Traced) -> None:
     for node in traced.nodes:
         whole = node.op == CONST and not node.value.is_floating_point() and node.value.dim() and node.shape[-1] > 1
         if whole and bool((node.value == torch.arange(node.shape[-1])).all()):
+            traced.compared.append(dataclasses.replace(node))
             node.op, node.shape = "aten.arange", (node.shape[-1],)
 
 

@@ -9,23 +9,30 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-Place = tuple[str, int]
+from shardlang.importing.steps.branches import Place, largest_sizes
+
+# The largest number with which code or a mask compares sizes that a second trace is made beyond.
+FURTHEST = 4096
 
 
 def other_sizes(
-    inputs: Mapping[str, Tensor], free: Sequence[Sequence[Place]], module: nn.Module
+    inputs: Mapping[str, Tensor], free: Sequence[Sequence[Place]], module: nn.Module, beyond: int = 0
 ) -> dict[str, Tensor] | None:
     """The inputs with other sizes of those dims that the module takes at other sizes; None where it
     takes none. `free`: dims that may change, and where each stands. New sizes differ from all that
-    the module has."""
+    the module has; those that the module's code or a mask compares with numbers up to `beyond` are
+    larger than these, if the module takes that."""
     taken = {size for each in [*inputs.values(), *module.parameters()] for size in each.shape}
     taken |= {value for value in vars(getattr(module, "config", object)).values() if isinstance(value, int)}
     wanted: dict[Place, int] = {}
-    longest = _windows(getattr(module, "config", None))
+    longest = max(_windows(getattr(module, "config", None)), beyond)
+    bounds = largest_sizes(module, inputs, [place for places in free for place in places])
     for places in free:
         now = inputs[places[0][0]].shape[places[0][1]]
         # A window shows only beyond its size.
-        for least in dict.fromkeys((now if places[0][1] == 0 else max(now, longest), now)):
+        bound = max((bounds[place] for place in places if bounds.get(place, FURTHEST) < FURTHEST), default=0)
+        far = now if places[0][1] == 0 else max(now, longest)
+        for least in dict.fromkeys((max(far, bound), far, max(now, bound), now)):
             size = next(each for each in itertools.count(least + 1) if each not in taken)
             trial = {place: size for place in places}
             if _takes(module, _resized(inputs, wanted | trial)):

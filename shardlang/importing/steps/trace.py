@@ -35,7 +35,7 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], place: str) -> tuple[
     trace it."""
     module.train()
     try:
-        with _quiet():
+        with quiet():
             program = torch.export.export(module, (), dict(inputs), strict=False)
     except Exception as error:
         raise _untraced(error, place) from error
@@ -48,7 +48,7 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], place: str) -> tuple[
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keeps what torch logs and prints of a failing trace from the user: the error says it."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

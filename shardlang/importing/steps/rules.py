@@ -1,0 +1,124 @@
+"""Masks that are constants -> the rule they follow: which keys a query sees, at all sizes.
+
+A trace shows a mask at one size alone. What its steps compare positions with may change it beyond
+that size: these numbers are kept, so that a second trace is made beyond them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardlang.importing.steps.nodes import CONST, STATE, Node
+
+# A mask of numbers hides what it makes smaller than this.
+_HIDDEN = -1e4
+# Steps whose numbers say from which place on a mask is another one.
+_TRIANGLES = ("aten.tril", "aten.triu")
+_COMPARE = ("lt", "le", "gt", "ge", "eq", "ne", "less", "greater", "less_equal", "greater_equal", "add", "sub", "rsub",
+            "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "div", "floor_divide", "remainder", "tril",
+            "triu", "__lshift__", "mul")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which keys a query sees: none behind its own position (`causal`), and at most `window`."""
+
+    causal: bool
+    window: int | None
+
+
+def seen(mask: Tensor) -> Tensor | None:
+    """Which keys a mask lets a query see; None if it weighs them."""
+    if mask.dtype == torch.bool:
+        return mask
+    open_, hidden = mask == 0, mask <= _HIDDEN
+    return open_ if bool((open_ | hidden).all()) else None
+
+
+def visible(sees: Tensor) -> Rule | None:
+    """The rule of a square mask; None where it follows none."""
+    if sees.dim() < 2:
+        return None
+    wide = sees.shape[-1]
+    if sees.shape[-2] != wide or wide < 2:
+        return None
+    places = torch.arange(wide)
+    away = places[:, None] - places
+    if bool((sees == (away >= 0)).all()):
+        return Rule(True, None)
+    window = int(sees.reshape(-1, wide, wide)[0, -1].sum())
+    if bool((sees == ((away >= 0) & (away < window))).all()):
+        return Rule(True, window)
+    return Rule(False, window) if bool((sees == (away.abs() < window)).all()) else None
+
+
+def rule_of(mask: Node) -> Rule | None:
+    """The rule of a mask that is a constant. Where it is a part of a buffer, that is the rule of the
+    whole buffer."""
+    sees = seen(mask.value)
+    found = visible(sees) if sees is not None else None
+    for whole in _buffers(mask):
+        all_seen = seen(whole)
+        other = visible(all_seen) if all_seen is not None else None
+        if other is None or sees is None or not _agree(other, sees):
+            return None
+        found = other
+    return found
+
+
+def hides_nothing(mask: Node) -> bool:
+    """Whether a constant lets each query see each key, in all of the buffer that it is a part of."""
+    return all(sees is not None and bool(sees.all()) for sees in map(seen, [mask.value, *_buffers(mask)]))
+
+
+def _buffers(mask: Node) -> list[Tensor]:
+    """The larger masks that a constant was cut from."""
+    found, node = [], mask
+    while node.made is not None and node.made.args and isinstance(node.made.args[0], Node):
+        node = node.made.args[0]
+        if node.op in (CONST, STATE) and node.made is None and node.value.dim() >= 2 and (
+                node.value.shape[-1] > mask.value.shape[-1]):  # fmt: skip
+            found.append(node.value)
+    return found
+
+
+def _agree(rule: Rule, sees: Tensor) -> bool:
+    """Whether a mask is what the rule says at its size."""
+    wide = sees.shape[-1]
+    if sees.shape[-2] != wide:
+        return False
+    places = torch.arange(wide)
+    away = places[:, None] - places
+    wanted = away >= 0 if rule.causal else away.abs() >= 0
+    if rule.window is not None:
+        wanted = wanted & (away.abs() < rule.window)
+    return bool((sees == wanted).all())
+
+
+def limits(mask: Node) -> list[int]:
+    """The numbers that the steps of a constant compare positions with, or move them by."""
+    found: dict[int, None] = {}
+    stack, done = [mask], {mask}
+    while stack:
+        node = stack.pop()
+        made = node.made if node.op == CONST else node
+        if made is None or made.op == STATE:
+            continue
+        whole = made.op in _TRIANGLES or (made.dtype is not None and not made.dtype.is_floating_point)
+        if whole and made.op.removeprefix("aten.").rstrip("_") in _COMPARE:
+            found.update(dict.fromkeys(n for n in map(_number, [*made.args, *made.kwargs.values()]) if n > 1))
+        new = [each for each in made.inputs() if each not in done]
+        done.update(new)
+        stack += new
+    return list(found)
+
+
+def _number(x: Any) -> int:
+    """The whole number that an argument is, without its sign; 0 if it is none."""
+    if isinstance(x, Node) and x.op == CONST and x.value.numel() == 1:
+        x = x.value.item()
+    whole = isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < 2**31 and x == int(x)
+    return abs(int(x)) if whole else 0

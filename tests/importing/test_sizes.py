@@ -1,0 +1,86 @@
+"""What a module does beyond the sizes of its example: windows, buffers and branches that no trace shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shardlang.errors import RunError
+from shardlang.importing.imported import Imported, Wanted, import_module
+
+Mask = Callable[[nn.Module, int], Tensor]
+
+
+class Attention(nn.Module):
+    """One head whose mask is a function of the number of positions."""
+
+    def __init__(self, mask: Mask) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+        self.mask = mask
+        self.register_buffer("table", window(64, 40), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (layer(x).unsqueeze(1) for layer in (self.query, self.key, self.value))
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask(self, x.shape[1])).squeeze(1)
+
+
+def window(size: int, wide: int) -> Tensor:
+    places = torch.arange(size)
+    away = places[:, None] - places
+    return (away >= 0) & (away < wide)
+
+
+def imported(mask: Mask, size: int = 8, **wanted: frozenset[str]) -> Imported:
+    return import_module(lambda: (Attention(mask), {"x": torch.rand(2, size, 8)}), Wanted("sizes:net", {}, **wanted))
+
+
+# A window of 40 that 8 positions do not show, each written in another way.
+HIDDEN: dict[str, Mask] = {
+    "compared": lambda net, size: window(size, 40),
+    "moved": lambda net, size: torch.ones(size, size).tril().bool() & torch.ones(size, size).triu(-39).bool(),
+    "a branch": lambda net, size: window(size, 40 if size > 42 else size),
+    "numbers": lambda net, size: torch.zeros(size, size).masked_fill(~window(size, 40), -1e9),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_window_beyond_the_example_is_no_plain_causal_mask(name: str) -> None:
+    with pytest.raises(RunError) as error:
+        imported(HIDDEN[name])
+    assert error.value.code == "SH603" and "window = 40" in error.value.message
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_an_example_beyond_the_window_shows_it(name: str) -> None:
+    assert "causal = true, window = 40" in imported(HIDDEN[name], 43).text
+
+
+def test_a_mask_that_is_a_part_of_a_buffer_follows_the_rule_of_the_whole_buffer() -> None:
+    found = imported(lambda net, size: net.table[:size, :size])
+    assert "causal = true, window = 40" in found.text
+
+
+def test_positions_that_end_beyond_the_example_are_not_counted_on() -> None:
+    def capped(net: nn.Module, size: int) -> Tensor:
+        places = torch.arange(size).clamp(max=39)
+        return places[:, None] >= places
+
+    with pytest.raises(RunError) as error:
+        imported(capped)
+    assert error.value.code in ("SH601", "SH603")
+
+
+def test_a_window_that_no_trace_reaches_is_told_and_can_be_accepted() -> None:
+    def far(net: nn.Module, size: int) -> Tensor:
+        return window(size, 100_000)
+
+    with pytest.raises(RunError, match="compared with 100000") as error:
+        imported(far)
+    assert error.value.code == "SH605"
+    text = imported(far, accept=frozenset({"SH605"})).text
+    assert "## SH605: positions are compared with 100000" in text and "causal = true)" in text
