@@ -15,7 +15,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.graph.graph import Graph, Kind
-from shardlang.importing.steps.trace import SKIPPED
+from shardlang.importing.steps.trace import SKIPPED, in_double, wide
 from shardlang.importing.steps.unfold import exact
 from shardlang.importing.text.maps import Line, tensor
 from shardlang.interpret.meaning import whole
@@ -51,8 +51,8 @@ class _Exact(torch.fx.Interpreter):
         if graphs:
             rest = args[args.index(graphs[0]) + 1 :]
             return _Exact(graphs[0]).run(*rest)
-        args = torch.utils._pytree.tree_map(_wide, args)
-        kwargs = torch.utils._pytree.tree_map(_wide, kwargs)
+        args = torch.utils._pytree.tree_map(wide, args)
+        kwargs = torch.utils._pytree.tree_map(wide, kwargs)
         if name in ("aten.dropout", "aten.dropout_", "aten.feature_dropout"):
             args = (args[0], 0.0, *args[2:])
         if name in ("aten.lstm", "aten.gru"):
@@ -63,7 +63,7 @@ class _Exact(torch.fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return _double(super().get_attr(target, args, kwargs))
+        return wide(super().get_attr(target, args, kwargs))
 
 
 # Random numbers, which both sides have alike.
@@ -75,37 +75,25 @@ def _drawn(kind: str, shape: Sequence[int]) -> Tensor:
     return draw(tuple(shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def _wide(x: Any) -> Any:
-    return torch.float64 if x in (torch.float32, torch.float16, torch.bfloat16) else _double(x)
-
-
-def _double(x: Any) -> Any:
-    return x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
-
-
 def theirs(program: Any, tensors: Mapping[str, Tensor], inputs: Mapping[str, Tensor], lines: Sequence[Line],
            used: Sequence[int]) -> Side:  # fmt: skip
     """The traced module's side. used: which of its results the program gives."""
-    wide = {id(each): _double(each.detach().clone()) for each in tensors.values()}
-    for each in wide.values():
+    copies = {id(each): wide(each.detach().clone()) for each in tensors.values()}
+    for each in copies.values():
         each.requires_grad_(each.is_floating_point())
-    named = {name: wide[id(each)] for name, each in tensors.items()}
+    named = {name: copies[id(each)] for name, each in tensors.items()}
     given: list[Any] = []
     fields = iter(inputs.values())
     for spec in program.graph_signature.input_specs:
         kind = spec.kind.name
         if kind == "USER_INPUT":
-            given.append(_double(next(fields)))
+            given.append(wide(next(fields)))
         elif kind == "CONSTANT_TENSOR":
-            given.append(_double(program.constants[spec.target]))
+            given.append(wide(program.constants[spec.target]))
         else:
             given.append(named[spec.target] if kind == "PARAMETER" else exact(tensors[spec.target].detach()).clone())
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
+    with in_double():
         results = [_Exact(program.graph_module).run(*given)[at] for at in used]
-    finally:
-        torch.set_default_dtype(before)
     loss = sum((each * probe).sum() for each, probe in zip(results, probes(results), strict=True))
     wanted = [named[line.stored.name] for line in lines]
     found = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True) if wanted else ()
@@ -132,7 +120,7 @@ def ours(text: str, model: str, tensors: Mapping[str, Tensor], inputs: Mapping[s
             raise RunError("SH607", f"the program that was written has `{path}`, which its name map lacks", help=_OURS)
         params[value] = given[path]
     numbers = {f"probe{at}": each for at, each in enumerate(probes([torch.empty(shape) for shape in shapes]))}
-    fields = {value: _double({**inputs, **numbers}[graph.values[value].name]) for value in graph.data}
+    fields = {value: wide({**inputs, **numbers}[graph.values[value].name]) for value in graph.data}
     exact_graph, draws = _exact(graph)
     found = whole.run(exact_graph, fields | draws, params)
     paths = {graph.values[value].path: value for value in graph.params}

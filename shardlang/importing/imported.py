@@ -23,6 +23,7 @@ from shardlang.importing.compare import compare, fault, ours, theirs
 from shardlang.importing.example import example
 from shardlang.importing.steps import idioms
 from shardlang.importing.steps.calls import tree
+from shardlang.importing.steps.leaves_out import left_out
 from shardlang.importing.steps.nodes import PARAM, STATE, Node, Traced
 from shardlang.importing.steps.normalise import normalise
 from shardlang.importing.steps.pairs import pairs
@@ -78,12 +79,13 @@ def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
     made = [example(factory, wanted.place, seed) for seed in SEEDS]
     module, inputs = made[0]
     seeded = [all_tensors(each) for each, _ in made]
-    first = _Way(module, inputs, seeded, wanted)
+    dropped = left_out(module)
+    first = _Way(module, inputs, seeded, wanted, dropped)
     second = other_sizes(inputs, first.free(), module, first.beyond(FURTHEST))
     longest = _longest(first.free(), second or inputs)
     first.unreached(longest)
     if second is not None:
-        other = _Way(copy.deepcopy(module), second, seeded, wanted)
+        other = _Way(copy.deepcopy(module), second, seeded, wanted, dropped)
         other.unreached(longest)
         if other.text != first.text:
             raise _differing(first.text, other.text)
@@ -122,7 +124,8 @@ class _Way:
     """The way of a module at some sizes, from its trace to a text."""
 
     def __init__(
-        self, module: nn.Module, inputs: dict[str, Tensor], made: list[dict[str, Tensor]], wanted: Wanted
+        self, module: nn.Module, inputs: dict[str, Tensor], made: list[dict[str, Tensor]], wanted: Wanted,
+        dropped: Mapping[str, float],
     ) -> None:
         self.inputs, self.tensors, self.wanted = inputs, all_tensors(module), wanted
         self.traced, self.program = trace(module, inputs, wanted.place)
@@ -137,6 +140,9 @@ class _Way:
         read = {node.stored.name for node in _leaves(self.traced)}
         self.shared = Shared(starts(made, read, wanted.accept), wanted.accept)
         builder = self.builder = Builder(root, self._arguments(), self.shared)
+        for name, p in dropped.items():
+            fact = f"`{name}` leaves layers out at random in training, with a probability of {p}"
+            builder.accept("SH604", self.traced.nodes[0], fact)
         for name, node in self.traced.updated.items():
             builder.accept("SH604", node, f"`{name}` is updated in training by the module, and would not be")
         self.root = builder.build()

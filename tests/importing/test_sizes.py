@@ -84,3 +84,28 @@ def test_a_window_that_no_trace_reaches_is_told_and_can_be_accepted() -> None:
     assert error.value.code == "SH605"
     text = imported(far, accept=frozenset({"SH605"})).text
     assert "## SH605: positions are compared with 100000" in text and "causal = true)" in text
+
+
+class Positions(nn.Module):
+    """A table of positions of which a part is read, a bias that only chooses, and layers left out at random."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(40, 8))
+        self.chooses = nn.Parameter(torch.zeros(8))
+        self.layerdrop = 0.1
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + self.table[: x.shape[1]]
+        best = (y + self.chooses).topk(2, dim=-1).indices
+        return y if torch.rand([]) < self.layerdrop else y * y.gather(-1, best).sum(-1, keepdim=True)
+
+
+def test_a_part_of_a_table_is_as_long_as_the_input_and_what_only_chooses_is_a_state() -> None:
+    def build() -> tuple[nn.Module, dict[str, Tensor]]:
+        return Positions(), {"x": torch.rand(2, 6, 8)}
+
+    with pytest.raises(RunError, match="`layerdrop` leaves layers out at random"):
+        import_module(build, Wanted("sizes:build", {}))
+    text = import_module(build, Wanted("sizes:build", {}, frozenset({"SH604"}))).text
+    assert "= 0..seq)" in text and "state chooses: " in text and "## SH604: `layerdrop`" in text

@@ -119,4 +119,4 @@ def _inputs(net: Any, head: str, config: Any) -> dict[str, Tensor]:
         shape = (2, bins, frames) if head == "SEQ_TO_SEQ_CAUSAL_LM" else (2, frames, bins)
         return {main: torch.rand(shape), **({"decoder_input_ids": ids} if head == "SEQ_TO_SEQ_CAUSAL_LM" else {})}
     assert ids is not None
-    return {"input_ids": ids, **({"decoder_input_ids": ids[:, :5].clone()} if config.is_encoder_decoder else {})}
+    return {"input_ids": ids, **({"decoder_input_ids": ids[:, :5].clone()} if net.config.is_encoder_decoder else {})}

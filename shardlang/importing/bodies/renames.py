@@ -11,6 +11,8 @@ from shardlang.importing.bodies.dims import Atom, Term, flat, size
 
 # Operators that write each dim of what they read.
 _WRITE_ALL = ("rearrange", "expand", "einsum", "relabel")
+# Operators that call their dims of places by names of their own.
+_WINDOWS = ("conv", "pool", "interpolate")
 # Operators that name one dim, not a product.
 _NAME_ONE = ("pick", "slice", "pad", "top_k", "gather", "argmax", "take")
 
@@ -21,6 +23,9 @@ def rename(body: Body) -> None:
         for atom in (atom for term in value.dims for atom in flat(term)):
             atom.declared = False
     live = body.live()
+    for value in live:
+        if value.expr is not None and any(part in value.expr.word for part in _WINDOWS):
+            value.made |= {at for at, term in enumerate(value.dims) if any(atom.called for atom in term)}
     needed: set[Atom] = set()
     for value in live:
         expr = value.expr
@@ -28,9 +33,16 @@ def rename(body: Body) -> None:
         for operand in (each for each in expr.operands if isinstance(each, Value)):
             needed.update(_named(expr, operand))
     changes: dict[Value, Value] = {}
-    for value in live:
-        places = [at for at in value.made if needed & set(flat(value.dims[at])) and _lost(body, value, at)]
-        if places:
+    while True:
+        # A dim that is declared for one value is declared for all that have it.
+        lost = {}
+        for value in live:
+            places = [at for at in value.made if needed & set(flat(value.dims[at])) and _lost(body, value, at)]
+            if places and value not in changes:
+                lost[value] = places
+        if not lost:
+            break
+        for value, places in lost.items():
             _declare(body, value, places)
             changes[value] = _relabelled(body, value)
     for value in live:
@@ -63,9 +75,9 @@ def _lost(body: Body, value: Value, at: int) -> bool:
     term = flat(value.dims[at])
     if value.expr is None or not term:
         return False
-    if at in value.made and (len(value.dims[at]) != 1 or term != value.dims[at]):
-        return True
     known = _reached(body)
+    if at in value.made and (term != value.dims[at] or known & set(term) or any(atom.declared for atom in term)):
+        return True
     return any(not _chain(atom, known) for atom in term)
 
 

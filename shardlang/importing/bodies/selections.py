@@ -200,12 +200,29 @@ def part(b: Maker, node: Node, x: Node, dim: int = 0, start: Any = None, end: An
         return value
     dims = list(value.dims)
     dims[dim] = (Atom(len(range(first, last, step))),)
+    atom = _counted(b, value, last) if first == 0 and step == 1 and last < wide else None
+    if atom is not None:
+        cut = (value.dims[dim], Const(0, "start"), (atom,))
+        made = b.add(dims, Expr("slice", [value], {"slice": cut}), value.kind, node)
+        made.made |= {dim % len(dims)}
+        b.unify(node, (atom,), dims[dim])
+        return made
     bounds = [_bound(given, found, wide) for given, found in ((start, first), (end, last))]
     steps = [Const(step, "step")] * (step != 1)
     made = b.add(dims, Expr("slice", [value], {"slice": (value.dims[dim], *bounds, *steps)}), value.kind, node)
     still = step == 1 and bounds[0].value != "end" and (bounds[1].value == "end" or bounds[1].value < 0)
     b.made_here(made, dim, value.dims[dim], still and bounds[0].value >= 0)
     return made
+
+
+def _counted(b: Maker, value: Value, size_: int) -> Atom | None:
+    """The dim of an input that a part of a parameter or a constant is as long as: at other sizes it
+    would be another text, if it were not."""
+    if value.expr is not None and value.expr.word != "arange":
+        return None
+    there = dict.fromkeys(atom for each in b.body.inputs for term in each.dims for atom in flat(term))
+    like = [each for each in there if each.size == size_ and not each.fixed]
+    return like[0] if len(like) == 1 else None
 
 
 def _bound(given: Any, found: int, wide: int) -> Const:

@@ -16,6 +16,19 @@ from shardlang.importing.steps.trace import quiet
 Place = tuple[str, int]
 
 
+def buffers(module: nn.Module) -> list[tuple[nn.Module, str, Tensor, Tensor]]:
+    """The buffers of a module: whose, the name, the tensor, its numbers."""
+    return [(each, name, tensor, tensor.clone()) for each in module.modules()
+            for name, tensor in each.named_buffers(recurse=False)]  # fmt: skip
+
+
+def restore(found: list[tuple[nn.Module, str, Tensor, Tensor]]) -> None:
+    """Gives buffers back what they were; a module may also have replaced them."""
+    for owner, name, tensor, numbers in found:
+        tensor.copy_(numbers)
+        setattr(owner, name, tensor)
+
+
 def largest_sizes(module: nn.Module, inputs: Mapping[str, Tensor], places: Sequence[Place]) -> dict[Place, int]:
     """Up to which size of each dim the module takes the way of the example; those without a bound
     are left out, and all if the module cannot be run so."""
@@ -26,15 +39,14 @@ def largest_sizes(module: nn.Module, inputs: Mapping[str, Tensor], places: Seque
         sizes = [DimDynamic.DYNAMIC if (name, at) in places else DimDynamic.STATIC for at in range(tensor.dim())]
         context = StatelessSymbolicContext(dynamic_sizes=sizes)
         given[name] = mode.from_tensor(tensor, symbolic_context=context, source=ConstantSource(name))
-    before = {name: tensor.clone() for name, tensor in module.named_buffers()}
+    before = buffers(module)
     try:
         with quiet(), mode, torch.no_grad():
             module(**given)
     except Exception:
         return {}
     finally:
-        for name, tensor in before.items():
-            module.get_buffer(name).copy_(tensor)
+        restore(before)
     found = {}
     for name, at in places:
         symbol = getattr(getattr(given[name].shape[at], "node", None), "expr", None)

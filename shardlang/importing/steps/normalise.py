@@ -37,6 +37,9 @@ def _aliases(traced: Traced) -> None:
     for node in traced.nodes:
         name = node.op.removeprefix("aten.")
         truth = name in ("bitwise_and", "bitwise_or", "bitwise_not", "__and__", "__or__")
+        if name in ("cat", "concat", "concatenate"):
+            parts = [each for each in node.args[0] if 0 not in each.shape] or list(node.args[0])
+            node.args = (parts, *node.args[1:])
         if name == "floor_divide":
             node.op, node.kwargs = "aten.div", {"rounding_mode": "floor"}
         elif name == "narrow":
@@ -59,12 +62,14 @@ def _copies(traced: Traced) -> None:
     changes = {}
     for node in traced.nodes:
         first = node.args[0] if node.args else None
+        alone = node.op == "aten.cat" and len(node.args[0]) == 1
+        first = node.args[0][0] if alone else first
         if not isinstance(first, Node):
             continue
         floats = _floating(node) and _floating(first)
         same = node.op in _COPIES and (floats or node.dtype == first.dtype)
         still = node.op == "aten.dropout" and (not node.args[1] or not node.args[2])
-        if same or still or (node.op in _VIEWS and node.shape == first.shape):
+        if alone or same or still or (node.op in _VIEWS and node.shape == first.shape):
             changes[node] = first
     traced.replace(changes)
 

@@ -5,13 +5,14 @@ that size: these numbers are kept, so that a second trace is made beyond them.""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from shardlang.importing.steps.nodes import CONST, STATE, Node
+from shardlang.importing.steps.nodes import CONST, STATE, Node, mapped
 
 # A mask of numbers hides what it makes smaller than this.
 _HIDDEN = -1e4
@@ -55,13 +56,13 @@ def visible(sees: Tensor) -> Rule | None:
     return Rule(False, window) if bool((sees == (away.abs() < window)).all()) else None
 
 
-def rule_of(mask: Node) -> Rule | None:
+def rule_of(mask: Node, shown: Callable[[Tensor], Tensor | None] = seen) -> Rule | None:
     """The rule of a mask that is a constant. Where it is a part of a buffer, that is the rule of the
-    whole buffer."""
-    sees = seen(mask.value)
+    whole buffer. shown: which keys its numbers let a query see."""
+    sees = shown(mask.value)
     found = visible(sees) if sees is not None else None
     for whole in _buffers(mask):
-        all_seen = seen(whole)
+        all_seen = shown(whole)
         other = visible(all_seen) if all_seen is not None else None
         if other is None or sees is None or not _agree(other, sees):
             return None
@@ -75,13 +76,33 @@ def hides_nothing(mask: Node) -> bool:
 
 
 def _buffers(mask: Node) -> list[Tensor]:
-    """The larger masks that a constant was cut from."""
-    found, node = [], mask
-    while node.made is not None and node.made.args and isinstance(node.made.args[0], Node):
-        node = node.made.args[0]
-        if node.op in (CONST, STATE) and node.made is None and node.value.dim() >= 2 and (
-                node.value.shape[-1] > mask.value.shape[-1]):  # fmt: skip
-            found.append(node.value)
+    """The same mask from the whole of a buffer that a constant was cut from; one that hides all where
+    it cannot be computed."""
+    leaves = [leaf for leaf in _leaves(mask) if leaf.value.dim() >= 2 and leaf.shape[-1] > mask.shape[-1]]
+    if not leaves:
+        return []
+    try:
+        return [_whole(mask)]
+    except Exception:
+        return [torch.full(leaves[0].shape, float("nan"))]
+
+
+def _leaves(node: Node) -> list[Node]:
+    if node.made is None:
+        return [node]
+    return [leaf for each in node.made.inputs() for leaf in _leaves(each)]
+
+
+def _whole(node: Node) -> Tensor:
+    """A constant, computed from all of the buffers that its steps take slices of."""
+    made = node.made
+    if made is None:
+        whole: Tensor = node.value
+        return whole
+    if made.op == "aten.slice":
+        return _whole(made.args[0])
+    args, kwargs = mapped(made.args, _whole), {key: mapped(each, _whole) for key, each in made.kwargs.items()}
+    found: Tensor = getattr(torch.ops.aten, made.op.removeprefix("aten."))(*args, **kwargs)
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shardlang.importing.steps.branches import Place, largest_sizes
+from shardlang.importing.steps.branches import Place, buffers, largest_sizes, restore
 
 # The largest number with which code or a mask compares sizes that a second trace is made beyond.
 FURTHEST = 4096
@@ -64,13 +64,12 @@ def _resized(inputs: Mapping[str, Tensor], sizes: Mapping[Place, int]) -> dict[s
 
 def _takes(module: nn.Module, inputs: Mapping[str, Tensor]) -> bool:
     """Whether the module computes at all with these."""
-    state = {name: tensor.clone() for name, tensor in module.named_buffers()}
+    state = buffers(module)
     try:
         with torch.no_grad():
             module(**inputs)
     except Exception:
         return False
     finally:
-        for name, tensor in module.named_buffers():
-            tensor.copy_(state[name])
+        restore(state)
     return True

@@ -257,8 +257,9 @@ class _Reader:
         """A step that depends on no input, as a constant; statistics that are moved are none."""
         if step.op == "aten.batch_norm":
             return self._add(step)
-        args, kwargs = (mapped(each, lambda n: n.value) for each in (step.args, tuple(step.kwargs.values())))
-        with torch.no_grad():
+        given = (step.args, tuple(step.kwargs.values()))
+        args, kwargs = (torch.utils._pytree.tree_map(wide, mapped(each, lambda n: n.value)) for each in given)
+        with torch.no_grad(), in_double():
             found = node.target(*args, **dict(zip(step.kwargs, kwargs, strict=True)))
         if isinstance(found, Tensor):
             return self._const(found, node, step)
@@ -271,6 +272,9 @@ class _Reader:
     def _const(self, value: Tensor, node: Any, made: Node | None = None) -> Node:
         const = self._add(self._step(node, CONST, (), {}, value.detach()))
         const.made = made
+        meta = node.meta.get("val")
+        if isinstance(meta, torch.Tensor) and meta.shape == const.value.shape:
+            const.dtype = meta.dtype
         if made is not None:
             made.shape, made.dtype, made.order = const.shape, const.dtype, const.order
         return const
@@ -295,6 +299,24 @@ class _Reader:
             value = self.known.get(result, result)
             if isinstance(value, Node):
                 self.traced.outputs[name or "result"] = value
+
+
+def wide(x: Any) -> Any:
+    """A tensor in float64, or the type itself in place of another floating one."""
+    if x in (torch.float32, torch.float16, torch.bfloat16):
+        return torch.float64
+    return x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
+
+
+@contextlib.contextmanager
+def in_double() -> Iterator[None]:
+    """What is made without a type is in float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 # What is filled with a number, in the shape of another tensor.

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, STATE, Node, Traced
+from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Traced
+from shardlang.importing.steps.rules import rule_of
 
 # What gives each place another number.
 _COUNTING = ("aten.arange", "aten.cumsum", "aten.eye", "aten.tril", "aten.triu", "aten.linspace")
@@ -20,6 +21,7 @@ _ATTENTION = "aten.scaled_dot_product_attention"
 
 def unfold(traced: Traced) -> None:
     """Changes the steps in place."""
+    _canonical(traced)
     while True:
         wanted = dict.fromkeys(each for node in traced.nodes for each in node.inputs())
         wanted |= dict.fromkeys(traced.outputs.values())
@@ -31,8 +33,66 @@ def unfold(traced: Traced) -> None:
             made.args = tuple(changes.get(each, each) if isinstance(each, Node) else each for each in made.args)
         traced.sweep()
     _simplify(traced)
+    _untrained(traced)
     traced.nodes.sort(key=lambda node: node.order)
     _hoist(traced)
+
+
+def _canonical(traced: Traced) -> None:
+    """A constant of two numbers that follows a rule of masks is computed by that rule."""
+    wanted = dict.fromkeys(each for node in traced.nodes for each in node.inputs() if each.op == CONST)
+    changes = {}
+    for node in wanted:
+        made = _by_rule(node) if len(node.shape) >= 2 and not is_number(node) else None
+        if made is not None:
+            traced.compared.append(node)
+            changes[node] = made
+    traced.replace(changes)
+    traced.sweep()
+
+
+def _by_rule(node: Node) -> Node | None:
+    """The steps of a mask, in as many dims as it has."""
+    high, low = node.value.max(), node.value.min()
+    two = bool(((node.value == high) | (node.value == low)).all())
+    rule = rule_of(node, lambda mask: mask == high) if two else None
+    if rule is None:
+        return None
+    size = node.shape[-1]
+    keys = node.like("aten.arange", dtype=torch.int64, shape=(size,))
+    rows = node.like("aten.unsqueeze", node.like("aten.arange", dtype=torch.int64, shape=(size,)), -1, shape=(size, 1),
+                     dtype=torch.int64)  # fmt: skip
+    square = {"shape": (size, size), "code": ""}
+    away = node.like("aten.sub", rows, keys, dtype=torch.int64, **square)
+    sees = node.like("aten.ge", rows, keys, dtype=torch.bool, **square)
+    if rule.window is not None:
+        near = node.like("aten.lt", away if rule.causal else node.like("aten.abs", away, dtype=torch.int64, **square),
+                         rule.window, dtype=torch.bool, **square)  # fmt: skip
+        sees = node.like("aten.logical_and", sees, near, dtype=torch.bool, **square) if rule.causal else near
+    if node.value.dtype != torch.bool:
+        sees = node.like("aten.where", sees, high.item(), low.item(), **square)
+    shape = (*[1] * (len(node.shape) - 2), size, size)
+    return sees if len(shape) == 2 else node.like("aten.view", sees, shape, shape=shape)
+
+
+def _untrained(traced: Traced) -> None:
+    """A parameter that no result has a gradient for, as a bias that only chooses experts, is a
+    state."""
+    reached: set[Node] = set()
+    stack = [node for node in traced.outputs.values() if _passes(node)]
+    while stack:
+        node = stack.pop()
+        if node not in reached:
+            reached.add(node)
+            stack += [each for each in node.inputs() if _passes(each)]
+    for node in traced.nodes:
+        if node.op == PARAM and node not in reached:
+            node.op = STATE
+
+
+def _passes(node: Node) -> bool:
+    """Whether a gradient goes through a step: numbers of floating point, or several results."""
+    return node.op not in ("aten.detach", "aten.floor") and (node.dtype is None or node.dtype.is_floating_point)
 
 
 def _simplify(traced: Traced) -> None:

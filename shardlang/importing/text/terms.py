@@ -56,7 +56,8 @@ class Terms:
             return f"{self.term(model, given[0])} = {self.number(model, given[1])}"
         if name == "slice":
             term, start, *rest = given
-            bounds = "..".join([self._bound(model, term, start), *(self._bound(model, term, each) for each in rest)])
+            bounds = "..".join(self.term(model, each) if isinstance(each, tuple) else self._bound(model, term, each)
+                               for each in (start, *rest))  # fmt: skip
             return f"{self.term(model, term)} = {bounds}"
         if name == "pads":
             return ", ".join(f"{self.term(model, term)} = {self.number(model, both)}" for term, both in given)
