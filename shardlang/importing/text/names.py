@@ -103,7 +103,7 @@ class Namer:
         taken |= {*called.values(), *(atom.called for atom in ranked if atom in copied or atom.declared)}
         for atom in sorted(ranked, key=lambda atom: min(ranked[atom].values(), default=99)):
             hints = ranked[atom]
-            if atom.called:
+            if atom.called and (atom in called or atom not in model.dims):
                 found[atom] = called.get(atom, atom.called)
                 continue
             found[atom] = self._free(model, atom, sorted(hints, key=lambda name: (hints[name], name)), taken)
