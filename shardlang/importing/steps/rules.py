@@ -1,7 +1,7 @@
 """Masks that are constants -> the rule they follow: which keys a query sees, at all sizes.
 
-A trace shows a mask at one size alone. What its steps compare positions with may change it beyond
-that size: these numbers are kept, so that a second trace is made beyond them."""
+A trace shows a mask at one size alone. It may be another one beyond a number that its steps compare
+positions with: a second trace is made beyond these."""
 
 from __future__ import annotations
 
@@ -57,8 +57,9 @@ def visible(sees: Tensor) -> Rule | None:
 
 
 def rule_of(mask: Node, shown: Callable[[Tensor], Tensor | None] = seen) -> Rule | None:
-    """The rule of a mask that is a constant. Where it is a part of a buffer, that is the rule of the
-    whole buffer. shown: which keys its numbers let a query see."""
+    """The rule of a mask that is a constant; of a part of a buffer, that of the whole buffer.
+
+    shown: which keys its numbers let a query see."""
     sees = shown(mask.value)
     found = visible(sees) if sees is not None else None
     for whole in _buffers(mask):
@@ -71,13 +72,13 @@ def rule_of(mask: Node, shown: Callable[[Tensor], Tensor | None] = seen) -> Rule
 
 
 def hides_nothing(mask: Node) -> bool:
-    """Whether a constant lets each query see each key, in all of the buffer that it is a part of."""
+    """Whether a constant lets each query see each key, in all of the buffer that it is cut from."""
     return all(sees is not None and bool(sees.all()) for sees in map(seen, [mask.value, *_buffers(mask)]))
 
 
 def _buffers(mask: Node) -> list[Tensor]:
-    """The same mask from the whole of a buffer that a constant was cut from; one that hides all where
-    it cannot be computed."""
+    """The same mask from the whole of a buffer that a constant was cut from; one that follows no
+    rule where that cannot be computed."""
     leaves = [leaf for leaf in _leaves(mask) if leaf.value.dim() >= 2 and leaf.shape[-1] > mask.shape[-1]]
     if not leaves:
         return []

@@ -310,7 +310,7 @@ def wide(x: Any) -> Any:
 
 @contextlib.contextmanager
 def in_double() -> Iterator[None]:
-    """What is made without a type is in float64."""
+    """Tensors that are made without a type are in float64."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
