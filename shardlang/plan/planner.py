@@ -22,6 +22,7 @@ from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.layouts.assignment import Assignment
 from shardlang.plan.layouts.conversions import Conversions, place_conversions
 from shardlang.plan.layouts.inside import inside_bytes
+from shardlang.plan.layouts.known import Known
 from shardlang.plan.layouts.local_search import local_search
 from shardlang.plan.layouts.op_classes import Planning, build
 from shardlang.plan.layouts.propagate import propagate
@@ -75,16 +76,17 @@ def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -
 
 
 def laid_out(
-    program: Program, strategy: ast.Strategy | None, ranks: int, sink: Sink, like: Plan | None = None
-) -> Plan | None:
+    program: Program, strategy: ast.Strategy | None, ranks: int, sink: Sink, like: Plan | None = None,
+    known: Known | None = None,
+) -> Plan | None:  # fmt: skip
     """The plan by a strategy, whether or not a device's memory has room for it; None after
     mistakes. like: a plan by a strategy that says the same but for ZeRO and the size of buckets,
-    on which no layout depends."""
+    on which no layout depends. known: what plans share."""
     _require_layers(program, strategy)
     resolved = resolve(program, strategy, ranks, sink)
     if resolved is None or sink.failed:
         return None
-    made = _arranged(program, resolved, sink) if like is None else _stored_anew(like, resolved)
+    made = _arranged(program, resolved, sink, known) if like is None else _stored_anew(like, resolved)
     if made is not None and any(group.drops for group in made.recompute):
         made = replace(made, recompute=saved_activations(made).needed())
     if made is not None:
@@ -92,13 +94,13 @@ def laid_out(
     return None if sink.failed else made
 
 
-def _arranged(program: Program, resolved: ResolvedStrategy, sink: Sink) -> Plan | None:
+def _arranged(program: Program, resolved: ResolvedStrategy, sink: Sink, known: Known | None) -> Plan | None:
     """The plan of a strategy with chosen layouts and conversions; None after mistakes."""
     if resolved.graph is not None:
         program = replace(program, graph=resolved.graph)
-    planning = build(program.graph, resolved)
-    chosen, table = propagate(planning)
-    chosen = replication(planning, local_search(planning, chosen, table), table)
+    planning = build(program.graph, resolved, known)
+    table = planning.table
+    chosen = replication(planning, local_search(planning, propagate(planning), table), table)
     placed = place_conversions(planning, chosen, table)
     if resolved.strict:
         report_redistributions(planning, placed, sink)
@@ -163,7 +165,8 @@ def assemble(program: Program, planning: Planning, chosen: list[Assignment], pla
 
 def _planned_ops(planning: Planning, chosen: list[Assignment], placed: Conversions) -> tuple[PlannedOp, ...]:
     demands, uses, produced = planning.strategy.demands, placed.uses, placed.produced
-    inside: dict[tuple[object, Assignment], tuple[tuple[int, tuple[str, ...], int, int], ...]] = {}
+    inside: dict[tuple[object, Assignment], tuple[tuple[int, tuple[str, ...], int, int], ...]]
+    inside = planning.shared(inside_bytes, dict)
     planned = []
     for op in planning.graph.ops:
         assignment, kind = chosen[op.id], planning.classes[op.id]

@@ -66,7 +66,8 @@ class Fitting:
         """The plan of a point; None where it is illegal."""
         self.plans[len(self.of.program.graph.ops)] += 1
         key, laid = replace(point, zero=(), bucket=0), self._laid
-        plan = laid_out(self.of.program, filled(self.of, point, self.title), self.of.ranks, Sink(), laid.get(key))
+        of, strategy = self.of, filled(self.of, point, self.title)
+        plan = laid_out(of.program, strategy, of.ranks, Sink(), laid.get(key), of.known)
         if plan is not None and laid.setdefault(key, plan) is plan and len(laid) > ALIKE:
             del laid[next(iter(laid))]
         return plan

@@ -43,7 +43,7 @@ A_PROFILE, ALIKE, A_MESH, MANY = 30e-3, 12e-3, 200e-3, 3
 def without_stages(of: Open, program: Program) -> Open:
     """The strategy without stages, on another program."""
     kept = [rule for rule in of.strategy.rules if not isinstance(rule, ast.Stages | ast.Schedule)]
-    return Open(program, replace(of.strategy, rules=tuple(kept)), of.ranks)
+    return Open(program, replace(of.strategy, rules=tuple(kept)), of.ranks, of.known)
 
 
 Part = tuple[Sequence[Segment], Sequence[Segment], Sequence[Segment]]
@@ -305,7 +305,7 @@ class Profiles:
             layers = tuple(self.array.paths[:left]) if again is not None else ()
             here = replace(point, layers=layers, again=again or "")
             ranks = math.prod(size for _, size in point.sizes)
-            plan = laid_out(of.program, filled(of, here, "few"), ranks, Sink(), alike)
+            plan = laid_out(of.program, filled(of, here, "few"), ranks, Sink(), alike, of.known)
             if plan is None or len(plan.meshes) > 1:
                 return None
             plans.append(plan)

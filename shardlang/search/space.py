@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from itertools import combinations, product
 from typing import Any
@@ -17,6 +17,7 @@ from shardlang.check.program import Program
 from shardlang.check.selectors import matcher
 from shardlang.cost.work import Work
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.plan.layouts.known import Known
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.pipeline.stages import ancestors, enclosing
 from shardlang.plan.strategy.axis_sizes import SizedAxis, declared, divisors, evaluate
@@ -72,11 +73,12 @@ class Cuts:
 
 @dataclass(frozen=True)
 class Open:
-    """A strategy on so many ranks, and what of it is open."""
+    """A strategy on so many ranks, and what of it is open. known: what its plans share."""
 
     program: Program
     strategy: ast.Strategy
     ranks: int
+    known: Known = field(default_factory=Known, compare=False)
 
     @cached_property
     def large(self) -> bool:

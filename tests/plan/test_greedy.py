@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardlang.plan.redistribute.axis_groups import axis_groups
-from shardlang.plan.redistribute.cheapest import EXACT_AXES
 from shardlang.plan.redistribute.collective_bytes import Space, limits, steps
 from shardlang.plan.redistribute.greedy import greedy
+from shardlang.plan.redistribute.searches import EXACT_AXES
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 from tests.plan import simulated

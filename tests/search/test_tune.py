@@ -19,6 +19,7 @@ from shardlang.cost.predict import predict
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.format.format import format_file
 from shardlang.plan.bytes.peak.step import step_peaks
+from shardlang.plan.layouts.known import Known
 from shardlang.plan.planner import laid_out
 from shardlang.search import made
 from shardlang.search.cut import arrays, cut
@@ -151,6 +152,24 @@ def test_plans_that_differ_in_zero_and_buckets_share_their_layouts(name: str, ag
         assert alone is not None and beside is not None and beside.bucket_bytes == alone.bucket_bytes == 5_000_000
         assert (beside.params, beside.recompute, beside.produced) == (alone.params, alone.recompute, alone.produced)
         assert work(beside) == work(alone) and step_peaks(beside) == step_peaks(alone)
+
+
+def test_plans_that_know_of_each_other_are_those_that_do_not() -> None:
+    """Points on one mesh, one after the other, on few layers and on all, with and without pins."""
+    program, known, shared = checked(DEEP), Known(), 0
+    pins = (("a", "[batch@dp, d@tp]"), ("blocks[*].h", "[batch@(dp, tp), ffn]"), ("b", "[batch@dp, d@tp]"))
+    every = [*POINTS.values(), *(replace(POINTS["plain"], pins=(pin,)) for pin in pins)]
+    for it in (cut(program, arrays(program.graph), 2), cut(program, arrays(program.graph), 3), program):
+        of = Open(it, it.strategies[1], 8)
+        for point in (*every, *reversed(every)):
+            strategy = filled(of, point, "s")
+            alone, beside = (laid_out(it, strategy, 8, Sink(), known=each) for each in (None, known))
+            assert (alone is None) == (beside is None)
+            if alone is not None and beside is not None:
+                shared += any(pin in point.pins for pin in pins)
+                assert (beside.ops, beside.conversions) == (alone.ops, alone.conversions)
+                assert (beside.params, beside.produced, beside.steps) == (alone.params, alone.produced, alone.steps)
+    assert shared == 3 * 2 * len(pins)
 
 
 def test_pins_name_values() -> None:

@@ -59,7 +59,9 @@ class _Walk:
     chosen: list[Assignment]
     table: LayoutTable
     placed: Conversions = field(default_factory=Conversions)
-    known: dict[tuple[object, ...], ValueTree] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.known: dict[tuple[object, ...], ValueTree] = self.planning.shared(ValueTree, dict)
 
     def run(self) -> Conversions:
         for value in self.planning.graph.values:
@@ -81,7 +83,7 @@ class _Walk:
     def _tree_of(self, value: int, users: Sequence[tuple[int, int]]) -> ValueTree:
         planning, chosen, classes = self.planning, self.chosen, self.planning.classes
         tensor, producer = planning.tensors[value], planning.graph.producers.get(value)
-        made: tuple[object, ...] = (id(planning.strategy.stored.get(value)),)
+        made: tuple[object, ...] = (planning.strategy.stored.get(value),)
         if producer is not None:
             made = classes[producer], chosen[producer], planning.graph.ops[producer].results.index(value)
         used = [part for op, at in users for part in (classes[op], chosen[op], at)]

@@ -6,8 +6,6 @@ choice is known."""
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from shardlang.graph.graph import LEAF
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign
 from shardlang.plan.layouts.candidates import alternatives, own_cost
@@ -34,12 +32,13 @@ class _Improving:
     planning: Planning
     chosen: list[Assignment]
     table: LayoutTable
-    known: dict[tuple[object, ...], Assignment] = field(default_factory=dict)
-    ways: dict[tuple[OpClass, Assignment], tuple[Assignment, ...]] = field(default_factory=dict)
-    unused: dict[tuple[OpClass, Assignment], tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        shared = self.planning.shared
         self.distances = Distances(self.planning)
+        self.known: dict[tuple[object, ...], Assignment] = shared(local_search, dict)
+        self.ways: dict[tuple[OpClass, Assignment], tuple[Assignment, ...]] = shared(_Improving._ways, dict)
+        self.unused: dict[tuple[OpClass, Assignment], tuple[str, ...]] = shared(_Improving._unused_axes, dict)
 
     def sweep(self) -> bool:
         """Whether anything changed."""

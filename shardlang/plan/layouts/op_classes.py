@@ -6,7 +6,7 @@ which is what makes planning a deep model cost what planning one of its layers d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field, replace
 
 from shardlang.graph.graph import LEAF, Graph, Kind
@@ -16,6 +16,7 @@ from shardlang.plan.demand import Demand, ResolvedStrategy
 from shardlang.plan.dim_factors import in_products
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable
 from shardlang.plan.layouts.equal_layers import EqualLayers
+from shardlang.plan.layouts.known import Found, Known
 from shardlang.plan.time_axis import InTime, Times, in_time
 from shardlang.records import dataclass
 from shardlang.types.dim import BYTES, TensorType
@@ -64,17 +65,26 @@ class OpClass:
 
 @dataclass
 class Planning:
-    """users[v]: (op, operand position). classes[op]. fixed meshes. All indexed by graph ids."""
+    """users[v]: (op, operand position). classes[op]. fixed meshes. All indexed by graph ids.
+    known: what other plans have found out, too; classes and tensors are one object in all."""
 
     graph: Graph
     meshes: tuple[Mesh, ...]
     strategy: ResolvedStrategy
     layers: EqualLayers
+    known: Known
     classes: list[OpClass] = field(default_factory=list)
     users: list[list[tuple[int, int]]] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
     _known: dict[tuple[int, int, bool], Tensor] = field(default_factory=dict)
-    _equal: dict[Tensor, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.table: LayoutTable = self.shared(LayoutTable, lambda: LayoutTable(self.meshes))
+        self._equal: dict[Tensor, Tensor] = self.shared(Tensor, dict)
+
+    def shared(self, about: Hashable, make: Callable[[], Found]) -> Found:
+        """A table that all plans on these meshes share."""
+        return self.known.table((about, self.meshes), make)
 
     def tensor(self, type: TensorType, kind: Kind, gradient: bool) -> Tensor:
         """The one Tensor with these parts. Types are the graph's: one is known by its id."""
@@ -100,11 +110,11 @@ class Planning:
         return (kind.wanted if at == 0 else None) or table.layouts(kind.rule, chosen[producer]).results[at]
 
 
-def build(graph: Graph, strategy: ResolvedStrategy) -> Planning:
-    """The tables of `graph` under `strategy`, whose meshes must be known."""
+def build(graph: Graph, strategy: ResolvedStrategy, known: Known | None = None) -> Planning:
+    """The tables of `graph` under `strategy`, whose meshes must be known. known: what plans share."""
     if strategy.times is not None:
         strategy = _with_time(strategy, strategy.times, graph)
-    planning = Planning(graph, strategy.meshes, strategy, EqualLayers(graph))
+    planning = Planning(graph, strategy.meshes, strategy, EqualLayers(graph), known or Known())
     planning.users = [[] for _ in graph.values]
     planning.tensors = [planning.tensor(v.type, v.kind, v.gradient) for v in graph.values]
     _classify(planning, _mesh_of_ops(graph, strategy.demands) if len(strategy.meshes) > 1 else {})
@@ -128,10 +138,10 @@ def _with_time(strategy: ResolvedStrategy, times: Times, graph: Graph) -> Resolv
 
 
 def _classify(planning: Planning, mesh_of: Mapping[int, int]) -> None:
-    known: dict[tuple[object, ...], OpClass] = {}
+    known: dict[tuple[object, ...], OpClass] = planning.shared(OpClass, dict)
     graph, tensors, users, sizes = planning.graph, planning.tensors, planning.users, planning.strategy.sizes
     demands, times = planning.strategy.demands, planning.strategy.times
-    same: dict[Demand, Demand] = {}
+    same: dict[Demand, Demand] = planning.shared(Demand, dict)
     one = {id(d): same.setdefault(d, d) for d in demands.values()}
     batch_free = graph.made_of(*LEAF - {Kind.DATA})
     for op in graph.ops:

@@ -14,7 +14,7 @@ from dataclasses import field
 
 from shardlang.graph.graph import LEAF
 from shardlang.patterns import SingleLayers
-from shardlang.plan.layouts.assignment import Assignment, LayoutTable
+from shardlang.plan.layouts.assignment import Assignment
 from shardlang.plan.layouts.candidates import BYTE, Candidates, alternatives, candidates, initial
 from shardlang.plan.layouts.equal_layers import Run
 from shardlang.plan.layouts.op_classes import OpClass, Planning, Tensor
@@ -74,21 +74,29 @@ class Situation:
 
 
 @dataclass
-class Sweep:
-    """One pass along one axis; memoised, so that repeated layers cost a look-up an operator."""
+class Passed:
+    """What passes along one axis have found out, so that repeated layers, and operators of other
+    plans, cost a look-up."""
 
-    planning: Planning
-    table: LayoutTable
-    distances: Distances
-    mesh: int
-    axis: str
     options: dict[tuple[OpClass, Assignment], Candidates] = field(default_factory=dict)
     situations: dict[tuple[object, ...], Situation] = field(default_factory=dict)
     before: dict[tuple[object, ...], Situation] = field(default_factory=dict)
     choices: dict[tuple[object, ...], int] = field(default_factory=dict)
     arrivals: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
-    # Operator of a run of layers -> its situations in these layers.
+
+
+@dataclass
+class Sweep:
+    """One pass along one axis. in_runs: operator of a run of layers -> its situations in these."""
+
+    planning: Planning
+    distances: Distances
+    mesh: int
+    axis: str
     in_runs: dict[int, Counter[Situation]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.known = self.planning.shared((Sweep, self.mesh, self.axis), Passed)
 
     def run(self, given: list[Assignment], layouts: list[Layout | None]) -> list[Assignment]:
         """The assignments with this axis decided; `layouts` gets the layout of each value."""
@@ -109,9 +117,9 @@ class Sweep:
 
     def _chosen(self, situation: Situation, inputs: tuple[Layout | None, ...]) -> int:
         key = (situation, *map(id, inputs))
-        at = self.choices.get(key)
+        at = self.known.choices.get(key)
         if at is None:
-            at = self.choices[key] = self._choose(situation, inputs)
+            at = self.known.choices[key] = self._choose(situation, inputs)
         return at
 
     def _backward(self, given: list[Assignment]) -> list[Situation]:
@@ -157,19 +165,19 @@ class Sweep:
                 else:
                     later.append((following.get(user[0]) or found[user[0]], user[1], r))
         key = (options, *later)
-        known = self.before.get(key)
+        known = self.known.before.get(key)
         if known is None:
-            known = self.before[key] = self._situation(options, later)
+            known = self.known.before[key] = self._situation(options, later)
         return known
 
     def _options(self, kind: OpClass, given: Assignment) -> Candidates:
         key = (kind, given)
-        known = self.options.get(key)
+        known = self.known.options.get(key)
         if known is None:
             mesh = self.planning.meshes[self.mesh]
             ways = alternatives(kind, given, self.axis, mesh) if given.mesh == self.mesh else (given,)
             unused_axis = ways.index(given) if len(ways) > 1 else -1
-            known = self.options[key] = candidates(kind, ways, self.table, unused_axis)
+            known = self.known.options[key] = candidates(kind, ways, self.planning.table, unused_axis)
         return known
 
     def _situation(self, options: Candidates, later: list[tuple[Situation, int, int]]) -> Situation:
@@ -181,11 +189,11 @@ class Sweep:
         least = min(total)
         ahead = tuple([x - least for x in total])
         key = (options, ahead)
-        known = self.situations.get(key)
+        known = self.known.situations.get(key)
         if known is None:
             kinds = [t.kind for t in options.kind.operands]
             share = sum(k not in LEAF for k in kinds) or 1
-            known = self.situations[key] = Situation(options, ahead, share)
+            known = self.known.situations[key] = Situation(options, ahead, share)
         return known
 
     def _message(self, user: Situation, at: int, producer: Candidates, result: int) -> tuple[int, ...]:
@@ -212,9 +220,9 @@ class Sweep:
         """Per candidate the cost of taking an operand that is laid out so. Layouts are one object
         each (`LayoutTable`)."""
         key = (id(layout), id(options), at)
-        known = self.arrivals.get(key)
+        known = self.known.arrivals.get(key)
         if known is None:
-            known = self.arrivals[key] = self._arrivals(layout, options, at)
+            known = self.known.arrivals[key] = self._arrivals(layout, options, at)
         return known
 
     def _arrivals(self, layout: Layout, options: Candidates, at: int) -> list[int]:
@@ -253,14 +261,14 @@ def _limit_idle(total: list[int], options: Candidates) -> None:
     total[options.unused_axis] = max(total[options.unused_axis], others - 8 * largest * BYTE)
 
 
-def propagate(planning: Planning) -> tuple[list[Assignment], LayoutTable]:
+def propagate(planning: Planning) -> list[Assignment]:
     """An assignment for every operator of the graph, by operator id."""
-    table, distances = LayoutTable(planning.meshes), Distances(planning)
+    distances = Distances(planning)
     start = {kind: initial(kind) for kind in dict.fromkeys(planning.classes)}
     chosen = [start[kind] for kind in planning.classes]
     for mesh, layout in enumerate(planning.meshes):
         for axis in layout.timeless.axes:
             if axis.size > 1:
                 seen: list[Layout | None] = [None] * len(planning.graph.values)
-                chosen = Sweep(planning, table, distances, mesh, axis.name).run(chosen, seen)
-    return chosen, table
+                chosen = Sweep(planning, distances, mesh, axis.name).run(chosen, seen)
+    return chosen

@@ -8,141 +8,41 @@ alike. Trees are steiner_tree.py's."""
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from shardlang.plan.plan import Move, MoveKind
 from shardlang.plan.redistribute import along_time
 from shardlang.plan.redistribute.axis_groups import axis_groups
-from shardlang.plan.redistribute.collective_bytes import Hop, Point, Space, limits, members, parts_to_bytes, steps
+from shardlang.plan.redistribute.collective_bytes import Hop, Point, Space, limits, members, parts_to_bytes
 from shardlang.plan.redistribute.greedy import greedy
+from shardlang.plan.redistribute.least_parts import least_parts
 from shardlang.plan.redistribute.mesh_factorings import bridges
+from shardlang.plan.redistribute.searches import EXACT_AXES, TIE, engine
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout, identical
 from shardlang.types.mesh import Mesh
 
-EXACT_AXES, EXACT_DIMS = 3, 4
-# Beyond: the most axes whose layouts are searched at all, and how many of the layouts, the nearest
-# first.
-SEARCHED_AXES, SEARCHED = 5, 300
-# A weight is parts * TIE + moves: among equally cheap chains the shortest. No chain has as many
-# moves as TIE.
-TIE = 64
+EXACT_DIMS = 4
+# The most axes whose layouts are searched at all.
+SEARCHED_AXES = 5
 
-Edges = list[tuple[int, int]]
+Moves = along_time.Moves
 
 
-@dataclass(frozen=True, slots=True)
 class Route:
-    """moves: each with the layout after it; empty from source to itself. cost: bytes both ways."""
+    """A cheapest chain. cost: bytes both ways."""
 
-    moves: tuple[tuple[Move, Layout], ...]
-    cost: int
+    def __init__(self, cost: int, find: Callable[[], Moves]) -> None:
+        self.cost, self._find = cost, find
 
-
-class Engine:
-    """The layouts of one space and their moves, found as they are needed."""
-
-    def __init__(self, space: Space) -> None:
-        self.space = space
-        self.numbers: dict[Point, int] = {}
-        self.states: list[Point] = []
-        self._edges: list[tuple[Edges, Edges] | None] = []
-        self._hops: dict[tuple[int, int, bool], Hop] = {}
-        self._searches: dict[tuple[int, bool], Search] = {}
-        self.trees: dict[tuple[int, bool, tuple[Point, ...]], list[tuple[int, int]]] = {}
-
-    def number(self, state: Point) -> int:
-        known = self.numbers.get(state)
-        if known is None:
-            known = self.numbers[state] = len(self.states)
-            self.states.append(state)
-            self._edges.append(None)
-        return known
-
-    def edges(self, node: int, gradient: bool) -> Edges:
-        """(neighbour, weight) of each move; backward counts with `gradient` only."""
-        found = self._edges[node]
-        if found is None:
-            moves = [(self.number(s.to), s.forward, s.backward) for s in steps(self.states[node], self.space)]
-            found = self._edges[node] = (
-                [(to, forward * TIE + 1) for to, forward, _ in moves],
-                [(to, (forward + backward) * TIE + 1) for to, forward, backward in moves],
-            )
-        return found[gradient]
-
-    def search(self, source: Point, gradient: bool) -> Search:
-        key = self.number(source), gradient
-        if key not in self._searches:
-            self._searches[key] = Search(self, *key)
-        return self._searches[key]
-
-    def step(self, before: int, after: int, gradient: bool) -> Hop:
-        """The cheapest, then first, move between two neighbours."""
-        key, to = (before, after, gradient), self.states[after]
-        if key not in self._hops:
-            found = [s for s in steps(self.states[before], self.space) if s.to == to]
-            self._hops[key] = min(found, key=lambda s: s.forward + s.backward if gradient else s.forward)
-        return self._hops[key]
-
-
-class Search:
-    """Dijkstra from one state: runs on only as far as it is asked, and remembers."""
-
-    def __init__(self, engine: Engine, source: int, gradient: bool) -> None:
-        self.engine, self.source, self.gradient = engine, source, gradient
-        self.settled: dict[int, int] = {}
-        self.before: dict[int, int] = {source: -1}
-        self._best = {source: 0}
-        self._heap = [(0, 0, source)]
-        self._pushed = 0
-
-    def weight(self, target: Point) -> int | None:
-        """The least weight of a chain to `target`; None if there is none within the limit."""
-        node = self.engine.number(target)
-        most = SEARCHED if len(self.engine.space.sizes) > EXACT_AXES else math.inf
-        while node not in self.settled and self._heap and len(self.settled) < most:
-            self._settle()
-        return self.settled.get(node)
-
-    def within(self, weight: int) -> dict[int, int]:
-        """The nodes at most `weight` away, with their distances."""
-        while self._heap and self._heap[0][0] <= weight:
-            self._settle()
-        return {node: w for node, w in self.settled.items() if w <= weight}
-
-    def _settle(self) -> None:
-        weight, _, node = heapq.heappop(self._heap)
-        if node in self.settled:
-            return
-        self.settled[node] = weight
-        best, heap = self._best, self._heap
-        for other, more in self.engine.edges(node, self.gradient):
-            total = weight + more
-            known = best.get(other)
-            if known is None or total < known:
-                best[other] = total
-                self.before[other] = node
-                # Ties go by order of discovery, which depends on this search alone, so results
-                # never depend on history.
-                self._pushed += 1
-                heapq.heappush(heap, (total, self._pushed, other))
-
-    def chain(self, target: Point) -> list[int]:
-        """The nodes of the chain that `weight` found, seed first."""
-        node = self.engine.numbers[target]
-        chain = [node]
-        while (node := self.before[node]) >= 0:
-            chain.append(node)
-        return chain[::-1]
-
-
-@lru_cache(maxsize=1024)
-def engine(space: Space) -> Engine:
-    return Engine(space)
+    @cached_property
+    def moves(self) -> Moves:
+        """Each with the layout after it; empty from source to itself. They are found when they are
+        asked for: of most routes only the cost is."""
+        return self._find()
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,33 +201,35 @@ class Router:
     def _same_mesh(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
                    uneven: frozenset[int]) -> Route | None:
         if source == target:
-            return Route((), 0)
+            return Route(0, tuple)
         mesh = self.meshes[source.mesh]
         start = with_unit_axes(source, target, mesh)
-        moves: list[tuple[Move, Layout]] = [] if start == source else [(VIEW, start)]
         about = search_space((start, target), shape, itemsize, mesh, uneven)
-        steps, cost = chain(about, about.state(start), about.state(target), gradient)
+        ends = about.state(start), about.state(target)
+        cost = least(about, *ends, gradient)
         if cost is None:
             return None
-        moves += [about.move(step, gradient) for step in steps]
-        return Route(tuple(moves), about.bytes(cost))
+
+        def moves() -> Moves:
+            view = () if start == source else ((VIEW, start),)
+            return (*view, *[about.move(step, gradient) for step in chain(about, *ends, gradient)[0]])
+
+        return Route(about.bytes(cost), moves)
 
     def _timed(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
                uneven: frozenset[int]) -> Route | None:
         """The change in time, then one microbatch's route over the ranks; bytes of all of them."""
         assert self.time is not None
         axis = self.time[0]
-        moves: along_time.Moves = ()
-        cost = 0
-        if not along_time.same(source, target, axis):
-            ready = along_time.uncut(source, target, gradient, axis)
-            first = self._over_ranks(source, ready, shape, itemsize, gradient, uneven)
-            found = along_time.step(ready, target, gradient, axis)
-            if first is None or found is None:
-                return None
-            moves, cost, source = (*first.moves, found), first.cost, found[1]
-        rest = self._over_ranks(source, target, shape, itemsize, gradient, uneven)
-        return None if rest is None else Route((*moves, *rest.moves), cost + rest.cost)
+        if along_time.same(source, target, axis):
+            return self._over_ranks(source, target, shape, itemsize, gradient, uneven)
+        ready = along_time.uncut(source, target, gradient, axis)
+        first = self._over_ranks(source, ready, shape, itemsize, gradient, uneven)
+        found = along_time.step(ready, target, gradient, axis)
+        if first is None or found is None:
+            return None
+        rest = self._over_ranks(found[1], target, shape, itemsize, gradient, uneven)
+        return None if rest is None else joined(first, found, rest)
 
     def _over_ranks(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
                     uneven: frozenset[int]) -> Route | None:
@@ -338,7 +240,7 @@ class Router:
         here, there = along_time.without(source, axis), along_time.without(target, axis)
         even = uneven - {along_time.cut_dim(source, axis)}  # what is cut in time is cut in equal parts
         found = ranks.route(here, there, along_time.part(shape, source, axis, count), itemsize, gradient, even)
-        return found and Route(along_time.scaled(found.moves, source, axis, count), found.cost * count)
+        return found and Route(found.cost * count, lambda: along_time.scaled(found.moves, source, axis, count))
 
     def _across(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
                 uneven: frozenset[int]) -> Route | None:
@@ -352,11 +254,23 @@ class Router:
             second = self.route(into, target, shape, itemsize, gradient, uneven)
             if second is None:
                 continue
-            found = Route((*first.moves, (VIEW, into), *second.moves), first.cost + second.cost)
+            found = joined(first, (VIEW, into), second)
             rank = (found.cost, len(found.moves))
             if best is None or rank < best[0]:
                 best = rank, found
         return None if best is None else best[1]
+
+
+def joined(first: Route, between: tuple[Move, Layout], second: Route) -> Route:
+    """One route after the other, and a move that is free in between."""
+    return Route(first.cost + second.cost, lambda: (*first.moves, between, *second.moves))
+
+
+def least(about: SearchSpace, source: Point, target: Point, gradient: bool) -> int | None:
+    """The parts that `chain` sends, without its moves."""
+    if len(about.axes) <= EXACT_AXES:
+        return least_parts(about.space, source, target, gradient)
+    return chain(about, source, target, gradient)[1]
 
 
 def chain(about: SearchSpace, source: Point, target: Point, gradient: bool) -> tuple[Sequence[Hop], int | None]:

@@ -64,19 +64,35 @@ class Space:
         return math.prod([self.sizes[a] for a in axes])
 
 
-def steps(state: Point, space: Space) -> list[Hop]:
-    """All moves from `state`, in a fixed order."""
-    local = space.whole // math.prod([space.degree(axes) for axes in state.dims])
-    split = sum(1 << a for axes in state.dims for a in axes)
-    pending = members(state.pending)
-    replicated = members(state.replicated)
-    identical = members(((1 << len(space.sizes)) - 1) & ~(split | state.pending | state.replicated))
-    return [
-        *_whole_steps(state, space, local, identical, replicated, pending),
-        *_cut_steps(state, space, local, identical, replicated, pending),
-        *_uncut_steps(state, space, local),
-        *_permute_steps(state, space, local, identical),
-    ]
+class _Here(NamedTuple):
+    """A state and what its moves have in common. local: the parts that a rank has; rooms: per dim
+    the size that further axes must divide; identical, replicated, pending: the axes that cut
+    nothing; basic: as in `steps`; most: how many axes a move runs over that one move each could."""
+
+    state: Point
+    space: Space
+    local: int
+    rooms: tuple[int, ...]
+    identical: tuple[int, ...]
+    replicated: tuple[int, ...]
+    pending: tuple[int, ...]
+    basic: bool
+    most: int
+
+
+def steps(state: Point, space: Space, basic: bool = False) -> list[Hop]:
+    """All moves from `state`, in a fixed order. basic: without those for which others, one after
+    the other, send as much: over several axes cuts, gathers and all that is free, except where dims
+    are uneven; from P to R by way of I, and back."""
+    degrees = [space.degree(axes) for axes in state.dims]
+    rooms = tuple([_room(space, dim, *each) for dim, each in enumerate(zip(state.dims, degrees, strict=True))])
+    split = sum([1 << a for axes in state.dims for a in axes])
+    identical = ((1 << len(space.sizes)) - 1) & ~(split | state.pending | state.replicated)
+    here = _Here(
+        state, space, space.whole // math.prod(degrees), rooms, members(identical), members(state.replicated),
+        members(state.pending), basic, 1 if basic else len(space.sizes),
+    )  # fmt: skip
+    return [*_whole_steps(here), *_cut_steps(here), *_uncut_steps(here), *_permute_steps(here)]
 
 
 @lru_cache(maxsize=4096)
@@ -93,96 +109,104 @@ class AxisRun(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _runs(sizes: tuple[int, ...], members: tuple[int, ...], ordered: bool) -> tuple[AxisRun, ...]:
-    """Every choice of one or more of the axes; `ordered`, in every order."""
+def _runs(sizes: tuple[int, ...], members: tuple[int, ...], ordered: bool, most: int) -> tuple[AxisRun, ...]:
+    """Every choice of one to `most` of the axes; `ordered`, in every order."""
     choose = permutations if ordered else combinations
-    found = [axes for n in range(1, len(members) + 1) for axes in choose(members, n)]
+    found = [axes for n in range(1, min(most, len(members)) + 1) for axes in choose(members, n)]
     return tuple(AxisRun(axes, sum(1 << a for a in axes), math.prod([sizes[a] for a in axes])) for axes in found)
 
 
-def _whole_steps(state: Point, space: Space, local: int, identical: tuple[int, ...], replicated: tuple[int, ...],
-                 pending: tuple[int, ...]) -> Iterator[Hop]:
+def _whole_steps(here: _Here) -> Iterator[Hop]:
     """The moves that leave every dim as it is: among I, R and P."""
-    dims, p, r = state
-    for axes, bits, n in _runs(space.sizes, identical, False):
-        yield Hop(MoveKind.I_TO_R, axes, -1, -1, 0, _all_reduce(n, local), Point(dims, p, r | bits))
-        yield Hop(MoveKind.I_TO_P, axes, -1, -1, 0, 0, Point(dims, p | bits, r))
-    for axes, bits, _ in _runs(space.sizes, replicated, False):
+    (dims, p, r), sizes, every = here.state, here.space.sizes, len(here.space.sizes)
+    for axes, bits, n in _runs(sizes, here.identical, False, every):
+        yield Hop(MoveKind.I_TO_R, axes, -1, -1, 0, _all_reduce(n, here.local), Point(dims, p, r | bits))
+        if len(axes) <= here.most:
+            yield Hop(MoveKind.I_TO_P, axes, -1, -1, 0, 0, Point(dims, p | bits, r))
+    for axes, bits, _ in _runs(sizes, here.replicated, False, here.most):
         yield Hop(MoveKind.R_TO_I, axes, -1, -1, 0, 0, Point(dims, p, r & ~bits))
-        yield Hop(MoveKind.R_TO_P, axes, -1, -1, 0, 0, Point(dims, p | bits, r & ~bits))
-    for axes, bits, n in _runs(space.sizes, pending, False):
-        reduce = _all_reduce(n, local)
+        if not here.basic:
+            yield Hop(MoveKind.R_TO_P, axes, -1, -1, 0, 0, Point(dims, p | bits, r & ~bits))
+    for axes, bits, n in _runs(sizes, here.pending, False, every):
+        reduce = _all_reduce(n, here.local)
         yield Hop(MoveKind.P_TO_I, axes, -1, -1, reduce, 0, Point(dims, p & ~bits, r))
-        yield Hop(MoveKind.P_TO_R, axes, -1, -1, reduce, reduce, Point(dims, p & ~bits, r | bits))
+        if not here.basic:
+            yield Hop(MoveKind.P_TO_R, axes, -1, -1, reduce, reduce, Point(dims, p & ~bits, r | bits))
 
 
 def _all_reduce(n: int, local: int) -> int:
     return 2 * (n - 1) * local // n
 
 
-def _cut_steps(state: Point, space: Space, local: int, identical: tuple[int, ...], replicated: tuple[int, ...],
-               pending: tuple[int, ...]) -> Iterator[Hop]:
+def _cut_steps(here: _Here) -> Iterator[Hop]:
     """The moves that append axes to a dim: slices and reduce-scatters."""
-    dims, p, r = state
-    rows = ((MoveKind.I_TO_S, identical, 0, 1), (MoveKind.R_TO_S, replicated, 0, 0), (MoveKind.P_TO_S, pending, 1, 1))
+    (dims, p, r), space, local = here.state, here.space, here.local
+    rows = (
+        (MoveKind.I_TO_S, here.identical, 0, 1), (MoveKind.R_TO_S, here.replicated, 0, 0),
+        (MoveKind.P_TO_S, here.pending, 1, 1),
+    )  # fmt: skip
     for dim, present in enumerate(dims):
-        room = _room(space, dim, present)
+        room = here.rooms[dim]
         if room == 1:
             continue
+        most = len(space.sizes) if dim in space.uneven else here.most
         for kind, members, forward, backward in rows:
-            for axes, bits, n in _runs(space.sizes, members, True):
+            for axes, bits, n in _runs(space.sizes, members, True, most):
                 if room % n == 0:
                     moved = (n - 1) * local // n
                     to = Point(_with_dim(dims, dim, present + axes), p & ~bits, r & ~bits)
                     yield Hop(kind, axes, dim, -1, forward * moved, backward * moved, to)
 
 
-def _room(space: Space, dim: int, present: tuple[int, ...]) -> int:
+def _room(space: Space, dim: int, present: tuple[int, ...], degree: int) -> int:
     """The size that further axes of a dim must divide; 1 where nothing fits (also where it is cut
-    unlawfully as it stands)."""
+    unlawfully as it stands). degree: of those that are there."""
     if present and dim in space.uneven:
         return 1
-    limit, used = space.limits[dim], space.degree(present)
-    return limit // used if limit % used == 0 else 1
+    limit = space.limits[dim]
+    return limit // degree if limit % degree == 0 else 1
 
 
 def _with_dim(dims: tuple[tuple[int, ...], ...], dim: int, axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     return (*dims[:dim], axes, *dims[dim + 1:])
 
 
-def _uncut_steps(state: Point, space: Space, local: int) -> Iterator[Hop]:
+def _uncut_steps(here: _Here) -> Iterator[Hop]:
     """The moves that take the minor-most axes off a dim: gathers, zero-pads, all-to-alls."""
-    for dim, present in enumerate(state.dims):
-        lengths = range(min(1, len(present))) if dim in space.uneven else reversed(range(len(present)))
+    uneven = here.space.uneven
+    for dim, present in enumerate(here.state.dims):
+        lengths = range(min(1, len(present))) if dim in uneven else reversed(range(len(present)))
         for keep in lengths:
-            yield from _uncut(state, space, local, dim, present[:keep], present[keep:])
+            gathers = dim in uneven or len(present) - keep <= here.most
+            yield from _uncut(here, dim, present[:keep], present[keep:], gathers)
 
 
-def _uncut(state: Point, space: Space, local: int, dim: int, kept: tuple[int, ...],
-           axes: tuple[int, ...]) -> Iterator[Hop]:
-    n, bits = space.degree(axes), sum(1 << a for a in axes)
-    dims, gathered = _with_dim(state.dims, dim, kept), (n - 1) * local
-    p, r = state.pending, state.replicated
-    yield Hop(MoveKind.S_TO_I, axes, dim, -1, gathered, 0, Point(dims, p, r))
-    yield Hop(MoveKind.S_TO_R, axes, dim, -1, gathered, gathered, Point(dims, p, r | bits))
-    yield Hop(MoveKind.S_TO_P, axes, dim, -1, 0, 0, Point(dims, p | bits, r))
+def _uncut(here: _Here, dim: int, kept: tuple[int, ...], axes: tuple[int, ...], gathers: bool) -> Iterator[Hop]:
+    """The moves of these axes of a dim. gathers: whether those are among them that send nothing to
+    another dim."""
+    n, bits = here.space.degree(axes), sum([1 << a for a in axes])
+    (here_dims, p, r), gathered = here.state, (n - 1) * here.local
+    dims = _with_dim(here_dims, dim, kept)
+    if gathers:
+        yield Hop(MoveKind.S_TO_I, axes, dim, -1, gathered, 0, Point(dims, p, r))
+        yield Hop(MoveKind.S_TO_R, axes, dim, -1, gathered, gathered, Point(dims, p, r | bits))
+        yield Hop(MoveKind.S_TO_P, axes, dim, -1, 0, 0, Point(dims, p | bits, r))
     sent = gathered // n
     for other, present in enumerate(dims):
-        if other != dim and _room(space, other, present) % n == 0:
+        if other != dim and here.rooms[other] % n == 0:
             to = Point(_with_dim(dims, other, present + axes), p, r)
             yield Hop(MoveKind.S_TO_S, axes, other, dim, sent, sent, to)
 
 
-def _permute_steps(state: Point, space: Space, local: int, identical: tuple[int, ...]) -> Iterator[Hop]:
+def _permute_steps(here: _Here) -> Iterator[Hop]:
     """The reassignments of axes that keep the product of each dim, and of each of I, R and P."""
-    if any(state.dims[d] for d in space.uneven):
+    state, space, local = here.state, here.space, here.local
+    if any([state.dims[d] for d in space.uneven]):
         return
-    slots = (*state.dims, members(state.pending), members(state.replicated), identical)
-    products = tuple(space.degree(axes) for axes in slots)
-    for to in _assignments(space.sizes, products):
+    slots = (*state.dims, here.pending, here.replicated, here.identical)
+    for to in _assignments(space.sizes, tuple([space.degree(axes) for axes in slots])):
         if to != state:
-            axes = moved_axes(state, to, space.sizes)
-            yield Hop(MoveKind.PERMUTE, axes, -1, -1, local, local, to)
+            yield Hop(MoveKind.PERMUTE, moved_axes(state, to, space.sizes), -1, -1, local, local, to)
 
 
 @lru_cache(maxsize=4096)
@@ -211,10 +235,11 @@ def _assignments(sizes: tuple[int, ...], products: tuple[int, ...]) -> tuple[Poi
 def moved_axes(before: Point, after: Point, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The axes that a permutation changes: those that leave their slot or stride within a dim."""
     was, now = _places(before, sizes), _places(after, sizes)
-    return tuple(a for a in range(len(sizes)) if was[a] != now[a])
+    return tuple([a for a in range(len(sizes)) if was[a] != now[a]])
 
 
-def _places(state: Point, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
+@lru_cache(maxsize=4096)
+def _places(state: Point, sizes: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """Per axis its slot (dim, or -1 P, -2 R, -3 I) and its stride in that dim's blocks (else 0)."""
     places = [(-3, 0)] * len(sizes)
     for axis in members(state.pending):
@@ -226,7 +251,7 @@ def _places(state: Point, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
         for axis in reversed(axes):
             places[axis] = (dim, stride)
             stride *= sizes[axis]
-    return places
+    return tuple(places)
 
 
 def limits(shape: tuple[int, ...], ranks: int, uneven: frozenset[int]) -> tuple[int, ...]:

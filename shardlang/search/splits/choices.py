@@ -101,15 +101,15 @@ def resolved(program: Program, strategy: ast.Strategy, ranks: int) -> tuple[Reso
 
 def closed(planning: Planning, open: Collection[str]) -> list[Assignment]:
     """The assignments along the axes that are not open, as propagation finds them."""
-    table, distances = LayoutTable(planning.meshes), Distances(planning)
+    distances = Distances(planning)
     start = {kind: initial(kind) for kind in dict.fromkeys(planning.classes)}
     chosen = [start[kind] for kind in planning.classes]
     for mesh, layout in enumerate(planning.meshes):
         for axis in layout.timeless.axes:
             if axis.size > 1 and axis.name not in open:
                 seen: list[Layout | None] = [None] * len(planning.graph.values)
-                chosen = Sweep(planning, table, distances, mesh, axis.name).run(chosen, seen)
-    marked = replication(planning, chosen, table)
+                chosen = Sweep(planning, distances, mesh, axis.name).run(chosen, seen)
+    marked = replication(planning, chosen, planning.table)
     return [_without_marks(now, was, open) for now, was in zip(marked, chosen, strict=True)]
 
 
@@ -127,7 +127,7 @@ def found_choices(
     at together. given: what is settled along others."""
     strategy, program = read
     planning = build(program.graph, strategy)
-    table = LayoutTable(planning.meshes)
+    table = planning.table
     base = closed(planning, open) if given is None else [given[op] for op in range(len(planning.graph.ops))]
     groups: dict[tuple[object, ...], list[int]] = {}
     for op in planning.graph.ops:

@@ -12,6 +12,7 @@ from itertools import product
 
 from shardlang.cost.planned import work
 from shardlang.plan.bytes.memory import all_held
+from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.holes import holes, is_hole
 from shardlang.records import dataclass
 from shardlang.search.filled import filled
@@ -30,13 +31,14 @@ FEW = 64
 @dataclass
 class Splitting:
     """few: the strategy on a program with few layers, without stages. all: whether all ways that
-    there are have been given."""
+    there are have been given. plans: those by rules that were written, by ranks and point."""
 
     of: Open
     few: Open
     wanted: Wanted
     known: dict[tuple[tuple[str, int], ...], Sequence[Cuts]] = field(default_factory=dict)
     all: bool = True
+    plans: dict[tuple[int, Point], Plan | None] = field(default_factory=dict)
 
     def __call__(self, degrees: dict[str, int]) -> Sequence[Cuts]:
         """The ways to fill `split auto` on axes of such sizes."""
@@ -84,7 +86,8 @@ class Splitting:
         meshes, few = found.of.planning.meshes, replace(self.few, ranks=found.of.planning.strategy.ranks or 1)
         unnamed = () if sizes else tuple((axis.name, axis.size) for axis in meshes[0].timeless.axes)
         point = Point(sizes or unnamed, zero=((0, False),) * len(self.few.zeros))
-        writing = Writing(few, point, self._open([axis.name for axis in meshes[0].timeless.axes]), found.of)
+        open = self._open([axis.name for axis in meshes[0].timeless.axes])
+        writing = Writing(few, point, open, found.of, self.plans)
         ways = [replace(cuts, sizes=unnamed) for cuts in writing.rules(found.chosen)]
         return _best(writing, ways, self.wanted, lean)
 

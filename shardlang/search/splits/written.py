@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import LEAF, Op
@@ -30,12 +30,13 @@ _PATH = re.compile(r"(?:\w+(?:\[\d+\])?\.)+(\w+)")
 @dataclass(frozen=True)
 class Writing:
     """Writes assignments as rules. few: the strategy on few layers; point: with what else is filled
-    in; axes: those that are open."""
+    in; axes: those that are open. plans: those that were made, by ranks and point."""
 
     few: Open
     point: Point
     axes: Collection[str]
     of: Choices
+    plans: dict[tuple[int, Point], Plan | None] = field(default_factory=dict)
 
     def rules(self, chosen: Mapping[int, Assignment]) -> list[Cuts]:
         """Ways to write the assignments: without pins, with pins beside splits, with pins alone."""
@@ -50,8 +51,12 @@ class Writing:
 
     def plan(self, rules: Cuts) -> Plan | None:
         """The plan with some rules on few layers; None where they cannot be."""
-        point = replace(self.point, splits=rules.splits, pins=rules.pins)
-        return laid_out(self.few.program, filled(self.few, point, "few"), self.few.ranks, Sink())
+        few, point = self.few, replace(self.point, splits=rules.splits, pins=rules.pins)
+        key = few.ranks, point
+        if key not in self.plans:
+            plan = laid_out(few.program, filled(few, point, "few"), few.ranks, Sink(), known=few.known)
+            self.plans[key] = plan
+        return self.plans[key]
 
     def _splits(self, chosen: Mapping[int, Assignment]) -> Splits:
         """The dims that most of what has them is split along, and the axes over which."""

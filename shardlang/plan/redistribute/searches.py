@@ -1,0 +1,148 @@
+"""The layouts of a space and their moves -> the least that leads from one to others, by Dijkstra.
+
+Spaces are collective_bytes.py's: axes and dims have numbers, costs are parts of the whole value. So
+a search serves all values that divide alike."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from functools import lru_cache
+
+from shardlang.plan.redistribute.collective_bytes import Hop, Point, Space, steps
+
+# The most axes of which all layouts are searched; of more, how many of them, the nearest first.
+EXACT_AXES, SEARCHED = 3, 300
+# A weight is parts * TIE + moves: among equally cheap chains the shortest. No chain has as many
+# moves as TIE.
+TIE = 64
+
+Edges = list[tuple[int, int]]
+
+
+class Engine:
+    """The layouts of one space and their moves, found as they are needed. basic: without the moves
+    that others make up (collective_bytes.py).
+
+    Limits take layouts away and no move between two that are left. So spaces of few axes that
+    differ in limits alone share their moves, those of the space without limits."""
+
+    def __init__(self, space: Space, basic: bool = False) -> None:
+        free = Space(space.sizes, (space.ranks,) * len(space.limits), space.uneven)
+        shares = len(space.sizes) <= EXACT_AXES and space != free
+        self.space, self.basic, self._free = space, basic, engine(free, basic) if shares else None
+        self.numbers: dict[Point, int] = self._free.numbers if self._free else {}
+        self.states: list[Point] = self._free.states if self._free else []
+        self._moves: dict[int, list[tuple[int, int, int]]] = {}
+        self._edges: dict[tuple[int, bool], Edges] = {}
+        self._legal: dict[int, bool] = {}
+        self._hops: dict[tuple[int, int, bool], Hop] = {}
+        self._searches: dict[tuple[int, bool], Search] = {}
+        self.trees: dict[tuple[int, bool, tuple[Point, ...]], list[tuple[int, int]]] = {}
+
+    def number(self, state: Point) -> int:
+        known = self.numbers.get(state)
+        if known is None:
+            known = self.numbers[state] = len(self.states)
+            self.states.append(state)
+        return known
+
+    def edges(self, node: int, gradient: bool) -> Edges:
+        """(neighbour, weight) of each move; backward counts with `gradient` only."""
+        known = self._edges.get((node, gradient))
+        if known is None:
+            shared, legal = self._free, self.legal
+            if shared is not None and legal(node):
+                known = [each for each in shared.edges(node, gradient) if legal(each[0])]
+            elif gradient:
+                known = [(to, (forward + backward) * TIE + 1) for to, forward, backward in self.moves(node)]
+            else:
+                known = [(to, forward * TIE + 1) for to, forward, _ in self.moves(node)]
+            self._edges[node, gradient] = known
+        return known
+
+    def moves(self, node: int) -> list[tuple[int, int, int]]:
+        """(neighbour, parts forward, parts backward) of each move."""
+        known = self._moves.get(node)
+        if known is None:
+            hops = steps(self.states[node], self.space, self.basic)
+            known = self._moves[node] = [(self.number(hop.to), hop.forward, hop.backward) for hop in hops]
+        return known
+
+    def legal(self, node: int) -> bool:
+        """Whether the axes of each dim divide its limit."""
+        known = self._legal.get(node)
+        if known is None:
+            cuts = zip(self.states[node].dims, self.space.limits, strict=True)
+            known = self._legal[node] = all([limit % self.space.degree(axes) == 0 for axes, limit in cuts])
+        return known
+
+    def search(self, source: Point, gradient: bool) -> Search:
+        key = self.number(source), gradient
+        if key not in self._searches:
+            self._searches[key] = Search(self, *key)
+        return self._searches[key]
+
+    def step(self, before: int, after: int, gradient: bool) -> Hop:
+        """The cheapest, then first, move between two neighbours."""
+        key, to = (before, after, gradient), self.states[after]
+        if key not in self._hops:
+            found = [s for s in steps(self.states[before], self.space) if s.to == to]
+            self._hops[key] = min(found, key=lambda s: s.forward + s.backward if gradient else s.forward)
+        return self._hops[key]
+
+
+class Search:
+    """Dijkstra from one state: runs on only as far as it is asked, and remembers."""
+
+    def __init__(self, engine: Engine, source: int, gradient: bool) -> None:
+        self.engine, self.source, self.gradient = engine, source, gradient
+        self.settled: dict[int, int] = {}
+        self.before: dict[int, int] = {source: -1}
+        self._best = {source: 0}
+        self._heap = [(0, 0, source)]
+        self._pushed = 0
+
+    def weight(self, target: Point) -> int | None:
+        """The least weight of a chain to `target`; None if there is none within the limit."""
+        node = self.engine.number(target)
+        most = SEARCHED if len(self.engine.space.sizes) > EXACT_AXES else math.inf
+        while node not in self.settled and self._heap and len(self.settled) < most:
+            self._settle()
+        return self.settled.get(node)
+
+    def within(self, weight: int) -> dict[int, int]:
+        """The nodes at most `weight` away, with their distances."""
+        while self._heap and self._heap[0][0] <= weight:
+            self._settle()
+        return {node: w for node, w in self.settled.items() if w <= weight}
+
+    def _settle(self) -> None:
+        weight, _, node = heapq.heappop(self._heap)
+        if node in self.settled:
+            return
+        self.settled[node] = weight
+        best, heap = self._best, self._heap
+        for other, more in self.engine.edges(node, self.gradient):
+            total = weight + more
+            known = best.get(other)
+            if known is None or total < known:
+                best[other] = total
+                self.before[other] = node
+                # Ties go by order of discovery, which depends on this search alone, so results
+                # never depend on history.
+                self._pushed += 1
+                heapq.heappush(heap, (total, self._pushed, other))
+
+    def chain(self, target: Point) -> list[int]:
+        """The nodes of the chain that `weight` found, seed first."""
+        node = self.engine.numbers[target]
+        chain = [node]
+        while (node := self.before[node]) >= 0:
+            chain.append(node)
+        return chain[::-1]
+
+
+@lru_cache(maxsize=1024)
+def engine(space: Space, basic: bool = False) -> Engine:
+    return Engine(space, basic)
