@@ -1,10 +1,10 @@
 """The cheapest chain of moves from one layout of a value to another, in bytes sent per rank,
 forward and backward.
 
-Exact by Dijkstra on up to three axes and four dims; on more, axes on which both ends agree stay as
-they are, those that go the same way go together, and where the layouts are still too many the chain
-is greedy.py's. Costs are parts of the whole value, so searches are shared by all shapes that divide
-alike. Trees are steiner_tree.py's."""
+Exact by Dijkstra (searches.py; what it costs alone is least_parts.py's) on up to three axes and
+four dims; on more, axes on which both ends agree stay as they are, those that go the same way go
+together, and where the layouts are still too many the chain is greedy.py's. Costs are parts of the
+whole value, so searches are shared by all shapes that divide alike. Trees are steiner_tree.py's."""
 
 from __future__ import annotations
 
