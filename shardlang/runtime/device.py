@@ -135,7 +135,7 @@ class Cuda(Cpu):
     overlaps = apart = True
 
     def __init__(self) -> None:
-        self._streams: dict[torch.device, Any] = {}
+        self._streams: dict[tuple[torch.device, str], Any] = {}
 
     def count(self) -> int:
         return 0 if self.lack() else int(_in_child(torch.cuda.device_count))
@@ -193,7 +193,7 @@ class Cuda(Cpu):
         if x.device.type == self.name:
             return x.to(device)
         current = torch.cuda.current_stream(device)
-        stream = self._stream(device)
+        stream = self._stream(device, "given")
         with torch.cuda.stream(stream):
             there = x.contiguous().pin_memory().to(device, non_blocking=True)
         current.wait_stream(stream)
@@ -203,7 +203,7 @@ class Cuda(Cpu):
     def fetched(self, result: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """On its way at once, so that the host waits for this result alone, not for all that the
         device was given."""
-        stream = self._stream(torch.device(self.name, torch.cuda.current_device()))
+        stream = self._stream(torch.device(self.name, torch.cuda.current_device()), "figures")
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             there = result()
@@ -218,7 +218,7 @@ class Cuda(Cpu):
         return found
 
     def leaving(self, x: Tensor) -> tuple[Tensor, Callable[[], None]]:
-        current, stream = torch.cuda.current_stream(x.device), self._stream(x.device)
+        current, stream = torch.cuda.current_stream(x.device), self._stream(x.device, "saved")
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
             here = self.host_memory(x).copy_(x, non_blocking=True)
@@ -227,7 +227,7 @@ class Cuda(Cpu):
 
     def coming(self, x: Tensor, device: torch.device) -> Callable[[], Tensor]:
         """In memory that this stream takes and lets go, so that it is used anew at once."""
-        current, stream = torch.cuda.current_stream(device), self._stream(device)
+        current, stream = torch.cuda.current_stream(device), self._stream(device, "saved")
         there = torch.empty_like(x, device=device)
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
@@ -248,11 +248,13 @@ class Cuda(Cpu):
             here.copy_(tensor, non_blocking=True)
         torch.cuda.current_stream().synchronize()
 
-    def _stream(self, device: torch.device) -> Any:
-        """The stream for copies between host and device."""
-        if device not in self._streams:
-            self._streams[device] = torch.cuda.Stream(device)
-        return self._streams[device]
+    def _stream(self, device: torch.device, use: str) -> Any:
+        """The stream for copies of one use between host and device. Each has its own: what is given
+        to the device, a batch made ahead, waits for nothing, and the others for what it
+        computes."""
+        if (device, use) not in self._streams:
+            self._streams[device, use] = torch.cuda.Stream(device)
+        return self._streams[device, use]
 
 
 KINDS: dict[str, Cpu] = {kind.name: kind for kind in (Cpu(), Cuda())}

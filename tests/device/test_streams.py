@@ -27,11 +27,17 @@ class Machine:
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.streams = 0
         self.now: Any = Stream(self, "compute")
         self.cuda = SimpleNamespace(
-            current_stream=lambda device=None: self.now, Stream=lambda device: Stream(self, "copies"),
+            current_stream=lambda device=None: self.now, Stream=self.stream,
             current_device=lambda: 0, stream=self.on,
         )  # fmt: skip
+
+    def stream(self, device: Any) -> Stream:
+        """A new one."""
+        self.streams += 1
+        return Stream(self, "copies" if self.streams == 1 else f"copies {self.streams}")
 
     @contextlib.contextmanager
     def on(self, stream: Any) -> Iterator[None]:
@@ -148,3 +154,23 @@ def test_what_is_saved_leaves_and_comes_beside_the_work(machine: Machine) -> Non
     assert machine.told == told
     found()
     assert machine.told == [*told, "compute waits for the mark of copies"]
+
+
+def test_a_batch_waits_for_no_other_copies(machine: Machine) -> None:
+    """What is saved, and figures, are copied once the device has computed them; a batch made ahead is not behind them."""
+    kind = Cuda()
+    host: Any = Memory(machine, "host")
+    saved: Any = Memory(machine, "device")
+    here, _ = kind.leaving(saved)
+    kind.fetched(lambda: saved)
+    for _ in range(2):  # the same stream for the next batch
+        machine.told.clear()
+        kind.copied(host, GPU)
+        assert machine.told == [
+            "copies 3 copies page-locked to device", "compute waits for copies 3", "memory is used by compute",
+        ]  # fmt: skip
+    machine.told.clear()
+    kind.coming(here, GPU)
+    assert machine.told[1:] == [
+        "copies waits for compute", "copies copies page-locked to device", "copies marks",
+    ]  # fmt: skip

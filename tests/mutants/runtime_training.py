@@ -166,6 +166,8 @@ FAULTS = (
     Fault("batches come on the stream that computes", "a stream for copies", "runtime/device.py",
           "        with torch.cuda.stream(stream):\n            there = x.", "        if True:\n            there = x.",
           STREAMS),
+    Fault("batches come behind what is saved", "streams for copies", "runtime/device.py",
+          'self._stream(device, "given")', 'self._stream(device, "saved")', STREAMS),
     Fault("what is saved is read while it comes", "a wait for a copy to a GPU", "runtime/device.py",
           "torch.cuda.current_stream(device).wait_event(done)\n            return there", "return there", STREAMS),
     Fault("what is saved leaves while its memory is used anew", "memory of what is saved on the host",
