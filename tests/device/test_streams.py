@@ -157,7 +157,7 @@ def test_what_is_saved_leaves_and_comes_beside_the_work(machine: Machine) -> Non
 
 
 def test_a_batch_waits_for_no_other_copies(machine: Machine) -> None:
-    """What is saved, and figures, are copied once the device has computed them; a batch made ahead is not behind these."""
+    """What is saved, and figures, go once the device has computed them; a batch made ahead is not behind these."""
     kind = Cuda()
     host: Any = Memory(machine, "host")
     saved: Any = Memory(machine, "device")
