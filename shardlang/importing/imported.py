@@ -36,6 +36,9 @@ from shardlang.importing.steps.trace import all_tensors, trace
 from shardlang.importing.steps.unfold import unfold
 from shardlang.importing.text import maps
 from shardlang.importing.text.names import Namer, fields_of
+from shardlang.importing.text.renamed import Given, rename
+from shardlang.importing.text.terms import Terms
+from shardlang.importing.text.training import training
 from shardlang.importing.text.write import Writer
 from shardlang.owned import NAMED_MARK
 from shardlang.source import Source
@@ -46,12 +49,17 @@ SEEDS = (1, 2, 3)
 @dataclass(frozen=True)
 class Wanted:
     """The request. dims: names of dims by input. accept: codes. output: of several results, the one
-    to give."""
+    to give. names: those that dims and models get. train: whether a `train` follows, that starts
+    from the weights in `weights` by the map in `map`."""
 
     place: str
     dims: Mapping[str, Sequence[str]]
     accept: frozenset[str] = frozenset()
     output: str | None = None
+    names: Sequence[Given] = ()
+    train: bool = False
+    weights: str | None = None
+    map: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,7 @@ def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
         other.unreached(longest)
         if other.text != first.text:
             raise _differing(first.text, other.text)
-    program = first.text
+    program = first.trained() if wanted.train else first.text
     found = maps.lines(first.root)
     read = {line.stored.name for line in found}
     unused = [name for name, _ in module.named_parameters() if name not in read]
@@ -150,10 +158,12 @@ class _Way:
             raise refusal(self.shared.refused)
         self._user_dims()
         self.made = models(self.root)
-        merge_dims(self.made)
         self.model: Model = self.made[self.root]
-        self.namer = Namer(self.made, fields_of(getattr(module, "config", None)))
+        config = fields_of(getattr(module, "config", None))
+        merge_dims(self.made, self.model, config)
+        self.namer = Namer(self.made, config)
         self.namer.give(self.model)
+        rename(wanted.names, self.namer)
         weighted = set(self.root.formals(copied=False))
         # Dims that are arguments and of no weight have no default: they are those of the data.
         self.sizes = {self.namer.names[self.model][atom]: atom.size for atom in self.model.formals()
@@ -202,6 +212,8 @@ class _Way:
                 name = given[at] if given is not None else _usual(value, at)
                 for atom in flat(term)[:1]:
                     atom.hint(name, -2 if given is not None else 7)
+                    if given is None and at == 0 and value is not self.root.inputs[0]:
+                        atom.hint("images" if len(value.dims) == 4 else f"{value.name}_batch", 7)
                 if given is not None and name in named:
                     try:
                         self.root.unify(named[name], term)
@@ -209,6 +221,18 @@ class _Way:
                         fact = f"--dims calls dims of different sizes, or two of one tensor, `{name}`"
                         raise RunError("SH600", fact) from None
                 named.setdefault(name, term)
+
+    def trained(self) -> str:
+        """The text with a `train` to fill in."""
+        wanted, init = self.wanted, ""
+        if wanted.weights and wanted.map:
+            init = f'init = safetensors("{wanted.weights}", names = "{wanted.map}")'
+        text = training(self.model, Terms(self.made, self.namer), self.inputs, self.sizes, len(self.used), init)
+        whole, sink = _formatted(f"{self.text}\n{text}"), Sink()
+        # The map is not written yet.
+        if driver.check_source(Source("imported.shard", whole.replace(f"  {init}\n", "")), sink) is None:
+            raise fault(sink, whole)
+        return whole
 
     def free(self) -> list[list[tuple[str, int]]]:
         """The dims of inputs that no parameter has: where each stands."""

@@ -4,6 +4,7 @@ names."""
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ import click
 from shardlang.cli import output
 from shardlang.cli.files import apart, claimed, replace_all
 from shardlang.errors import RunError
+from shardlang.files import Unreadable, read_text
 from shardlang.owned import MODEL, NAMES, REPORT, WEIGHTS
 
 _CODES = ("SH604", "SH608")
@@ -64,12 +66,15 @@ def _require_name(dim: str, ctx: click.Context, param: click.Parameter) -> None:
 @click.option("--output", metavar="NAME", help="Of several results of forward, the one to give.")
 @click.option("--accept", multiple=True, type=click.Choice(_CODES),
               help="Import in spite of such a difference; the file then says so. May be repeated.")  # fmt: skip
+@click.option("--train", is_flag=True, help="Write a `train` behind the models, to fill in.")
+@click.option("--names", "given", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Names of dims and models: lines `dim OLD = NEW` and `model OLD = NEW`.")  # fmt: skip
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Write what was found, as JSON.")  # fmt: skip
 @click.pass_context
 def command(
     ctx: click.Context, factory: str, to: Path, weights: Path | None, dims: Mapping[str, list[str]],
-    output: str | None, accept: tuple[str, ...], report: Path | None,
+    output: str | None, accept: tuple[str, ...], train: bool, given: Path | None, report: Path | None,
 ) -> None:  # fmt: skip
     """Write a torch module as a program, with a map of its names.
 
@@ -84,9 +89,12 @@ def command(
     apart({"the program": to, "its name map": names, "--weights": weights, "--report": report})
     from shardlang.importing.example import load
     from shardlang.importing.imported import Wanted, import_module
+    from shardlang.importing.text.renamed import parse
 
-    wanted = Wanted(factory, dims, frozenset(accept), output)
     try:
+        lines = [] if given is None else parse(_read(given), str(given))
+        beside = None if weights is None else Path(os.path.relpath(weights, to.parent)).as_posix()
+        wanted = Wanted(factory, dims, frozenset(accept), output, lines, train, beside, names.name)
         found = import_module(load(factory), wanted)
     except RunError as error:
         print(error, file=sys.stderr)
@@ -99,6 +107,13 @@ def command(
         files[report] = f"{json.dumps(found.report)}\n".encode()
     replace_all(files)
     _tell(listed, found.report)
+
+
+def _read(path: Path) -> str:
+    try:
+        return read_text(path)
+    except Unreadable as error:
+        raise click.BadParameter(f"`{path}` {error}", param_hint="--names") from error
 
 
 def _tell(files: str, report: Mapping[str, Any]) -> None:

@@ -4,7 +4,9 @@ formals. Models that the library has are taken from there."""
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from shardlang.importing.bodies.body import Body, Const, Layer
 from shardlang.importing.bodies.dims import Atom, flat
@@ -140,9 +142,11 @@ def _distinct_names(made: list[Model]) -> None:
         model.name = name
 
 
-def merge_dims(made: dict[Body, Model]) -> None:
+def merge_dims(made: dict[Body, Model], root: Model, config: Mapping[int, str]) -> None:
     """Two formals become one where every call passes one dim for both, and no tensor has both: from
-    the whole down to the layers."""
+    the whole down to the layers. Those of the whole become one where one field of the configuration
+    is the size of both."""
+    _merge(root, [[(config.get(atom.size, atom),) for atom in root.dims]])
     ordered = sorted(dict.fromkeys(made.values()), key=lambda model: -_height(model.body))
     passed: dict[Model, list[list[tuple[Atom, ...]]]] = {}
     for outer in ordered:
@@ -155,7 +159,7 @@ def merge_dims(made: dict[Body, Model]) -> None:
             passed.setdefault(inner, []).append(shown)
 
 
-def _merge(model: Model, passed: list[list[tuple[Atom, ...]]]) -> None:
+def _merge(model: Model, passed: Sequence[Sequence[tuple[Any, ...]]]) -> None:
     formals = list(model.dims)
     for at, one in enumerate(formals):
         for after in range(at + 1, len(formals)):

@@ -264,10 +264,12 @@ def attention(b: Maker, node: Node, q: Node, k: Node, v: Node, mask: Any = None,
     b.unify(node, queries.dims[-1], keys.dims[-1])
     if size(queries.dims[-1]) == size(values.dims[-1]):
         b.unify(node, queries.dims[-1], values.dims[-1])
-    hints = ((queries, -3, "heads", 0), (keys, -3, "kv_heads", 1), (queries, -1, "head_dim", 0),
-             (values, -1, "value_dim", 1), (queries, -2, "seq", 9), (keys, -2, "keys", 9))  # fmt: skip
+    hints = ((queries, -3, "heads", 0), (queries, -1, "head_dim", 0), (queries, -2, "seq", 9),
+             (keys, -3, "kv_heads", 1), (values, -1, "value_dim", 1), (keys, -2, "keys", 9))  # fmt: skip
     for value, at, name, rank in hints:
-        b.hint(value.dims[at], name, rank)
+        # Another name is for another dim.
+        if value is queries or flat(value.dims[at]) != flat(queries.dims[at]):
+            b.hint(value.dims[at], name, rank)
     for value, name in ((queries, "q"), (keys, "k"), (values, "v")):
         if value.expr is not None and value.expr.word in ("rearrange", "rotary"):
             value.name = value.name or name

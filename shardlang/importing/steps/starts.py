@@ -26,12 +26,14 @@ def starts(made: Sequence[Mapping[str, Tensor]], used: set[str], accepted: froze
         if name in used:
             groups.setdefault((re.sub(r"\d+", "*", name), tuple(tensor.shape)), []).append(name)
     found = {}
+    same = _seeded(made, used)
     for names in groups.values():
         home, _, last = names[0].rpartition("bias")
         weight = made[0].get(f"{home}weight") if not last else None
         start = _alike([[each[name].detach().double() for name in names] for each in made], weight)
         if start is None:
-            start = _any(names, [each[name].detach().double() for each in made for name in names], accepted)
+            drawn = [each[name].detach().double() for each in made for name in names]
+            start = _any(names, drawn, accepted, same)
         found.update(dict.fromkeys(names, start))
     return found
 
@@ -102,9 +104,20 @@ def _fits(drawn: Tensor, start: Init) -> bool:
     return float(furthest) * math.sqrt(count) < _REJECTED
 
 
-def _any(names: Sequence[str], drawn: Sequence[Tensor], accepted: frozenset[str]) -> Init:
+def _seeded(made: Sequence[Mapping[str, Tensor]], used: set[str]) -> bool:
+    """Whether no tensor is drawn anew: the factory has a seed of its own."""
+    first = {name: made[0][name] for name in used if made[0][name].numel() > 1}
+    drawn = [name for name, each in first.items() if bool((each != each.flatten()[0]).any())]
+    return bool(drawn) and all(torch.equal(made[0][name], each[name]) for name in drawn for each in made[1:])
+
+
+def _any(names: Sequence[str], drawn: Sequence[Tensor], accepted: frozenset[str], seeded: bool) -> Init:
     """A normal distribution of the same deviation, if that is accepted."""
     std = float(torch.cat([tensor.flatten() for tensor in drawn]).square().mean().sqrt())
+    if seeded and "SH608" not in accepted:
+        fact = f"`{names[0]}` and all others are the same under three seeds: the function sets a seed of its own"
+        help = "take `torch.manual_seed` out of it, as the start shows only in what is drawn anew; "
+        raise RunError("SH608", fact, help=f"{help}or `--accept SH608`, which starts it as normal({std:.3g})")
     if "SH608" not in accepted:
         raise RunError(
             "SH608", f"`{names[0]}` starts from values that no distribution of the language has",

@@ -1,4 +1,5 @@
-"""Tables of which one row alone is read -> parameters of the model around them."""
+"""Layers that are called otherwise than a layer of the library -> steps of the model around them:
+tables of which one row alone is read, products with a matrix of another layer."""
 
 from __future__ import annotations
 
@@ -15,3 +16,7 @@ def tables(traced: Traced) -> None:
             for node in readers:
                 if node.scopes and node.scopes[-1].path == home:
                     node.scopes = node.scopes[:-1]
+    for node in traced.nodes:
+        linear = node.op == "aten.linear" and node.scopes and node.scopes[-1].kind.endswith(".Linear")
+        if linear and not node.args[1].name.startswith(f"{node.scopes[-1].path}."):
+            node.scopes = node.scopes[:-1]

@@ -21,9 +21,13 @@ FIELDS = {
     "n_inner": "ffn", "ffn_dim": "ffn", "d_ff": "ffn", "vocab_size": "vocab", "num_attention_heads": "heads",
     "n_head": "heads", "num_heads": "heads", "num_key_value_heads": "kv_heads", "head_dim": "head_dim",
     "max_position_embeddings": "max_len", "n_positions": "max_len", "block_size": "max_len",
+    "d_kv": "head_dim", "relative_attention_num_buckets": "buckets", "projection_dim": "projection",
+    "encoder_ffn_dim": "ffn", "decoder_ffn_dim": "ffn", "num_mel_bins": "mels",
     "type_vocab_size": "types", "num_labels": "labels", "num_channels": "channels", "num_classes": "classes",
 }  # fmt: skip
-_CONFIG, _LAYER = 4, 8
+_ROLES = frozenset(FIELDS.values()) - {"channels", "labels", "classes"}
+# Ranks of names: by the configuration, by the layer that makes a dim, if nothing else says.
+_CONFIG, _LAYER, _LAST = 4, 8, 60
 # Layers that widen the dim of a transformer.
 _FFN = ("fc1", "c_fc", "fc_in", "wi", "lin1", "linear1", "dense_h_to_4h")
 # The last dims of what a model of the library is called with, behind its channels.
@@ -59,9 +63,13 @@ class Namer:
                 passed = {}
                 for atom in layer.body.formals():
                     term = flat(layer.terms[atom])
-                    if len(term) > 1 or (model, model.dims.get(term[0], term[0])) not in self.weak:
-                        name = self._shown(model, term[0]) if len(term) == 1 else ""
-                        passed[inner_atom(inner, layer.body, atom)] = name
+                    here = inner_atom(inner, layer.body, atom)
+                    if len(term) > 1:
+                        here.hint("inner", _LAST)
+                    elif (model, model.dims.get(term[0], term[0])) in self.weak:
+                        here.hint(self._shown(model, term[0]), _LAST)
+                        continue
+                    passed[here] = self._shown(model, term[0]) if len(term) == 1 else ""
                 from_above.setdefault(inner, []).append(passed)
             for value in model.body.live():
                 if value.expr is not None and value.expr.layer is not None:
@@ -75,8 +83,12 @@ class Namer:
         for operand, formal in zip(value.expr.operands, inner.body.inputs, strict=True):
             for mine, theirs in zip(operand.dims, formal.dims, strict=False):
                 outer, here = flat(mine), flat(theirs)
-                if len(outer) == len(here) == 1 and (model, outer[0]) not in self.weak:
+                if len(outer) != 1 or len(here) != 1:
+                    continue
+                if (model, outer[0]) not in self.weak:
                     found[here[0]] = self._shown(model, outer[0])
+                elif not here[0].hints:
+                    here[0].hint(self._shown(model, outer[0]), _LAST)
         return found
 
     def _shown(self, model: Model, atom: Atom) -> str:
@@ -94,9 +106,11 @@ class Namer:
                 name = passed.pop()
                 hints[name] = min(2, hints.get(name, 2))
             for name, rank in self._suggested(model, atom):
-                hints.setdefault(name, rank)
+                hints[name] = min(rank, hints.get(name, rank))
             if atom.size in self.config and atom in model.dims:
-                hints.setdefault(self.config[atom.size], _CONFIG)
+                hints[self.config[atom.size]] = min(_CONFIG, hints.get(self.config[atom.size], _CONFIG))
+            if not hints:
+                hints.update(_placed(model, atom))
         found: dict[Atom, str] = {}
         taken = names_of_members(model.body)
         called = _called(model)
@@ -106,7 +120,7 @@ class Namer:
             if atom.called and (atom in called or atom not in model.dims):
                 found[atom] = called.get(atom, atom.called)
                 continue
-            found[atom] = self._free(model, atom, sorted(hints, key=lambda name: (hints[name], name)), taken)
+            found[atom] = self._free(model, atom, _ordered(hints), taken)
             taken.add(found[atom])
             if hints.get(found[atom], _LAYER) >= _LAYER:
                 self.weak.add((model, atom))
@@ -132,6 +146,27 @@ class Namer:
         if not hints:
             self.guessed.append(f"{model.name}: a dim of {atom.size}")
         return free(re.sub(r"\d+$", "", hints[0]) if hints else "d", set(taken))
+
+
+def _placed(model: Model, atom: Atom) -> dict[str, int]:
+    """What a dim of an input is called by its place alone."""
+    for value in model.body.inputs:
+        for at, term in enumerate(value.dims):
+            if flat(term) == (atom,):
+                heads = any("heads" in each.hints for each in flat(value.dims[-3] if len(value.dims) > 2 else ()))
+                usual = {3: ("batch", "seq", "d"), 4: ("batch", "channels", "height", "width")}
+                names = ("keys",) * 4 if heads else usual.get(len(value.dims), ("batch",))
+                return {name: _LAST for name in names[at : at + 1]}
+    return {}
+
+
+def _ordered(hints: Mapping[str, int]) -> list[str]:
+    """Names by rank. Where two dims have one role, the second has its layer's name before that."""
+    names = sorted(hints, key=lambda name: (hints[name], name))
+    if names and names[0] in _ROLES:
+        best = names[0]
+        names.sort(key=lambda name: 0 if name == best or hints[name] <= _CONFIG else 2 - name.endswith(f"_{best}"))
+    return names
 
 
 def _of_library(model: Model) -> dict[Atom, str]:
@@ -166,9 +201,12 @@ def _made_by(model: Model, atom: Atom, attends: bool) -> Iterator[tuple[str, int
         layer = value.expr.layer if value.expr is not None else None
         if layer is not None and value.dims and flat(_feature(value)) == (atom,):
             if attends and layer_name(body, layer) in _FFN:
-                yield "ffn", _LAYER - 1
+                yield "ffn", _LAYER - 2
             yield "hidden", _LAYER + 1
             yield f"{layer_name(body, layer)}_out", _LAYER + 2
+        read = value.expr.operands[:1] if layer is not None and value.expr is not None else []
+        if layer is not None and read and read[0].dims and flat(_feature(read[0])) == (atom,):
+            yield f"{layer_name(body, layer)}_in", _LAST - 1
 
 
 def _feature(value: Value) -> tuple[Atom, ...]:

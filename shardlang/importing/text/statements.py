@@ -63,7 +63,8 @@ class Statements:
         while True:
             self.names, self.taken = dict(known), set(taken)
             found = self._lines()
-            longest = {each for value, text in self.written if len(text) > _WIDE for each in self._parts(value)}
+            longest = {each for value, text in self.written if len(text) + len(self.names.get(value, "")) > _WIDE
+                       for each in self._parts(value)}  # fmt: skip
             if longest <= self.apart:
                 return found
             self.apart |= longest

@@ -14,6 +14,9 @@ from shardlang.importing.text.statements import Statements
 from shardlang.importing.text.terms import Terms
 from shardlang.owned import MODEL_MARK
 
+# The head of a forward that is longer is written on several lines.
+_WIDE = 110
+
 
 class Writer:
     """Writes the models of one file."""
@@ -32,7 +35,8 @@ class Writer:
         return "".join(parts)
 
     def model(self, model: Model) -> str:
-        inside = [f"  {line}\n" for line in [*self._copies(model), *self._layers(model), *self._params(model)]]
+        members = [*self._copies(model), *self._layers(model), *self._params(model)]
+        inside = [f"  {line}\n".replace("\n ", "\n   ") for line in members]
         return f"\n{self._formals(model)}) {{\n{''.join(inside)}\n{self._forward(model)}}}\n"
 
     # Members.
@@ -74,7 +78,7 @@ class Writer:
             name = layer_name(model.body, layer)
             many = f"[{len(layer.array.layers)}]" if layer.array else ""
             kind = inner.library.name if inner.library else inner.name
-            lines.append(f"layer {name}{many} = {kind}({', '.join(self._arguments(model, layer, inner))})")
+            lines.append(wrapped(f"layer {name}{many} = {kind}(", self._arguments(model, layer, inner)) + ")")
         return lines
 
     def _arguments(self, model: Model, layer: Layer, inner: Model) -> list[str]:
@@ -122,6 +126,8 @@ class Writer:
         made = "" if any(_unnamed(value, model) for value in body.results) else " -> " + ", ".join(
             self.terms.type(model, value) for value in body.results)  # fmt: skip
         head = f"  forward({inputs}){made} {{\n"
+        if len(head) > _WIDE:
+            head = f"  forward(\n    {inputs}\n  ){made} {{\n"
         return "".join([head, *(f"    {line}\n" for line in lines), f"    return {', '.join(results)}\n", "  }\n"])
 
 
