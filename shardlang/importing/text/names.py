@@ -149,7 +149,7 @@ class Namer:
 
 
 def _placed(model: Model, atom: Atom) -> dict[str, int]:
-    """What a dim of an input is called by its place alone."""
+    """The name of a dim of an input by its place alone."""
     for value in model.body.inputs:
         for at, term in enumerate(value.dims):
             if flat(term) == (atom,):
