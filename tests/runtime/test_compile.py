@@ -18,6 +18,7 @@ from tests import warm
 from tests.end_to_end.curves import ROOT, RunOf
 from tests.runtime.compiling import Both, trained
 
+COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler, here g++")
 MODEL = """
 use std.gpt2: GPT2
 
@@ -145,7 +146,7 @@ def test_collectives_are_operators_of_the_graph(both: dict[RunOf, Both]) -> None
         assert all(re.match(r"std\.\w+:\d+  |example\.shard:\d+  ", line) for line in run.cited), run.cited
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+@COMPILER
 def test_it_compiles_to_machine_code(tmp_path: Path) -> None:
     found = trained(SMALL, [ALONE], tmp_path, "inductor")[ALONE]
     assert found.compiled == pytest.approx(found.eager, rel=1e-5)
@@ -153,7 +154,7 @@ def test_it_compiles_to_machine_code(tmp_path: Path) -> None:
     assert any((tmp_path / "cache").rglob("*.so"))
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+@COMPILER
 def test_random_numbers_are_those_without_compiling() -> None:
     """To the bit, of a part as of the whole."""
     done = warm.run([sys.executable, "-m", "tests.runtime.compiled_random", "inductor"], cwd=ROOT)

@@ -5,6 +5,7 @@ in float64. A dim that is declared `whole` is tried too, to say which could be f
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from torch import Tensor
 from shardlang.check.own import OwnDecl
 from shardlang.extensions import loaded
 from shardlang.interpret.brute.splits import Case, check, evaluate, gradients, splits, text
-from shardlang.interpret.brute.trials import Trial, trials
+from shardlang.interpret.brute.trials import Trial, further, trials
 from shardlang.ops.declared import REST, Declaration
 
 
@@ -63,6 +64,10 @@ def verify(declaration: Declaration, begun: Callable[[str], None] = lambda trial
             _whole(trial)
             tried += _splits(trial)
             done.append(trial)
+        for other in itertools.chain.from_iterable(map(further, done)):
+            at = str(other)
+            begun(at)
+            _shape(other)
     except Refused as refused:
         return Verdict(declaration, str(refused), refused.help, at, tried, len(done))
     free = tuple(name for name in sorted(declaration.whole) if _could_be_free(name, done))
@@ -91,6 +96,18 @@ def _whole(trial: Trial) -> None:
     _require_type(trial, single, _called(single, [_leaf(x) for x in single.inputs]))
     if result.is_floating_point() and any(x.requires_grad for x in inputs):
         _require_gradient(trial, case, result, inputs, others)
+
+
+def _shape(trial: Trial) -> None:
+    """Holds the shape of a result to the declaration, at sizes at which the function need not have
+    one."""
+    case = trial.case()
+    try:
+        with torch.no_grad():
+            result = evaluate(text(case), [x.detach().clone() for x in case.inputs], case=case)
+    except Exception:  # a window may need to be shorter than what it moves over
+        return
+    _require_type(trial, case, result)
 
 
 def _leaf(x: Tensor) -> Tensor:

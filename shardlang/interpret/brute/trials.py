@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -35,6 +36,8 @@ _POOLS = (
 )
 # How many ways of giving the sizes of a pool to the dims are tried.
 _WAYS = 120
+# At how many further sizes, and up to which, the result's shape is compared.
+_FURTHER, _LARGEST = 40, 13
 # The sizes of the dims that `...` stands for.
 _LEADING = (2, 3)
 # How many elements a tensor of a trial may have: each split copies it several times.
@@ -117,6 +120,15 @@ def trials(declaration: Declaration) -> Iterator[Trial | Exception]:
         if isinstance(found, Trial):
             positive = found.positive
         yield found
+
+
+def further(trial: Trial) -> Iterator[Trial]:
+    """The call of a trial at other sizes, at which only the result's shape is looked at."""
+    draws = random.Random(0)
+    for _ in range(_FURTHER):
+        tried = replace(trial, sizes={name: draws.randint(1, _LARGEST) for name in trial.sizes})
+        if _made(tried):
+            yield tried
 
 
 def _has_rest(declaration: Declaration) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,14 +23,14 @@ from tests.end_to_end.curves import ROOT
 STEPS, BATCH = 4, 64
 
 
-class Twin(torch.nn.Module):
+class Twin(torch.nn.Module, ABC):
     """What the tests call of a twin."""
 
     optimizer: torch.optim.Optimizer
 
+    @abstractmethod
     def step(self, number: int, image: torch.Tensor, label: torch.Tensor) -> dict[str, float]:
         """One step of training, from 1; the figures that the example reports of it."""
-        raise NotImplementedError
 
 
 @cache
