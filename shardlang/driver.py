@@ -62,10 +62,13 @@ def check_source(
     if sink.failed:
         return None
     from shardlang.check.check import check
+    from shardlang.check.files.project import require_named
 
     files = Files()
     files.add(source)
     program = check(tree, sink, files.load, overrides or {}, strategy, runs)
+    if program is not None and not sink.failed:
+        require_named(source, program, sink)
     if sink.failed or program is None:
         return None
     return with_cluster(dataclasses.replace(program, unread=unread), cluster, sink)

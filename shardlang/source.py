@@ -14,11 +14,14 @@ from shardlang.records import dataclass
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """One text and its shown name: a path as the user typed it, or `std.nn`, of the `library`."""
+    """One text and its shown name: a path as the user typed it, or `std.nn`, of the `library`.
+
+    extensions: of a program, the files of declarations that a command names (`--extension`)."""
 
     name: str
     text: str
     library: bool = False
+    extensions: tuple[str, ...] = ()
 
     @cached_property
     def _starts(self) -> list[int]:

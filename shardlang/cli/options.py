@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,8 @@ from shardlang.run_files import LOGS
 from shardlang.source import Source
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+# Where a command keeps what `--extension` gives.
+_EXTENSIONS = "shardlang.extensions"
 # What `--set` may name.
 PATH = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(\[\d+\])?(\.[A-Za-z_][A-Za-z_0-9]*(\[\d+\])?)*")
 
@@ -23,7 +26,10 @@ PATH = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(\[\d+\])?(\.[A-Za-z_][A-Za-z_0-9]*(\[
 def source(name: str) -> Source:
     """The program a user named; a mistake in the name is one in using the command."""
     try:
-        return read_program(name)
+        found = read_program(name)
+        context = click.get_current_context(silent=True)
+        given = context.meta.get(_EXTENSIONS, ()) if context is not None else ()
+        return replace(found, extensions=given) if given else found
     except Unreadable as reason:
         text = f"`{name}` {reason}"
         close = _beside(name) if str(reason) == "does not exist" else None
@@ -56,7 +62,21 @@ def _overrides(ctx: click.Context, param: click.Parameter, given: tuple[str, ...
 
 
 def file_argument(command: Command) -> Command:
-    return click.argument("file", metavar="FILE")(command)
+    return click.argument("file", metavar="FILE")(extension_option(command))
+
+
+def extension_option(command: Command) -> Command:
+    text = "A file of declarations that the program may load Python by. May be repeated. [default: those of shard.toml]"
+    return click.option(
+        "--extension", multiple=True, metavar="FILE.shard", expose_value=False, callback=_extensions, help=text
+    )(command)
+
+
+def _extensions(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> None:
+    for name in given:
+        if not name.endswith(".shard") or not os.path.isfile(name):
+            raise click.BadParameter(f"`{name}` is no .shard file", ctx, param)
+    ctx.meta[_EXTENSIONS] = given
 
 
 def ranks_option(required: bool) -> Callable[[Command], Command]:

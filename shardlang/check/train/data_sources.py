@@ -125,6 +125,8 @@ def _silence(node: ast.Expr, frame: Frame) -> None:
 
 def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
     example = 'data = digits(split = "train", batch = batch)'
+    if frame.file.find(called(node)) is UNKNOWN:
+        return None, None  # its declaration is reported
     there = sources(frame)
     call, kind = call_of_one(node, there, "data source", "SH235", example, frame), called(node)
     if call is None:

@@ -14,6 +14,7 @@ from shardlang.check.files.own import visible
 from shardlang.check.model.arguments import call_of_one, declared_arguments, missing_argument
 from shardlang.check.program import OptimizerSetting
 from shardlang.check.selectors import EVERYWHERE, Specificity, select, specificity, text
+from shardlang.check.values import UNKNOWN
 from shardlang.graph.graph import Graph
 from shardlang.ops.declaration import Param
 from shardlang.syntax import ast
@@ -73,6 +74,8 @@ def read_optimizers(settings: Sequence[ast.Setting], frame: Frame) -> list[tuple
 def _read(setting: ast.Setting, frame: Frame) -> Given | None:
     """Kind and the arguments that are given; None after a report."""
     node, example = setting.value, "optimizer = adamw(lr = 3e-4)"
+    if frame.file.find(called(node)) is UNKNOWN:
+        return None  # its declaration is reported
     there = _kinds(frame)
     call, kind = call_of_one(node, there, "optimizer", "SH236", example, frame), called(node)
     if call is None:

@@ -102,6 +102,8 @@ def _stream(precision: str, node: ast.Call, frame: Frame) -> bool:
 
 def _schedule(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
     kind, own = called(node) or node.span.text, visible(frame.file, "schedule")
+    if frame.file.find(kind) is UNKNOWN:
+        return None  # its declaration is reported
     if kind in own and isinstance(node, ast.Call):
         params = own[kind].settings
         arguments = declared_arguments(kind, params, node, frame, free=[param.name for param in params])

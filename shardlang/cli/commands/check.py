@@ -25,6 +25,7 @@ from shardlang.source import Source
 @options.ranks_option(required=False)
 @options.strategy_option
 @options.set_option
+@options.extension_option
 @click.option(
     "--resume", "resumed", type=click.Path(path_type=Path), metavar="DIR",
     help="Check what a run of FILE would go on with from a checkpoint, or the newest in a folder; with --ranks.",
