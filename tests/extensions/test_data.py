@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
+from shardlang.cli.main import run as shardc
 from tests import warm
 from tests.cli.process import SHARDC
 
@@ -223,3 +224,23 @@ def test_an_endless_stream_trains_by_steps_alone(tmp_path: Path) -> None:
     assert "error[SH502]: `Mine` has no `__len__`, and `epochs` asks for a number of them" in failed(tmp_path)
     placed(tmp_path, endless, NET.replace("  loss =", "  eval = mine(count = 60, batch = batch)\n  loss ="))
     assert "`Mine` has no `__len__`, and an evaluation goes through all examples" in failed(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_process_that_reads_ahead_may_end(tmp_path: Path) -> None:
+    """And an error in one is told as if the rank itself had read."""
+    net = NET.replace("batch = batch)", "batch = batch, workers = 2, shuffle = false)")
+    placed(tmp_path, RANDOM.format(id="os._exit(3) if self.read > 17 else i"), net)
+    assert "error[SH502]: a process that reads ahead for `Mine` has ended" in failed(tmp_path)
+    placed(tmp_path, RANDOM.format(id="1 // 0 if self.read > 17 else i"), net)
+    said = failed(tmp_path)
+    assert "error[SH502]: `Mine.__getitem__(" in said and "raises ZeroDivisionError" in said
+
+
+def test_a_use_of_a_wrong_declaration_is_no_second_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    placed(tmp_path, KINDS["by number"], declared=DECLARED.replace("count: int", "seed: int"))
+    assert shardc(["check", str(tmp_path / "net.shard")]) == 1
+    said = "".join(capsys.readouterr())
+    assert "`seed` of `mine` is an argument of every source" in said and "1 error" in said, said

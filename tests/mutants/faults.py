@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants import (
     emitter,
     events,
+    extensions,
     loops,
     microbatches,
     operators,
@@ -29,6 +30,7 @@ FAULTS = (
     *python_text.FAULTS,
     *emitter.FAULTS,
     *events.FAULTS,
+    *extensions.FAULTS,
     *loops.FAULTS,
     *microbatches.FAULTS,
     *runtime_collectives.FAULTS,

@@ -47,20 +47,26 @@ class Ahead:
     def _ask(self, end: Connection, epoch: int, coming: Iterator[np.ndarray], waiting: deque[np.ndarray]) -> None:
         numbers = next(coming, None)
         if numbers is not None:
-            end.send((epoch, numbers))
+            try:
+                end.send((epoch, numbers))
+            except OSError:
+                raise self._ended() from None
             self.asked.append(end)
             waiting.append(numbers)
 
     def _next(self) -> Any:
         try:
             found = self.asked.popleft().recv()
-        except EOFError:
-            fact = f"a process that reads ahead for `{self.data.name}` has ended"
-            raise self.data.wrong(fact, "`workers = 0` reads in the rank itself") from None
+        except (EOFError, OSError):
+            raise self._ended() from None
         if isinstance(found, dict):
             return found
         code, message, file, line, help = found
         raise RunError(code, message, file=Path(file) if file else None, line=line, help=help)
+
+    def _ended(self) -> RunError:
+        fact = f"a process that reads ahead for `{self.data.name}` has ended"
+        return self.data.wrong(fact, "`workers = 0` reads in the rank itself")
 
 
 def _started(data: Own) -> Connection:

@@ -1,0 +1,42 @@
+"""Faults of what users declare: data, schedules and optimizers of their own."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Fault
+
+DATA = ("extensions/test_data.py",)
+BAD_DATA = ("extensions/test_bad_data.py",)
+RATES = ("extensions/test_schedules.py",)
+OPTIMIZERS = ("extensions/test_optimizers.py",)
+PROJECT = ("extensions/test_project.py",)
+
+FAULTS = (
+    Fault("a stream goes on from an earlier place", "a resumed stream", "runtime/data/streams.py",
+          "wanted[0] // self.source.batch * self.source.batch", "0", DATA),
+    Fault("a part of a stream is another's", "parts of a stream", "runtime/data/streams.py",
+          "if n // self.size % self.parts == self.part", "if n // self.size % self.parts != self.part", DATA),
+    Fault("ranks are not compared", "SH613 of data", "runtime/data/agreed.py",
+          "if all(each == told[0] for each in told):", "if True:", DATA),
+    Fault("two readings are not compared", "SH613 on one rank", "runtime/data/agreed.py",
+          "if here.tobytes() != there.tobytes():", "if False:", DATA),
+    Fault("examples of another shape are taken", "SH502 of a shape", "runtime/data/own.py",
+          "if part.shape != due and [n", "if False and [n", BAD_DATA),
+    Fault("another Python goes on", "SH508 of data", "runtime/data/identity.py",
+          'given["python"] = source.arguments["call"].digest', "pass", DATA),
+    Fault("rates are not compared", "SH613 of a schedule", "runtime/step/learning_rate.py",
+          "digest_size=16).hexdigest())}) > 1:", "digest_size=16).hexdigest())}) > 9:", RATES),
+    Fault("a rate may be negative", "SH621", "runtime/step/learning_rate.py",
+          "if not math.isfinite(rate) or rate < 0:", "if not math.isfinite(rate):", RATES),
+    Fault("an optimizer sees one rank's rows alone", "ZeRO under a whole parameter", "runtime/step/model.py",
+          "*(() if rows else self.zero_axes(tensor))", "*(() if True else self.zero_axes(tensor))", OPTIMIZERS),
+    Fault("rows are gathered over their own cut", "rows that an optimizer needs", "runtime/step/model.py",
+          "for axis in listed(axes)]\n        axes = {", "for axis in listed(axes)][:0]\n        axes = {", OPTIMIZERS),
+    Fault("the step of a resumed optimizer", "a formula that has the step in it", "runtime/state/own_optimizers.py",
+          "        self.steps = step\n", "        self.steps = 0\n", OPTIMIZERS),
+    Fault("optimizers are tried on whole parameters alone", "SH618", "interpret/brute/optimizers.py",
+          "run.compare(layout, decl.needs)\n                tried", "tried", OPTIMIZERS),
+    Fault("an optimizer runs unverified", "SH611", "check/files/own.py",
+          'self.what != "optimizer" or self._locked() == hashes', "True", OPTIMIZERS),
+    Fault("a project names all", "SH623", "check/files/project.py",
+          "if os.path.realpath(home) not in allowed:", "if False:", PROJECT),
+)  # fmt: skip
