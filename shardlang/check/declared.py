@@ -60,6 +60,7 @@ LIMITS: Mapping[str, Limit] = {
     "betas": Limit(lambda v: all(0 <= beta < 1 for beta in v), "at least 0 and below 1"),
     "lr_power": Limit(lambda v: v < 0, "below 0"),
     "clip": Limit(lambda v: v > 0, "above 0"),
+    "ema": Limit(lambda v: 0 < v < 1, "above 0 and below 1"),
     "split": Limit(lambda v: v in ("train", "test"), '"train" or "test"'),
     "dtype": Limit(lambda v: v in ("u16", "u32"), '"u16" or "u32"'),
     "delimiter": Limit(lambda v: len(v) == 1 and v not in _NO_DELIMITER, 'one character that no number has, as ";"'),

@@ -75,8 +75,9 @@ class Training:
     """The settings of `train`. lr_schedule: (kind, arguments) or None. checkpoint likewise.
     own_schedule: the function of a schedule that a file declares. log:
     {"steps": how often}. evaluate: of {"steps": how often, "best": ("lowest", figure), "patience":
-    evaluations} what is given. init: ("safetensors", {"path": path}), with "names": a NameMap where
-    one is given, or None. stream: whether what layers hand on is in the low `precision` too.
+    evaluations, "weights": "ema"} what is given. ema: the decay of the average of weights. init:
+    ("safetensors", {"path": path}), with "names": a NameMap where one is given, or None. stream:
+    whether what layers hand on is in the low `precision` too.
 
     `metrics` are in `Graph.metrics`. `seed` defaults to 0. Exactly one of epochs and steps is not
     None."""
@@ -91,6 +92,7 @@ class Training:
     seed: int = 0
     precision: str = "f32"
     clip: float | None = None
+    ema: float | None = None
     lr_schedule: tuple[str, Mapping[str, Any]] | None = None
     checkpoint: tuple[str, Mapping[str, Any]] | None = None
     init: tuple[str, Mapping[str, Any]] | None = None

@@ -31,7 +31,7 @@ _BACKWARD: Final = 2.5  # attention computes its scores again: 5 products for 2 
 # kind of update -> tensors of f32 that it reads and writes (PyTorch's foreach kernels).
 _UPDATES: Final = {
     "sgd": (2, 1), "momentum": (3, 2), "adam": (4, 3), "adamw": (4, 3), "lazy_adam": (4, 3), "adagrad": (3, 2),
-    "ftrl": (4, 3), "norm": (1, 0), "scale": (1, 1), "clip": (2, 1),
+    "ftrl": (4, 3), "norm": (1, 0), "scale": (1, 1), "clip": (2, 1), "ema": (2, 1),
 }  # fmt: skip
 
 

@@ -215,7 +215,7 @@ class Parameters:
         return Collective(place, FORWARD, dtype, "all_gather", param.stored.mesh, own.axes, own.sent)
 
     def updates(self, stages: Collection[int]) -> tuple[Update, ...]:
-        """The optimizers, and the norm that `clip` needs."""
+        """The optimizers, the norm that `clip` needs, and the average of `ema`."""
         plan, training, mine = self.plan, self.plan.program.training, set(self._mine(stages))
         found = []
         for setting in training.optimizers if training is not None else ():
@@ -226,7 +226,9 @@ class Parameters:
             elements = sum(self.sizes(plan.params[v]).updated for v in here) // BYTES["f32"]
             if here:
                 found.append(Update(kind, "f32", elements, len(here)))
+        elements, tensors = sum(u.elements for u in found), sum(u.tensors for u in found)
         if training is not None and training.clip is not None:
-            elements, tensors = sum(u.elements for u in found), sum(u.tensors for u in found)
             found.append(Update("clip", "f32", elements, tensors))
+        if training is not None and training.ema is not None:
+            found.append(Update("ema", "f32", elements, tensors))
         return tuple(found)

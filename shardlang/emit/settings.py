@@ -106,6 +106,7 @@ def _optional(training: Training) -> list[str]:
     """The settings that most programs leave at their defaults."""
     given = {
         "clip": literal(training.clip) if training.clip is not None else "",
+        "ema": literal(training.ema) if training.ema is not None else "",
         "lr_schedule": _schedule_text(training) if training.lr_schedule else "",
         "checkpoint": _checkpoint_text(training.checkpoint[1]) if training.checkpoint else "",
         "evaluation": _evaluation_text(training.evaluate) if training.evaluate else "",
@@ -146,7 +147,7 @@ def _evaluation_text(given: Mapping[str, Any]) -> str:
     word, figure = given.get("best", ("", ""))
     parts = {
         "every": given.get("steps"), "best": figure or None, "lowest": word == "lowest" if figure else None,
-        "patience": given.get("patience"),
+        "patience": given.get("patience"), "ema": True if "weights" in given else None,
     }  # fmt: skip
     return f"rt.Evaluation({', '.join(f'{k}={literal(v)}' for k, v in parts.items() if v is not None)})"
 

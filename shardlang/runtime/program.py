@@ -197,12 +197,13 @@ class Checkpoint:
 class Evaluation:
     """An evaluation after every so many steps, by default after each epoch, and after the last. The
     best is that with the lowest or highest figure `best`; after `patience` evaluations in a row
-    that are not better the run ends."""
+    that are not better the run ends. ema: it is of the average of the weights."""
 
     every: int | None = None
     best: str | None = None
     lowest: bool = True
     patience: int | None = None
+    ema: bool = False
 
 
 @dataclass(frozen=True)
@@ -274,6 +275,7 @@ class Program:
     steps: int | None = None
     bucket_bytes: int = 25_000_000
     clip: float | None = None
+    ema: float | None = None
     lr_schedule: Linear | OwnSchedule | None = None
     init: Safetensors | None = None
     checkpoint: Checkpoint | None = None

@@ -77,25 +77,33 @@ class Files:
 
 
 class Checkpoint:
-    """The parameters and states of a checkpoint, or of the newest whole one of a folder. passed:
-    why newer ones are not taken. Damaged."""
+    """The parameters and states of a checkpoint, or of the newest whole one of a folder. ema: of
+    parameters the averages, where it has any. passed: why newer ones are not taken. Damaged."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, ema: bool = False) -> None:
         index, self.passed = opened_newest(folder)
         self.index, self._parts = index, Parts(index)
         self.tensors: Mapping[str, Saved] = {
             name: Saved(layout.dtype, layout.shape) for name, layout in index.tensors.items() if ":" not in name
         }
+        self._averages = {f"{name}:ema" for name in self.tensors if ema} & index.tensors.keys()
+        if ema and not self._averages:
+            help = "leave out --ema; `ema = 0.999` in `train` keeps averages from then on"
+            raise RunError("SH508", "the checkpoint has no average of the weights", file=index.folder, help=help)
 
     def read(self, name: str, offsets: Sequence[int], lengths: Sequence[int]) -> np.ndarray:
-        return self._parts.read(name, offsets, lengths)
+        average = f"{name}:ema"
+        return self._parts.read(average if average in self._averages else name, offsets, lengths)
 
 
-def weights(path: Path) -> tuple[Weights, Sequence[Damaged]]:
-    """The weights that a path names, and why newer checkpoints are passed over."""
+def weights(path: Path, ema: bool = False) -> tuple[Weights, Sequence[Damaged]]:
+    """The weights that a path names, and why newer checkpoints are passed over. ema: their averages
+    in a checkpoint."""
+    if not path.is_dir() and ema:
+        raise RunError("SH508", "a file of weights has no average of them", file=path, help="name a checkpoint")
     if not path.is_dir():
         return Files(path), ()
-    found = Checkpoint(path)
+    found = Checkpoint(path, ema)
     return found, found.passed
 
 

@@ -23,7 +23,19 @@ BESIDE = ("runtime/test_beside.py",)
 COPIES = ("runtime/test_copies.py",)
 TRAIN = ("runtime/test_train.py",)
 
+EMA = ("end_to_end/test_ema.py",)
+
 FAULTS = (
+    Fault("the average begins with the initial weights", "the first update under `ema`", "runtime/step/model.py",
+          "self._average(first=step - self.skipped == 1)", "self._average(first=False)", EMA),
+    Fault("the decay is that of the weights", "`ema`", "runtime/step/model.py",
+          "torch._foreach_lerp_(averages, trained, 1 - self.program.ema)",
+          "torch._foreach_lerp_(averages, trained, self.program.ema)", EMA),
+    Fault("rows of other ranks stay those of the weights", "evaluations by `ema` under ZeRO", "runtime/step/model.py",
+          "            average.copy_(before)\n        self.updated()", "            average.copy_(before)", EMA),
+    Fault("the average is trained on", "training behind an evaluation by `ema`", "runtime/step/model.py",
+          "        try:\n            yield\n        finally:\n            self._swap()",
+          "        yield", EMA),
     # what backward computes again
     Fault("a dropped value is kept", "memory under `recompute all but products`", "runtime/step/recompute.py",
           "alive.note(x, _Result(again, at))", "pass", ("runtime/test_recompute.py",)),

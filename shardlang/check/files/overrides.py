@@ -72,7 +72,8 @@ def _places(file: ast.File) -> Iterator[str]:
                 yield from (f"model.{f.name.text}" for f in item.formals if isinstance(f.kind, ast.Name))
                 yield from (f"model.{name}" for name in member_dims(item.members))
             case ast.Train():
-                yield from (f"train.{name}" for name in ("epochs", "steps", "seed", "clip", "precision", "compile"))
+                names = ("epochs", "steps", "seed", "clip", "ema", "precision", "compile")
+                yield from (f"train.{name}" for name in names)
                 yield from (f"train.{name}.{k.name.text}" for name, call in _calls(file) for k in call.keywords)
             case ast.Strategy():
                 meshes = [r for r in item.rules if isinstance(r, ast.Mesh)]

@@ -23,7 +23,7 @@ from shardlang.types.dim import LOW
 
 RESERVED = (
     "model", "data", "eval", "loss", "metric", "optimizer", "lr_schedule", "precision", "clip", "epochs", "steps",
-    "seed", "init", "checkpoint", "log", "compile", "evaluate",
+    "seed", "init", "checkpoint", "log", "compile", "evaluate", "ema",
 )  # fmt: skip
 _RISE = (
     "With n steps in all and k = max(1, warmup), the rate of step s, from 1, is\n\n"
@@ -35,7 +35,8 @@ SCHEDULES: Mapping[str, Declared] = {
     "linear": Declared(_RISE.format("(n - s) / (n - k)"), _SLOPE),
     "warmup_cosine": Declared(_RISE.format("(1 + cos(pi (s - k) / (n - k))) / 2"), _SLOPE),
 }
-_NUMBERS = (Param("epochs", "int"), Param("steps", "int"), Param("seed", "int"), Param("clip", "number"))
+_NUMBERS = (Param("epochs", "int"), Param("steps", "int"), Param("seed", "int"), Param("clip", "number"),
+            Param("ema", "number"))  # fmt: skip
 _PRECISIONS = ("f32", "f64", *LOW)
 _COMPILED = ("none", "blocks")
 
@@ -170,13 +171,18 @@ def _evaluate(node: ast.Expr, frame: Frame) -> Mapping[str, Any] | None:
         help = "write `evaluate = every(200)`, or `every(200, best = lowest(loss), patience = 5)`"
         frame.wrong("SH237", "`evaluate` is how often to evaluate", node.span, "here", help=help)
         return None
-    given, sound = line_up("every", ("steps", "patience", "best"), node, frame, 1)
-    best = given.pop("best", None)
+    given, sound = line_up("every", ("steps", "patience", "best", "weights"), node, frame, 1)
+    best, weights = given.pop("best", None), given.pop("weights", None)
     counts = {name: settled(Param(name, "int"), argument, frame) for name, argument in given.items()}
     order = _order(best.node, frame) if best is not None else None
     if not sound or UNKNOWN in counts.values() or (best is not None and order is None):
         return None
-    return counts if order is None else {**counts, "best": order}
+    if weights is not None and weights.span.text != "ema":
+        help = "write `weights = ema`, or leave it out for the weights as they are trained"
+        frame.wrong("SH237", f"`{weights.span.text}` is nothing to evaluate", weights.span, "here", help=help)
+        return None
+    of_ema = {"weights": "ema"} if weights is not None else {}
+    return {**counts, **of_ema} if order is None else {**counts, "best": order, **of_ema}
 
 
 def _order(node: ast.Expr | None, frame: Frame) -> tuple[str, str] | None:
@@ -190,10 +196,10 @@ def _order(node: ast.Expr | None, frame: Frame) -> tuple[str, str] | None:
     return None
 
 
-def check_evaluation(node: ast.Expr, given: Mapping[str, Any], has_eval: bool, figures: Collection[str], kept: bool,
-                     frame: Frame) -> None:  # fmt: skip
+def check_evaluation(node: ast.Expr, given: Mapping[str, Any], has_eval: bool, figures: Collection[str],
+                     beside: Collection[str], frame: Frame) -> None:  # fmt: skip
     """Reports an `evaluate` that has nothing to evaluate, no figure to be best in, or no use for
-    the best. kept: whether there are checkpoints."""
+    the best. beside: the other settings."""
     fact = help = ""
     _, figure = given.get("best", ("", ""))
     if not has_eval:
@@ -202,7 +208,9 @@ def check_evaluation(node: ast.Expr, given: Mapping[str, Any], has_eval: bool, f
         fact, help = f"an evaluation has no figure `{figure}`", offer(figure, figures, f"it has {', '.join(figures)}")
     elif "patience" in given and not figure:
         fact, help = "`patience` waits for a better evaluation", "say in what: `best = lowest(loss)`"
-    elif figure and "patience" not in given and not kept:
+    elif "weights" in given and "ema" not in beside:
+        fact, help = "there is no average of the weights to evaluate", "add `ema = 0.999`"
+    elif figure and "patience" not in given and "checkpoint" not in beside:
         fact = "`best` has nothing to do"
         help = "add `patience = 5`, which ends the run, or `checkpoint`, which keeps the best"
     elif not given:

@@ -86,7 +86,7 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
     check_indices(graph, frame.context.sink)
     if settings.get("evaluate") is not None:
         at, figures = reading.given["evaluate"].value, ("loss", *reading.metrics)
-        check_evaluation(at, settings["evaluate"], reading.eval is not None, figures, "checkpoint" in settings, frame)
+        check_evaluation(at, settings["evaluate"], reading.eval is not None, figures, settings, frame)
     if "init" in settings:
         settings["init"] = fitted(settings["init"], graph, reading.given["init"].span, frame)
     training = Training(reading.source, reading.eval, assign(optimizers, graph, frame), **settings)

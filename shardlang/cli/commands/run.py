@@ -185,6 +185,8 @@ def _simulate(
     from shardlang.interpret.ranks.limits import check_size
 
     training = plan.program.training
+    if training is not None and training.eval is not None and "weights" in (training.evaluate or {}):
+        raise click.UsageError("simulated ranks keep no average of the weights: leave out `weights = ema`")
     if training is not None and low(training.precision):
         plan = in_type(plan, "f32")
     if not check_size(plan, sink):

@@ -197,12 +197,13 @@ def zero_degree(plan: Plan, param: ParamPlan, degree: int = 0) -> int:
 
 @remembered
 def copies(plan: Plan) -> dict[int, int]:
-    """Parameter -> how many copies of it its optimizer keeps."""
+    """Parameter -> how many copies of it its optimizer keeps, with the average of `ema`."""
     found: dict[int, int] = {}
     for setting in plan.program.training.optimizers if plan.program.training else ():
         sgd = 1 if setting.kind == "sgd" and setting.arguments.get("momentum") else 0
         own = len(setting.own.state) if setting.own is not None else sgd
-        found.update(dict.fromkeys(setting.params, COPIES.get(setting.kind, own)))
+        average = plan.program.training is not None and plan.program.training.ema is not None
+        found.update(dict.fromkeys(setting.params, COPIES.get(setting.kind, own) + average))
     return found
 
 

@@ -47,7 +47,7 @@ def require_fits(plan: Plan, index: Index, base: Path, sink: Sink) -> bool:
         if kind is not None and (before != kind or kept != slots):
             fact = f"`{value.path}` is trained by `{kind}` (which keeps {slots} tensors)"
             fact += f", and the checkpoint was written with `{before}` (which keeps {kept})"
-            sink.report("SH508", fact, value.span, help="give the optimizer as it was")
+            sink.report("SH508", fact, value.span, help="give the optimizer, and `ema`, as it was")
     fits = not sink.failed
     for name, here, before in _differences(plan, index.facts, base):
         sink.report("SH508", f"`{name}` is {here}, and the checkpoint was written with {before}", None, help=_ANYWAY)

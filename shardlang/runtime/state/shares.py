@@ -16,6 +16,8 @@ from shardlang.runtime.program import Declared, Parameter, Program, dtype_of, li
 from shardlang.runtime.state.checkpoints import NAMES
 from shardlang.runtime.state.optimizers import slots
 
+# The average of a parameter is saved as if an optimizer kept it.
+EMA = "ema"
 # Bytes of a share at least.
 _LEAST = 4096
 
@@ -32,7 +34,8 @@ class Shares:
         kept = [slots(optimizer.kind, optimizer.arguments) for optimizer in program.optimizers]
         for tensor in program.tensors:
             by = program.trained_by.get(tensor.path)
-            for name in (tensor.path, *(f"{tensor.path}:{slot}" for slot in (kept[by] if by is not None else ()))):
+            own = () if by is None else (*kept[by], *([EMA] if program.ema is not None else []))
+            for name in (tensor.path, *(f"{tensor.path}:{slot}" for slot in own)):
                 self.tensors[name] = self._layout(tensor)
 
     def _layout(self, tensor: Declared) -> Layout:

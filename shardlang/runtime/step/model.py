@@ -77,6 +77,12 @@ class Model:
         self.counted = [self.trained[t.path] for t in learning if self.counts_all or self._counts(t)]
 
     @cached_property
+    def averages(self) -> dict[str, Tensor]:
+        """path -> the average of what is trained; none without `ema`."""
+        paths = self.program.trained_by if self.program.ema is not None else ()
+        return {path: mapped.clone(self.trained[path].detach()) for path in paths if path in self.trained}
+
+    @cached_property
     def rates(self) -> Rates:
         """The learning rates of the run."""
         return Rates(self.program)
@@ -252,9 +258,41 @@ class Model:
             for optimizer, hosted in zip(self.optimizers, self.hosted, strict=True):
                 with timed(hosted) if hosted else contextlib.nullcontext():
                     optimizer.step(self.rates.at(optimizer.lr, step, total))
+            self._average(first=step - self.skipped == 1)
             self.updated()
         self.clear()
         return fits
+
+    def _average(self, first: bool) -> None:
+        """Brings the averages of weights up to date with an update, as
+        torch.optim.swa_utils.AveragedModel does: after the first they are the weights."""
+        paths = [path for path in self.averages if self.averages[path].numel()]
+        if not paths or self.program.ema is None:
+            return
+        mine, theirs = [self.averages[path] for path in paths], [self.trained[path] for path in paths]
+        for averages, trained in optimizers.by_device(mine, theirs):
+            if first:
+                torch._foreach_copy_(averages, trained)
+            else:
+                torch._foreach_lerp_(averages, trained, 1 - self.program.ema)
+
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Meanwhile the weights are their averages. One tensor more is there at a time."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for path, average in self.averages.items():
+            trained = self.trained[path]
+            before = trained.clone()
+            trained.copy_(average)
+            average.copy_(before)
+        self.updated()
 
     def fits(self) -> bool:
         """Takes the loss scale out of the gradients. Whether they are finite on all ranks; else the

@@ -61,17 +61,19 @@ class Kept:
 @dataclass(frozen=True)
 class Predict:
     """The work of a rank: evaluates, and writes what is kept to `out`. names: of the arrays, by the
-    paths of the values. checkpoint: whose parameters are taken, if any."""
+    paths of the values. checkpoint: whose parameters are taken, if any; ema: their averages."""
 
     out: Path
     names: Mapping[str, str]
     checkpoint: Path | None
+    ema: bool = False
 
     def __call__(self, program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
         require_ranks(program, world.size)
-        run = Run(replace(program, optimizers=(), checkpoint=None), data, log)
+        run = Run(replace(program, optimizers=(), checkpoint=None, ema=None), data, log)
         if self.checkpoint is not None:
-            log.note(f"parameters of {resumed(run.model, self.checkpoint, log.note).folder}")
+            found = resumed(run.model, self.checkpoint, log.note, self.ema).folder
+            log.note(f"{'averages of ' * self.ema}parameters of {found}")
         kept = Kept(program)
         assert run.test is not None
         with numbers_of(program), record.during("evaluating"):

@@ -20,6 +20,7 @@ from shardlang.locks import Claims, held_in, require_apart
 from shardlang.runtime.data.identity import differences, identity
 from shardlang.runtime.program import Parameter, Program
 from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun, exchanged, place, require_one
+from shardlang.runtime.state.shares import EMA
 from shardlang.runtime.step.model import Model
 
 
@@ -113,7 +114,7 @@ def _require_optimizers(model: Model, found: SavedRun) -> None:
             raise RunError(
                 "SH508", f"`{path}` is trained by {_told(kinds[path], sorted(kept))}, and the checkpoint "
                 f"was written with {_told(kind, theirs)}", file=found.folder,
-                help="give the optimizer as it was, or start anew without --resume",
+                help="give the optimizer, and `ema`, as it was, or start anew without --resume",
             )  # fmt: skip
 
 
@@ -129,7 +130,8 @@ def _kept(model: Model) -> dict[str, dict[str, Tensor]]:
     for optimizer in model.optimizers:
         kept = optimizer.kept()
         found.update({id(t): {name: kept[name][at] for name in kept} for at, t in enumerate(optimizer.tensors)})
-    return {t.path: found.get(id(model.trained[t.path]), {}) for t in model.parameters}
+    kept = {t.path: found.get(id(model.trained[t.path]), {}) for t in model.parameters}
+    return {**kept, **{path: {**kept[path], EMA: average} for path, average in model.averages.items()}}
 
 
 def resume(
@@ -163,14 +165,29 @@ class _One(Checkpoints):
         return [self.folder]
 
 
-def resumed(model: Model, path: Path, note: Callable[[str], None]) -> SavedRun:
+def resumed(model: Model, path: Path, note: Callable[[str], None], averages: bool = False) -> SavedRun:
     """Fills the model from a checkpoint, or from the newest whole one of a folder of them; all
-    ranks call it. RunError where there is none."""
+    ranks call it. averages: the weights are their averages. RunError where there is none."""
     kind = _One if (path / INDEX).is_file() else Checkpoints
     found = resume(model, kind(path, 1, 0), {}, note)
     if found is None:
         raise RunError("SH508", "there is no checkpoint to go on from", file=path)
+    if averages:
+        _take_averages(model, found)
     return found
+
+
+def _take_averages(model: Model, found: SavedRun) -> None:
+    """The averages of the weights, in their place."""
+    kept = {name.removesuffix(f":{EMA}") for name in found.tensors if name.endswith(f":{EMA}")}
+    if not kept:
+        help = "add `ema = 0.999` to `train` before training, or leave out --ema"
+        raise RunError("SH508", "the checkpoint has no average of the weights", file=found.folder, help=help)
+    found.read([
+        Piece(f"{t.path}:{EMA}", t.shape, offsets(model, t), model.trained[t.path].detach())
+        for t in model.parameters if t.path in kept
+    ])  # fmt: skip
+    model.refresh(list(model.leaves))
 
 
 def _seen(path: Path) -> int | None:

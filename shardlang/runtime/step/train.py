@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -273,7 +274,7 @@ class Run(Stepper):
         """asked: besides those that are set, so that it has no part in which is best."""
         if self.test is None or self.program.finish is None:
             return
-        with record.during("evaluating"):
+        with record.during("evaluating"), self.model.averaged() if self.program.evaluation.ema else nullcontext():
             figures = self.evaluation(self.test.once())
         self.log.evaluation(epoch, self.step, figures, asked or self.program.evaluation.every is not None)
         if not all(map(math.isfinite, figures.values())):

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     "--checkpoint", type=click.Path(path_type=Path), metavar="DIR",
     help="A checkpoint, or a folder of them: the newest whole one.",
 )  # fmt: skip
+@click.option("--ema", is_flag=True, help="With --checkpoint: the averages that `ema` keeps of the parameters.")
 @click.option(
     "--value", "wanted", multiple=True, metavar="NAME",
     help="A value to write. May be repeated. [default: all that `train` names for each example]",
@@ -50,13 +51,16 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(
     ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], out: Path,
-    weights: Path | None, checkpoint: Path | None, wanted: tuple[str, ...], device: str | None, log_dir: Path | None,
+    weights: Path | None, checkpoint: Path | None, ema: bool, wanted: tuple[str, ...], device: str | None,
+    log_dir: Path | None,
 ) -> None:  # fmt: skip
     """Write what a trained model gives for each example.
 
     The examples are those of `eval`, without one those of `data`."""
     if weights is not None and checkpoint is not None:
         raise click.UsageError("the parameters are of --weights or of --checkpoint, not of both")
+    if ema and checkpoint is None:
+        raise click.UsageError("a checkpoint has the averages of the parameters: give --checkpoint DIR with --ema")
     require_folder(out)
     sink = Sink()
     program = driver.check_source(options.source(file), sink, overrides, strategy)
@@ -72,7 +76,7 @@ def command(
         with Claims() as claims:
             target = claims.file(out, PREDICTED)
             folder = claim(claims, ranks, log_dir, None, None, files).log_dir
-            code = _predict(files, folder, ranks, device, folder_of(file), target, names, checkpoint)
+            code = _predict(files, folder, ranks, device, folder_of(file), target, names, checkpoint, ema)
     except RunError as error:
         print(error, file=sys.stderr)
         code = 3
@@ -128,7 +132,7 @@ def _keeping(
 
 def _predict(
     files: Mapping[str, str], folder: Path, ranks: int, device: str | None, base: Path, out: Path,
-    names: Mapping[str, str], checkpoint: Path | None,
+    names: Mapping[str, str], checkpoint: Path | None, ema: bool,
 ) -> int:  # fmt: skip
     """Runs the emitted files; the exit code."""
     write_files(folder, files)
@@ -138,5 +142,5 @@ def _predict(
 
     program = read_program(folder / "main.py")
     program.base = base
-    work = Predict(out, names, checkpoint)
+    work = Predict(out, names, checkpoint, ema)
     return launch_program(program, folder / "main.py", ranks, chosen(device, ranks), folder, None, None, work)

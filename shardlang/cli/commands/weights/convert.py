@@ -28,9 +28,12 @@ from shardlang.errors import RunError
               help="The folder or the file to write.")  # fmt: skip
 @click.option("--under", default="", metavar="PREFIX",
               help="Only the tensors whose names begin so, called without it.")  # fmt: skip
+@click.option("--ema", is_flag=True, help="In the file of weights, the averages that `ema` keeps.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def command(ctx: click.Context, checkpoint: Path, form: str, to: Path, under: str, as_json: bool) -> None:
+def command(
+    ctx: click.Context, checkpoint: Path, form: str, to: Path, under: str, ema: bool, as_json: bool
+) -> None:
     """Write a checkpoint in another form.
 
     CHECKPOINT is one of `shardc run`, a folder of them (then the newest whole one is taken), or a
@@ -43,12 +46,14 @@ def command(ctx: click.Context, checkpoint: Path, form: str, to: Path, under: st
     theirs = not (checkpoint / INDEX).exists() and not steps(checkpoint)
     if form == "dcp" and (theirs or under):
         raise click.UsageError("--to dcp is for a checkpoint of `shardc run`, and takes all of it")
+    if ema and (theirs or form == "dcp"):
+        raise click.UsageError("--ema is for a checkpoint of `shardc run`, --to safetensors")
     left: Sequence[str] = ()
     try:
         if form == "dcp":
             names = _dcp(checkpoint, to)
         else:
-            names, left = _safetensors(checkpoint, theirs, under, to)
+            names, left = _safetensors(checkpoint, theirs, under, to, ema)
     except RunError as error:
         print(error, file=sys.stderr)
         ctx.exit(1)
@@ -73,7 +78,7 @@ def _dcp(checkpoint: Path, to: Path) -> list[str]:
     return list(found.index.tensors)
 
 
-def _safetensors(checkpoint: Path, theirs: bool, under: str, to: Path) -> tuple[list[str], Sequence[str]]:
+def _safetensors(checkpoint: Path, theirs: bool, under: str, to: Path, ema: bool) -> tuple[list[str], Sequence[str]]:
     from shardlang.weights.files import Checkpoint, Weights
     from shardlang.weights.one_file import write
 
@@ -85,7 +90,7 @@ def _safetensors(checkpoint: Path, theirs: bool, under: str, to: Path) -> tuple[
         weights = found = Foreign(checkpoint)
         left = [name for name in found.others if name.startswith(under)]
     else:
-        weights = ours = Checkpoint(checkpoint)
+        weights = ours = Checkpoint(checkpoint, ema)
         _passed(ours.passed)
     names = {name: name.removeprefix(under) for name in weights.tensors if name.startswith(under)}
     if not names:

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     help="The model to be like: its config.json, and its safetensors or their index.",
 )  # fmt: skip
 @click.option("-o", "to", required=True, type=click.Path(path_type=Path), metavar="OUT", help="The folder to write.")
+@click.option("--ema", is_flag=True, help="Of a checkpoint, the averages that `ema` keeps.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def command(ctx: click.Context, weights: Path, names: str, model: Path, to: Path, as_json: bool) -> None:
+def command(ctx: click.Context, weights: Path, names: str, model: Path, to: Path, ema: bool, as_json: bool) -> None:
     """Write weights under the names, and in the files, of another library's model.
 
     WEIGHTS is a file of `--save-weights`, a checkpoint, or a folder of checkpoints: then its newest
@@ -49,7 +50,7 @@ def command(ctx: click.Context, weights: Path, names: str, model: Path, to: Path
         read = name_map(names, sink)
         wanted = None
         if read is not None:
-            given, passed = files.weights(weights)
+            given, passed = files.weights(weights, ema)
             for each in passed:
                 output.tell(f"{each.file} is passed over: {each.message}", sys.stderr)
             wanted = export.export(given, read, like.like(model), sink)
