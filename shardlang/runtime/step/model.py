@@ -77,12 +77,6 @@ class Model:
         self.counted = [self.trained[t.path] for t in learning if self.counts_all or self._counts(t)]
 
     @cached_property
-    def averages(self) -> dict[str, Tensor]:
-        """path -> the average of what is trained; none without `ema`."""
-        paths = self.program.trained_by if self.program.ema is not None else ()
-        return {path: mapped.clone(self.trained[path].detach()) for path in paths if path in self.trained}
-
-    @cached_property
     def rates(self) -> Rates:
         """The learning rates of the run."""
         return Rates(self.program)
@@ -101,9 +95,12 @@ class Model:
         return tensor.mesh or self.program.mesh
 
     def _hold_all(self) -> None:
-        """Makes all parameters, and says to the gathers of ZeRO 3 what comes together."""
+        """Makes all parameters, with their averages (path -> that of what is trained), and says to
+        the gathers of ZeRO 3 what comes together."""
         for tensor in self.parameters:
             self._hold(tensor)
+        averaged = self.program.trained_by if self.program.ema is not None else ()
+        self.averages = {path: mapped.clone(self.trained[path].detach()) for path in averaged if path in self.trained}
         program, pipeline = self.program, self.program.pipeline
         step = [("F", 0), ("B", 0)] * program.microbatches
         if pipeline is not None:
