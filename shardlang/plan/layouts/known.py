@@ -1,8 +1,8 @@
-"""What planning has found out about operators and layouts, so that plans which have them in common
-find it out once.
+"""Tables of what planning has found out about operators and layouts, so that plans which have them
+in common find it out once.
 
-A search plans a program under many strategies. What is kept here depends on meshes, classes of
-operators and layouts alone, so every plan is the same with it as without."""
+A search plans a program under many strategies. The tables depend on meshes, classes of operators
+and layouts alone, so every plan is the same with them as without."""
 
 from __future__ import annotations
 

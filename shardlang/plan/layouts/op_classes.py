@@ -111,7 +111,8 @@ class Planning:
 
 
 def build(graph: Graph, strategy: ResolvedStrategy, known: Known | None = None) -> Planning:
-    """The tables of `graph` under `strategy`, whose meshes must be known. known: what plans share."""
+    """The tables of `graph` under `strategy`, whose meshes must be known. known: tables that plans
+    share."""
     if strategy.times is not None:
         strategy = _with_time(strategy, strategy.times, graph)
     planning = Planning(graph, strategy.meshes, strategy, EqualLayers(graph), known or Known())

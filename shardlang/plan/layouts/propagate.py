@@ -75,8 +75,8 @@ class Situation:
 
 @dataclass
 class Passed:
-    """What passes along one axis have found out, so that repeated layers, and operators of other
-    plans, cost a look-up."""
+    """Tables of what passes along one axis have found out, so that repeated layers, and operators
+    of other plans, cost a look-up."""
 
     options: dict[tuple[OpClass, Assignment], Candidates] = field(default_factory=dict)
     situations: dict[tuple[object, ...], Situation] = field(default_factory=dict)

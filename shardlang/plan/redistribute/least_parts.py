@@ -1,4 +1,4 @@
-"""What the cheapest chain between two layouts sends, without the chain.
+"""Two layouts -> the parts that the cheapest chain between them sends, without the chain.
 
 Planning compares many layouts and converts few. So here only basic moves are looked at, and sources
 that differ in nothing but the order of dims, or of axes of one size, share a search."""
