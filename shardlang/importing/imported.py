@@ -30,7 +30,7 @@ from shardlang.importing.steps.pairs import pairs
 from shardlang.importing.steps.problems import refusal
 from shardlang.importing.steps.rules import limits
 from shardlang.importing.steps.sizes import FURTHEST, other_sizes
-from shardlang.importing.steps.starts import starts
+from shardlang.importing.steps.starts import SEEDS, starts
 from shardlang.importing.steps.tables import tables
 from shardlang.importing.steps.trace import all_tensors, trace
 from shardlang.importing.steps.unfold import unfold
@@ -42,9 +42,6 @@ from shardlang.importing.text.training import training
 from shardlang.importing.text.write import Writer
 from shardlang.owned import NAMED_MARK
 from shardlang.source import Source
-
-SEEDS = (1, 2, 3)
-
 
 @dataclass(frozen=True)
 class Wanted:
