@@ -43,6 +43,7 @@ from shardlang.importing.text.write import Writer
 from shardlang.owned import NAMED_MARK
 from shardlang.source import Source
 
+
 @dataclass(frozen=True)
 class Wanted:
     """The request. dims: names of dims by input. accept: codes. output: of several results, the one

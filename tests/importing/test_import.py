@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
@@ -70,6 +71,44 @@ def test_a_text_that_computes_something_else_is_refused(fault: str, monkeypatch:
     with pytest.raises(RunError, match=r"result 1 differs from the module's") as error:
         imported("mlp")
     assert error.value.code == "SH607"
+
+
+def test_a_gradient_that_differs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result stays as it is."""
+    ours, twice = comparison.ours, "relu(2.0 * fc1(x) - detach(fc1(x)))"
+    wrong = lambda text, *rest: ours(text.replace("relu(fc1(x))", twice), *rest)  # noqa: E731
+    monkeypatch.setattr("shardlang.importing.imported.ours", wrong)
+    with pytest.raises(RunError, match=r"the gradient of `fc1.weight` differs from the module's") as error:
+        imported("mlp")
+    assert error.value.code == "SH607"
+
+
+class Changing(torch.nn.Module):
+    """Another function when it is called again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Other()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x, 0) + self.inner(x, 1)
+
+
+class Other(torch.nn.Module):
+    """A product, or a sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(4))
+
+    def forward(self, x: torch.Tensor, time: int) -> torch.Tensor:
+        return x + self.scale if time else x * self.scale
+
+
+def test_a_layer_that_computes_something_else_when_it_is_called_again_is_refused() -> None:
+    with pytest.raises(RunError, match="`inner`, which computes something else when it is called again") as error:
+        import_module(lambda: (Changing(), {"x": torch.rand(2, 4)}), Wanted("changing", {}))
+    assert error.value.code == "SH601"
 
 
 def test_a_text_with_a_mistake_is_a_fault_that_says_its_line(monkeypatch: pytest.MonkeyPatch) -> None:

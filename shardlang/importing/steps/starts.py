@@ -110,7 +110,8 @@ def _seeded(made: Sequence[Mapping[str, Tensor]], used: set[str]) -> bool:
     """Whether the factory has set a seed of its own, and no tensor is drawn anew."""
     first = {name: made[0][name] for name in used if made[0][name].numel() > 1}
     drawn = [name for name, each in first.items() if bool((each != each.flatten()[0]).any())]
-    return torch.initial_seed() != SEEDS[-1] and bool(drawn) and all(torch.equal(made[0][name], each[name]) for name in drawn for each in made[1:])
+    again = all(torch.equal(made[0][name], each[name]) for name in drawn for each in made[1:])
+    return torch.initial_seed() != SEEDS[-1] and bool(drawn) and again
 
 
 def _any(names: Sequence[str], drawn: Sequence[Tensor], accepted: frozenset[str], seeded: bool) -> Init:

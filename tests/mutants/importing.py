@@ -1,0 +1,41 @@
+"""Faults of `shardc import`: what it takes for something else on the way from a module to a program."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Fault
+
+IMPORT = ("importing/test_import.py",)
+PAGES = ("importing/test_pages.py",)
+WORDS = ("importing/test_words.py",)
+PLANS = ("importing/test_plans.py",)
+
+FAULTS = (
+    Fault("a matrix by columns is taken by rows", "GPT-2's matrices", "importing/text/maps.py",
+          "found = there.t() if line.stored.transposed else there", "found = there", PLANS),
+    Fault("a mask that a rule says is dropped", "attention that sees all", "importing/steps/idioms.py",
+          "mask, causal = None, rule.causal", "mask, causal = None, False", IMPORT),
+    Fault("dims of one tensor become one", "a square that has one dim twice", "importing/bodies/models.py",
+          " and _apart(model, one, other):", ":", IMPORT),
+    Fault("a second call is taken for the first", "a layer that computes something else the second time",
+          "importing/bodies/builder.py", "elif not same_model(inner, self.layers[path].body):", "elif inner is None:",
+          IMPORT),
+    Fault("the two traces are not compared", "a window that shows at other sizes", "importing/imported.py",
+          "if other.text != first.text:", "if other is first:", PAGES),
+    Fault("gradients are not compared", "a gradient that is twice as large", "importing/compare.py",
+          "for path in one.gradients if path in other.gradients]", "for path in one.gradients if not other.results]",
+          IMPORT),
+    Fault("parts of a matrix are in another order", "values in the place of queries", "importing/text/maps.py",
+          "return found.chunk(count)[number - 1]", "return found.chunk(count)[count - number]", IMPORT),
+    Fault("scores that are divided are multiplied", "the scale of attention", "importing/steps/attends.py",
+          'number if scores.op == "aten.mul" else 1 / number', "number", IMPORT),
+    Fault("dropout has another rate", "what no comparison of values shows", "importing/bodies/words.py",
+          'Expr(name, [value], {"p": Const(p, "p")})', 'Expr(name, [value], {"p": Const(0.5, "p")})', IMPORT),
+    Fault("any distribution fits", "normal numbers that start uniform", "importing/steps/starts.py",
+          "return float(furthest) * math.sqrt(count) < _REJECTED", "return float(furthest) >= 0", IMPORT),
+    Fault("a buffer is updated in silence", "training that differs", "importing/imported.py",
+          "for name, node in self.traced.updated.items():", "for name, node in list(self.traced.inputs.items())[:0]:", IMPORT),
+    Fault("gates of an LSTM are in another order", "a cell that forgets", "importing/bodies/recurrent.py",
+          '("in", "forget", "cell", "out")', '("in", "cell", "forget", "out")', WORDS),
+    Fault("what is not trained is", "tables that the module keeps", "importing/bodies/maker.py",
+          "node.op == STATE or not node.value.requires_grad", "node.op == STATE", WORDS),
+)  # fmt: skip
