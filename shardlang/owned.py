@@ -40,6 +40,8 @@ MACHINE_MARK = "## Measured by `shardc calibrate`"
 PROFILE_MARK = '{"format": 1, "device": '
 # Stands in the first lines of every file that starts a job.
 JOB_MARK = "Written by shardc launch for the job"
+# What a lock of `shardc verify` begins with.
+LOCK_MARK = '{\n  "shardlang": '
 # What files of `shardc import` begin with: the program, its name map, the report.
 MODEL_MARK = "## Imported by `shardc import` from"
 NAMES_MARK = "# Names of `shardc import`:"
@@ -105,6 +107,7 @@ PAGE = Kind("the page", _begins(PAGE_MARK.encode(), None), "another file for -o"
 MACHINE = Kind("the measured machine", _begins(MACHINE_MARK.encode()), "another file for -o")
 PROFILE = Kind("the profile", _begins(PROFILE_MARK.encode()), "another file for -o")
 MODEL = Kind("the imported program", _begins(MODEL_MARK.encode()), "another file for -o")
+LOCK = Kind("the lock of what was verified", _begins(LOCK_MARK.encode()), "the file of operators another name")
 NAMES = Kind("the name map", _begins(NAMES_MARK.encode()), "another file for -o")
 REPORT = Kind("the report", _begins(REPORT_MARK.encode()), "another file for --report")
 PREDICTED = Kind("what is predicted", _ends(PREDICTED_MARK), "another file for --out")

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardlang.cli import output
+from shardlang.cli.files import claimed
 from shardlang.cli.files import replace as write
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.extensions import locks
+from shardlang.owned import LOCK
 
 if TYPE_CHECKING:
     from shardlang.check.own import OwnDecl
@@ -29,6 +31,8 @@ def verify(name: str, operators: Sequence[OperatorDecl | OwnDecl], as_json: bool
     from shardlang.interpret.brute.apart import verify
 
     sink, told, passed = Sink(), [], {}
+    lock = Path(os.path.splitext(name)[0] + ".lock")
+    claimed(lock, LOCK)
     for operator in operators:
         begun = time.perf_counter()
         try:
@@ -43,7 +47,6 @@ def verify(name: str, operators: Sequence[OperatorDecl | OwnDecl], as_json: bool
         else:
             declaration = operator.declaration
             passed[declaration.name] = locks.Passed(declaration.digest, declaration.source)
-    lock = Path(os.path.splitext(name)[0] + ".lock")
     write(lock, locks.written(passed))
     if as_json:
         print(json.dumps({"file": name, "lock": str(lock), "operators": [_plain(*one) for one in told]}, indent=2))

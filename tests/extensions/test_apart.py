@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shardlang.extensions import locks
 from tests.cli.process import shardc
 
 DECLARED = """\
@@ -73,3 +74,18 @@ def test_operators_from_a_pipe_load_no_file(tmp_path: Path) -> None:
     assert done.returncode == 1 and "this was run" not in done.stderr
     assert "error[SH611]: operator `good` is in `my_ops.py`, and a program from a pipe loads no file" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["my_ops.py", "my_ops.shard"]
+
+
+def test_a_lock_of_something_else_is_not_replaced(tmp_path: Path) -> None:
+    written(tmp_path, "good", python="def good(x):\n    return 2 * x\n")
+    (tmp_path / "my_ops.lock").write_text('version = 1\n[[package]]\n')
+    done = shardc("verify", "my_ops.shard", folder=tmp_path)
+    assert done.returncode == 2 and "error[SH512]: the lock of what was verified would replace" in done.stderr
+    assert (tmp_path / "my_ops.lock").read_text() == 'version = 1\n[[package]]\n'
+    (tmp_path / "my_ops.lock").unlink()
+    assert [shardc("verify", "my_ops.shard", folder=tmp_path).returncode for _ in range(2)] == [0, 0]
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "\udcff", '{"shardlang": [1], "operators": [1]}', "[]", ""])
+def test_a_damaged_lock_locks_nothing(text: str) -> None:
+    assert locks.read(text) == {}
