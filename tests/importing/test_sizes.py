@@ -109,3 +109,39 @@ def test_a_part_of_a_table_is_as_long_as_the_input_and_what_only_chooses_is_a_st
         import_module(build, Wanted("sizes:build", {}))
     text = import_module(build, Wanted("sizes:build", {}, frozenset({"SH604"}))).text
     assert "= 0..seq)" in text and "state chooses: " in text and "## SH604: `layerdrop`" in text
+
+
+class Ones(nn.Module):
+    """A gate of one feature that is stretched, a norm without bias beside one with it, a change of a view in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.fc, self.bias = nn.Linear(8, 1), nn.Linear(8, 8), nn.Parameter(torch.randn(8))
+        self.one, self.other = nn.LayerNorm(8), nn.LayerNorm(8, bias=False)
+        self.conv = nn.Sequential(nn.Conv2d(2, 3, 1, bias=False), nn.BatchNorm2d(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        part = self.fc(x).unsqueeze(2).squeeze(2)
+        part.add_(self.bias)
+        image = self.conv(x[:, :2, None, :2])
+        return torch.sigmoid(self.gate(x)) * self.other(self.one(part)) + image.sum((1, 2, 3))[:, None, None]
+
+
+def test_dims_of_one_place_are_stretched_and_agree() -> None:
+    text = import_module(lambda: (Ones(), {"x": torch.rand(2, 6, 8)}), Wanted("sizes:ones", {})).text
+    assert "use std.nn: " in text and "model LayerNorm2(" in text
+
+
+def test_a_view_that_changes_what_others_read_is_refused() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.fc(x)
+            y[:, 1:].mul_(2.0)
+            return y
+
+    with pytest.raises(RunError, match="in place on a part of another tensor"):
+        import_module(lambda: (Net(), {"x": torch.rand(2, 6, 8)}), Wanted("sizes:net", {}))

@@ -91,6 +91,8 @@ class Maker:
         return Value(list(dims), value.kind, base=value.base or value, name=authors_name(node))
 
     def unify(self, node: Node, left: Term, right: Term) -> None:
+        if size(left) == size(right) == 1 and bool(flat(left)) != bool(flat(right)):
+            return  # a literal 1 and a dim of size 1
         try:
             self.body.unify(left, right)
         except Twice:
@@ -104,6 +106,7 @@ class Maker:
         dims: list[Term] = []
         for at, side in enumerate(sides):
             if isinstance(side, Value):
+                sides[at] = side = self._stretched(side, sides)
                 sides[at] = side = self._elsewhere(side, dims)
                 try:
                     dims = self.aligned(node, dims, side.dims)
@@ -111,6 +114,18 @@ class Maker:
                     sides[at] = side = self._relabelled(side, dims)
                     dims = self.aligned(node, dims, side.dims)
         return dims
+
+    def _stretched(self, value: Value, sides: Sequence[Any]) -> Value:
+        """A value whose dims of size 1 are literal ones where another operand has more."""
+        others = [side.dims[::-1] for side in sides if isinstance(side, Value)]
+        dims = list(value.dims)
+        for at, term in enumerate(dims):
+            back = len(dims) - 1 - at
+            wide = max(size(other[back]) for other in others if back < len(other))
+            if flat(term) and size(term) == 1 < wide and len(flat(term)) == 1:
+                dims[at] = ()
+                value = self.add([*dims], Expr("relabel", [value], into=[*dims]), value.kind)
+        return value
 
     def _elsewhere(self, value: Value, dims: Sequence[Term]) -> Value:
         """A value whose dims, where another operand has them at other places, have other names."""

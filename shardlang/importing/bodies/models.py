@@ -60,7 +60,7 @@ def models(root: Body) -> dict[Body, Model]:
         for body in model.bodies:
             _pass_constants(body, found)
         _finish(model)
-    _distinct_names([model for model in made if model.library is None])
+    _distinct_names(made)
     return found
 
 
@@ -133,7 +133,7 @@ def _numbers(model: Model, layer: Layer) -> list[Const]:
 
 def _distinct_names(made: list[Model]) -> None:
     taken = set(LIBRARY) & {model.library.name for model in made if model.library}
-    for model in made:
+    for model in (each for each in made if each.library is None):
         name, number = model.name, 1
         while name in taken:
             number += 1

@@ -218,10 +218,11 @@ def part(b: Maker, node: Node, x: Node, dim: int = 0, start: Any = None, end: An
 def _counted(b: Maker, value: Value, size_: int) -> Atom | None:
     """The dim of an input that a part of a parameter or a constant is as long as: at other sizes it
     would be another text, if it were not."""
-    if value.expr is not None and value.expr.word != "arange":
+    if value in b.body.inputs or (value.expr is not None and value.expr.word != "arange"):
         return None
     there = dict.fromkeys(atom for each in b.body.inputs for term in each.dims for atom in flat(term))
-    like = [each for each in there if each.size == size_ and not each.fixed]
+    mine = {atom for term in value.dims for atom in flat(term)}
+    like = [each for each in there if each.size == size_ and not each.fixed and each not in mine]
     return like[0] if len(like) == 1 else None
 
 

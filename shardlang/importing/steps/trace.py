@@ -184,7 +184,8 @@ class _Reader:
             return self._computed(node, step)
         if ("val" in node.meta and isinstance(node.meta["val"], torch.Tensor)) or name.startswith("aten."):
             return self._add(step)
-        self.refused.append(Refused(step, f"`{name}`"))
+        if not name.startswith("<built-in"):  # a check of numbers that nothing else may read
+            self.refused.append(Refused(step, f"`{name}`"))
         return step
 
     def _region(self, region: Any, args: Any) -> list[Any]:
@@ -225,7 +226,7 @@ class _Reader:
         if inputs[0].op == CONST and all(each.op in (CONST, STATE) for each in inputs):
             return self._constant_in_place(node, step)
         whole = inputs[0].args[0] if inputs[0].op == "item" else inputs[0]
-        if whole.op in (PARAM, INPUT) or whole.op in _VIEWS:
+        if whole.op in (PARAM, INPUT) or (whole.op in _VIEWS and not _is_last(node)):
             self.refused.append(Refused(step, f"`{step.op}` in place on a part of another tensor"))
         step.op = step.op.rstrip("_")
         self.known[target] = step
@@ -299,6 +300,17 @@ class _Reader:
             value = self.known.get(result, result)
             if isinstance(value, Node):
                 self.traced.outputs[name or "result"] = value
+
+
+def _is_last(node: Any) -> bool:
+    """Whether nothing behind a step in place reads a tensor that its operand is a view of."""
+    order = {each: at for at, each in enumerate(node.graph.nodes)}
+    here = node.args[0]
+    while _name(here.target) in _VIEWS or here.target is operator.getitem:
+        here = here.args[0]
+        if any(order[user] > order[node] for user in here.users):
+            return False
+    return bool(here.op == "call_function")
 
 
 def wide(x: Any) -> Any:
