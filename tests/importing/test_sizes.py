@@ -145,3 +145,54 @@ def test_a_view_that_changes_what_others_read_is_refused() -> None:
 
     with pytest.raises(RunError, match="in place on a part of another tensor"):
         import_module(lambda: (Net(), {"x": torch.rand(2, 6, 8)}), Wanted("sizes:net", {}))
+
+
+def test_a_complex_constant_is_refused() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            turns = torch.polar(torch.ones(8, 8), torch.arange(64.0).view(8, 8))
+            return (self.fc(x) @ turns.real) + torch.view_as_real(turns * self.fc(x)[0, 0, 0]).sum()
+
+    with pytest.raises(RunError) as error:
+        import_module(lambda: (Net(), {"x": torch.rand(2, 6, 8)}), Wanted("sizes:net", {}))
+    assert error.value.code == "SH601"
+
+
+class Types(nn.Module):
+    """A table of words, and one of a single row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.types = nn.Embedding(20, 8), nn.Embedding(1, 8)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.words(ids) + self.types(torch.zeros_like(ids))
+
+
+class Middle(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embeddings, self.norm = Types(), nn.LayerNorm(8)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.norm(self.embeddings(ids))
+
+
+class Tied(nn.Module):
+    """A head that is a table two layers down, beside a table of one row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.middle = Middle()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return F.linear(self.middle(ids), self.middle.embeddings.words.weight)
+
+
+def test_a_head_is_tied_to_a_table_beside_one_of_a_single_row() -> None:
+    found = import_module(lambda: (Tied(), {"ids": torch.randint(0, 20, (2, 6))}), Wanted("sizes:tied", {}))
+    assert "middle.embeddings.words.weight" in found.text and found.report["largest difference"] <= 1e-9

@@ -225,12 +225,13 @@ class Maker:
         while True:
             for own in body.own:
                 if own.stored == node.stored:
-                    dims = [tuple(part for atom in flat(term) for part in terms[atom]) for term in own.value.dims]
+                    dims = [tuple(part for atom in flat(term) for part in terms.get(atom, (atom,)))
+                            for term in own.value.dims]  # fmt: skip
                     return Value(dims, expr=Expr("path", [layer, node.name]), name="")
             below = next((each for each in body.layers if node.name.startswith(f"{each.path}.")), None)
             if below is None:
                 raise Refused(node, "a parameter of a module that is called later")
-            terms = {atom: tuple(part for each in flat(term) for part in terms[each])
+            terms = {atom: tuple(part for each in flat(term) for part in terms.get(each, (each,)))
                      for atom, term in below.terms.items()}  # fmt: skip
             body = below.body
             path.append(below.path)

@@ -43,7 +43,7 @@ def _canonical(traced: Traced) -> None:
     wanted = dict.fromkeys(each for node in traced.nodes for each in node.inputs() if each.op == CONST)
     changes = {}
     for node in wanted:
-        made = _by_rule(node) if len(node.shape) >= 2 and not is_number(node) else None
+        made = _by_rule(node) if len(node.shape) >= 2 and not (node.value.is_complex() or is_number(node)) else None
         if made is not None:
             traced.compared.append(node)
             changes[node] = made
