@@ -172,9 +172,11 @@ def test_plans_that_know_of_each_other_are_those_that_do_not() -> None:
     assert shared == 3 * 2 * len(pins)
 
 
-def test_pins_name_values() -> None:
-    """What a forward returns without a name cannot be pinned."""
-    program = driver.with_cluster(checked(DEEP), "std.clusters.h100_pod", Sink())
+@pytest.mark.parametrize("again", [False, True], ids=["each layer once", "a layer twice"])
+def test_pins_name_values(again: bool) -> None:
+    """What a forward returns without a name cannot be pinned, nor what a later call of a layer makes."""
+    text = DEEP.replace("  return last(b)", "  c = first(image * 2) |> relu\n    return last(b + c)") if again else DEEP
+    program = driver.with_cluster(checked(text), "std.clusters.h100_pod", Sink())
     assert program is not None
     hardware = with_speeds(program, 8, Sink())
     assert hardware is not None

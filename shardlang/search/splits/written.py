@@ -114,7 +114,7 @@ class Writing:
             value, kind = op.results[0], planning.classes[op.id]
             path = planning.graph.values[value].path
             demand = settled.get(op.id)
-            named = ":" not in path and path.rpartition(".")[2] != "return"
+            named = not {":", "#"} & {*path} and path.rpartition(".")[2] != "return"
             if (demand is not None and demand.complete) or kind.wanted is not None or not named:
                 continue
             if layouts[-1].pending and not _sums(op):
