@@ -41,18 +41,21 @@ def profile_of(found: Mapping[str, Any], name: str, small: Mapping[str, Work]) -
 
 
 def calls_of(operators: Iterable[Operator]) -> dict[str, tuple[str, ...]]:
-    """The arguments of operators that stream through memory, by name: `x` for numbers, `i` for
-    indices of their rows, `over` for their last dim. Without operators that take more."""
+    """Operators that stream through memory, by name: torch's function, then its arguments, `x` for
+    numbers, `i` for indices of their rows, `over` for their last dim. Without those that take more
+    and those that torch has no function of."""
     found = {}
     for operator in operators:
         kinds = [param.kind for param in operator.params if param.required]
         tensors = kinds.count("tensor")
-        if operator.internal or not operator.differentiable or operator.product is not None:
+        if operator.internal or operator.in_torch is None:
+            continue
+        if not operator.differentiable or operator.product is not None:
             continue
         if kinds[tensors:] in ([], ["dims"]) and tensors in (1, 2):
             indices = operator.indexes.numbers if operator.indexes is not None else -1
             words = ["i" if at == indices else "x" for at in range(tensors)]
-            found[operator.name] = (*words, *["over"] * (len(kinds) > tensors))
+            found[operator.name] = (operator.in_torch or operator.name, *words, *["over"] * (len(kinds) > tensors))
     return found
 
 

@@ -151,7 +151,8 @@ class Operator:
     padded rows left out. For Total.ROWS it writes a tuple of its operands' items, without the
     padded rows, which are joined over the batches. numbers: its text takes a static number as
     Python's; in that of others a number is a tensor. internal: added by the planner; no program can
-    call it.
+    call it. in_torch: torch's function of the same operands, where it has another name; None where
+    there is none to be measured: it only views its operand, or wants sizes of torch's own.
     doc: what it means, in a sentence or two. example: a call of it, as a function of the language,
     from which the reference shows shapes and rule: `(x: [..., d]) -> [..., d] { relu(x) }`.
     arrow: a call says the dims of the result, `-> [..]`.
@@ -185,6 +186,7 @@ class Operator:
     numbers: bool = False
     freezes: bool = False
     internal: bool = False
+    in_torch: str | None = ""
     arrow: bool = False
     example: str = ""
     renames: bool = False

@@ -28,7 +28,7 @@ FAULTS = (
           "self.cost[flows_there[0]] = seconds * UNIT", "self.cost[flows_there[0]] = 0.0",
           ("search/test_modes.py::test_no_options_of_a_small_graph_take_less",)),
     Fault("what returns without a name is pinned", "pins that operators choose", "search/splits/written.py",
-          'named = ":" not in path and path.rpartition(".")[2] != "return"', 'named = ":" not in path',
+          'named = not {":", "#"} & {*path} and path.rpartition(".")[2] != "return"', 'named = not {":", "#"} & {*path}',
           ("search/test_tune.py::test_pins_name_values",)),
     Fault("the search goes on where nothing fits", "the budget", "search/outer.py",
           "if best.fitting.spent() > best.wanted.budget:",

@@ -15,7 +15,7 @@ import pytest
 from shardlang import locks, owned, run_files
 from shardlang.errors import RunError
 from shardlang.locks import Claims, draft_of
-from shardlang.owned import EMITTED, TOKENS, WEIGHTS
+from shardlang.owned import EMITTED, FIGURES, TOKENS, WEIGHTS
 from tests.emit.sources import emitted_files
 from tests.runtime.test_launch import TORCHRUN, finish, left, start, write
 
@@ -23,10 +23,10 @@ HOLD = r"""
 import os, sys, time
 from pathlib import Path
 from shardlang.locks import Claims
-from shardlang.owned import TOKENS
+from shardlang.owned import FIGURES, TOKENS
 claims = Claims()
 claims.folder(Path("kept"), "checkpoints")
-claims.figures(Path("m.jsonl"))
+claims.lines(Path("m.jsonl"), FIGURES)
 claims.file(Path("t.bin"), TOKENS)
 os.fork()
 os.write(1, b"held\n")
@@ -37,7 +37,7 @@ time.sleep(60)
 def claim_all() -> None:
     with Claims() as claims:
         claims.folder(Path("kept"), "checkpoints")
-        claims.figures(Path("m.jsonl"))
+        claims.lines(Path("m.jsonl"), FIGURES)
         claims.file(Path("t.bin"), TOKENS)
 
 
@@ -76,7 +76,7 @@ def test_two_runs_are_kept_apart_until_the_last_process_of_the_first_is_killed(h
     assert other.stdout.readline() == other.stdout.readline() == "held\n"
     for place, claim in (
         ("kept", lambda claims: claims.folder(Path("kept"), "checkpoints")),
-        ("m.jsonl", lambda claims: claims.figures(Path("m.jsonl"))),
+        ("m.jsonl", lambda claims: claims.lines(Path("m.jsonl"), FIGURES)),
         ("t.bin", lambda claims: claims.file(Path("t.bin"), TOKENS)),
     ):
         with pytest.raises(RunError, match="another run writes") as raised, Claims() as claims:
@@ -129,8 +129,8 @@ def test_an_empty_file_or_a_stream_may_be_written_to(here: Path) -> None:
     os.mkfifo(here / "pipe")
     claim_all()
     with Claims() as claims:
-        assert claims.figures(Path("/dev/null")) == Path("/dev/null")
-        assert claims.figures(here / "pipe") == here / "pipe"
+        assert claims.lines(Path("/dev/null"), FIGURES) == Path("/dev/null")
+        assert claims.lines(here / "pipe", FIGURES) == here / "pipe"
     assert sorted(path.name for path in here.iterdir()) == [".t.bin.shardlang-lock", "kept", "m.jsonl", "pipe"]
 
 

@@ -84,7 +84,8 @@ def _aliasing_expand(local: Local) -> Aliasing:
 declare("expand", (_X,), _infer_expand, _emit_expand,
         "The same value along further dims, by name: dims of x keep their order, and a literal 1 is left out or added.",
         example="(token: [1, d], x: [batch, 1, d]) -> [batch, 1, d] { x + expand(token -> [batch, 1, d]) }",
-        arrow=True, saved=nothing, aliasing=_aliasing_expand, moves=True, precision=Precision.GIVEN)  # fmt: skip
+        in_torch=None, arrow=True, saved=nothing, aliasing=_aliasing_expand, moves=True,
+        precision=Precision.GIVEN)  # fmt: skip
 
 
 # --- flip, roll ----------------------------------------------------------------

@@ -333,7 +333,7 @@ def _alike(name: str, function: str, doc: str) -> None:
     params = (Param("input", "tensor"), Param("target", "tensor"))
     example = f"(input: [..., d], target: [..., d]) -> [] {{ {name}(input, target) }}"
     declare(name, params, _infer_alike, emit, doc, example=example, reduces=Total.MEAN, accumulate=accumulate,
-            saved=saved)  # fmt: skip
+            saved=saved, in_torch=function)  # fmt: skip
 
 
 _alike("mse_loss", "mse_loss", "The mean of the squared differences.")

@@ -123,7 +123,7 @@ def _emit_rearrange(site: OpSite) -> Code:
 declare(REARRANGE, (_X,), _infer_rearrange, _emit_rearrange,
         "The same elements with dims split, permuted and merged, by name.",
         example="(x: [batch, heads, seq, width]) -> [batch, seq, heads * width] "
-        "{ rearrange(x -> [batch, seq, heads * width]) }", arrow=True, saved=nothing, work=passing,
+        "{ rearrange(x -> [batch, seq, heads * width]) }", in_torch=None, arrow=True, saved=nothing, work=passing,
         aliasing=rearranged, moves=True,
         precision=Precision.GIVEN)  # fmt: skip
 
@@ -171,7 +171,7 @@ def _relabelled(factors: Factors, before: Term, after: Term) -> tuple[DimFactors
 declare("relabel", (_X,), _infer_relabel, lambda site: around("", site.operands[0]),
         "The same tensor with other names for its dims; no data moves.",
         example="(x: [batch, seq, d], y: [batch, keys, d]) -> [batch, keys, d] "
-        "{ relabel(x -> [batch, keys, d]) * y }", arrow=True, renames=True, saved=nothing, work=passing,
+        "{ relabel(x -> [batch, keys, d]) * y }", in_torch=None, arrow=True, renames=True, saved=nothing, work=passing,
         aliasing=view, moves=True,
         precision=Precision.GIVEN)  # fmt: skip
 

@@ -27,17 +27,8 @@ LENGTHS = {"cpu": (32, 128, 512), "accelerator": (512, 2048, 8192)}
 WIDTHS, HEADS = (32, 64, 128), 8
 ELEMENTS = {"cpu": (100, 10_000, 300_000, 4_000_000), "accelerator": (10_000, 1_000_000, 30_000_000, 100_000_000)}
 ROW = 256
-# What torch calls an operator that we call otherwise.
-NAMES = {"bce_with_logits": "binary_cross_entropy_with_logits"}
-# Operators without a curve of their own, which are predicted by that of plain ones, and why.
-PLAIN = {
-    "rearrange": "a copy, or nothing: views move no data",
-    "relabel": "nothing is computed",
-    "expand": "nothing is computed: what reads the result is",
-    "interpolate": "it is over two dims of an image, not over rows",
-}
-# Operators by name, and what each is called with: `x` stands for numbers, `i` for indices of their
-# rows, `over` for their last dim.
+# Operators by name: torch's function of each, then what that is called with: `x` stands for
+# numbers, `i` for indices of their rows, `over` for their last dim.
 Calls = Mapping[str, Sequence[str]]
 
 
@@ -91,13 +82,10 @@ def _both(clock: Clock, call: Callable[[], Tensor], given: Sequence[Tensor]) -> 
 
 
 def streams(clock: Clock, calls: Calls, note: Callable[[str], None] = print) -> dict[str, list[list[float]]]:
-    """A curve over bytes read and written for each operator but those in PLAIN. note: is told of
-    those that this torch does not have, or that take other arguments there."""
+    """A curve over bytes read and written for each operator. note: is told of those that this torch
+    does not have, or that take other arguments there."""
     sizes, found = BYTES[clock.kind], {"": microseconds(_plain(clock))}
-    for name, words in calls.items():
-        if name in PLAIN:
-            continue
-        theirs = NAMES.get(name, name)
+    for name, (theirs, *words) in calls.items():
         function = getattr(F, theirs, None) or getattr(torch, theirs, None)
         way = _way(function, words, clock.device) if function is not None else None
         if way is None:

@@ -172,5 +172,5 @@ declare(
     'x in other spatial sizes, given as such or by a factor: each element is the nearest one of x, or with `mode = '
     '"linear"` (of [batch, channels, length]) and "bilinear" (of images) a mean of its neighbours.',
     example="(x: [batch, channels, 16, 16]) -> [batch, channels, 32, 32] { interpolate(x, scale_factor = 2) }",
-    saved=nothing,
+    in_torch=None, saved=nothing,
 )  # fmt: skip
