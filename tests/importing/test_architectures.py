@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("transformers", reason="the library transformers is not installed")
 
 from tests.importing.architectures import limited, table
-from tests.importing.tiny import names
+from tests.importing.tiny import LARGEST, built, names
 
 REASONS = ["the language has no word for 2 operations of the module",
            "  2 x `aten.sort`: `net.0`, a.py:3; `net.1`, a.py:3"]  # fmt: skip
@@ -17,6 +17,13 @@ def test_a_tiny_model_of_an_architecture_is_imported_in_a_process_of_its_own() -
     assert len(names()) >= 90
     found = limited("bert", 120)
     assert found["outcome"] == "whole" and "model BertForMaskedLM(" in found["text"]
+
+
+@pytest.mark.parametrize("name", ["qwen2_audio", "llama4", "deepseek_v2", "hubert", "swin", "esm"])
+def test_a_tiny_model_is_built_of_configurations_that_leave_much_open(name: str) -> None:
+    net, inputs = built(name)
+    assert 0 < sum(each.numel() for each in net.parameters()) < LARGEST // 10
+    assert all(each.shape[0] == 2 for each in inputs.values())
 
 
 def test_what_takes_too_long_or_cannot_be_built_is_said() -> None:

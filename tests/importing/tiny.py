@@ -14,6 +14,8 @@ from transformers.models.auto import configuration_auto, modeling_auto
 
 # The heads that an architecture is built with: the first mapping that has it.
 HEADS = ("MASKED_LM", "CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_CLASSIFICATION", "CTC")
+# Fields of configurations with the number of features of each frame of speech.
+FEATURES = ("num_mel_bins", "feature_projection_input_dim", "feature_size", "input_dim")
 LARGEST = 20_000_000
 
 # Fields of configurations, by the first pattern that fits the whole name: their numbers in a tiny model.
@@ -38,6 +40,44 @@ FIELDS: tuple[tuple[str, int], ...] = (
     (r"(mamba_)?n_groups|mamba_n_groups", 1), (r"sliding_window|attention_window_size|local_attention", 4),
 )  # fmt: skip
 
+# Fields of configurations by their `model_type`, where the numbers above do not fit each other or are not all.
+_SPEECH = {"conv_dim": (32,) * 7, "mask_time_length": 2, "mask_feature_length": 2}
+_STAGES = {"hidden_sizes": (16, 32, 48, 64), "depths": (1, 1, 2, 1)}
+_WINDOWS = {"depths": (2, 2), "num_heads": (2, 4)}
+_ROTARY = {kind: {"rope_type": "default", "rope_theta": 1e4} for kind in ("full_attention", "sliding_attention")}
+_MAMBA = {"mamba_n_heads": 8}
+_BRANCH = {"depths": (1, 1, 1, 1, 1, 1, 2), "num_filters": 2}
+GIVEN: dict[str, dict[str, Any]] = {
+    "bamba": {**_MAMBA, "attn_layer_indices": [1]}, "bit": _STAGES, "blt": {"encoder_hash_byte_group_vocab": 64},
+    "blt_local_encoder": {"hidden_size_global": 32}, "blt_local_decoder": {"hidden_size_global": 32},
+    "cohere_compass_text": {"rope_parameters": _ROTARY},
+    "convnext": _STAGES, "convnextv2": _STAGES, "data2vec-audio": _SPEECH,
+    "dbrx": {"attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0},
+             "ffn_config": {"moe_num_experts": 4}},
+    "donut-swin": _WINDOWS, "efficientnet": {"width_coefficient": 0.25, "depth_coefficient": 0.4, "hidden_dim": 320},
+    "gemma3n_text": {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2,
+                     "num_kv_shared_layers": 2},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "granite_speech5_encoder": {"context_size": 16}, "hubert": _SPEECH,
+    "granitemoehybrid": {**_MAMBA, "layer_types": ["mamba", "attention"]},
+    "lasr_encoder": {"subsampling_conv_channels": 8}, "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
+    "longcat_flash": {"expert_ffn_hidden_size": 16, "zero_expert_num": 2, "moe_topk": 2},
+    "luke": {"entity_vocab_size": 64, "entity_emb_size": 16}, "mamba2": {"num_heads": 8},
+    "musicgen_decoder": {"num_codebooks": 2}, "musicgen_melody_decoder": {"num_codebooks": 2},
+    "neomme": {"head_dim": 16}, "parakeet_encoder": {"subsampling_conv_channels": 8},
+    "perceiver": {"num_latents": 8, "d_latents": 32, "num_self_attends_per_block": 2},
+    "reformer": {"axial_pos_embds_dim": (16, 16), "axial_pos_shape": (2, 3), "local_attn_chunk_length": 3,
+                 "lsh_attn_chunk_length": 3, "attention_head_size": 8},
+    "resnet": _STAGES, "sew": {**_SPEECH, "conv_dim": (32,) * 13},
+    "sew-d": {**_SPEECH, "conv_dim": (32,) * 13}, "swin": _WINDOWS,
+    "swinv2": {**_WINDOWS, "pretrained_window_sizes": (0, 0)}, "unispeech": _SPEECH, "unispeech-sat": _SPEECH,
+    "vibevoice_acoustic_tokenizer_encoder": _BRANCH, "wav2vec2": _SPEECH, "wav2vec2-bert": _SPEECH,
+    "wav2vec2-conformer": _SPEECH, "wavlm": _SPEECH, "xmod": {"default_language": "en_XX"},
+    "zamba": {"num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid"] * 2},
+    "zamba2": {"layers_block_type": ["mamba", "hybrid"]},
+    "zaya": {"num_experts_per_tok": 1},
+}  # fmt: skip
+
 
 def names() -> list[str]:
     """All architectures that have one of the heads."""
@@ -54,9 +94,10 @@ def built(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
     kind = _classes(head)[name]
     model = getattr(transformers, kind if isinstance(kind, str) else kind[0])
     reasons = []
-    for patterns in (FIELDS, _reduced(1), _reduced(2)):
+    # Fields that have no usual number are set where nothing comes out without.
+    for patterns, unset in ((FIELDS, False), (FIELDS, True), (_reduced(1), False), (_reduced(2), False)):
         try:
-            config = _config(configuration_auto.CONFIG_MAPPING[name], patterns)
+            config = _config(model.config_class or configuration_auto.CONFIG_MAPPING[name], patterns, unset)
             with torch.device("meta"):
                 count = sum(each.numel() for each in model(config).parameters())
             if count > LARGEST:
@@ -67,7 +108,7 @@ def built(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
             with torch.no_grad():
                 net(**inputs)
         except Exception as error:
-            reasons.append(f"{type(error).__name__}: {str(error).strip().splitlines()[:1]}")
+            reasons.append(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
             continue
         return net, inputs
     raise ValueError("; ".join(dict.fromkeys(reasons)))
@@ -78,21 +119,36 @@ def _reduced(step: int) -> tuple[tuple[str, int], ...]:
     return FIELDS[:2] + (FIELDS[13:15] if step == 1 else ())
 
 
-def _config(kind: Any, patterns: tuple[tuple[str, int], ...]) -> Any:
-    """A configuration of a class with the numbers of the patterns, in those inside it too."""
+def _config(kind: Any, patterns: tuple[tuple[str, int], ...], unset: bool) -> Any:
+    """A configuration of a class with the numbers of the patterns, in those inside it too. unset: also where its
+    own number is None."""
     given: dict[str, Any] = {}
     for name, usual in _defaults(kind).items():
         found = next((value for pattern, value in patterns if re.fullmatch(pattern, name)), None)
-        if found is not None and (isinstance(usual, int) or (usual is None and "token_id" in name)):
+        if found is not None and (isinstance(usual, int) or (usual is None and (unset or "token_id" in name))):
             given[name] = False if isinstance(usual, bool) else found
-    for name, inner in getattr(kind, "sub_configs", {}).items():
-        if hasattr(inner, "model_type") and inner.model_type:
-            given[name] = _config(inner, patterns).to_dict()
+    if "kv_lora_rank" in given and "num_key_value_heads" in given:
+        given["num_key_value_heads"] = given["num_attention_heads"]
+    given |= GIVEN.get(getattr(kind, "model_type", ""), {})
+    for name, inner in _inner(kind).items():
+        given[name] = {**_config(inner, patterns, unset).to_dict(), **given.get(name, {})}
     config = kind(**given)
     config._experts_implementation = "batched_mm"
     if hasattr(config, "use_cache"):
         config.use_cache = False
     return config
+
+
+def _inner(kind: Any) -> dict[str, Any]:
+    """The classes of the configurations inside one; where it leaves them open, those that it takes itself."""
+    found = dict(getattr(kind, "sub_configs", {}))
+    open_ = [name for name, inner in found.items() if not getattr(inner, "model_type", "")]
+    try:
+        usual = kind() if open_ else None
+    except Exception:
+        usual = None
+    found |= {name: type(getattr(usual, name, None)) for name in open_}
+    return {name: inner for name, inner in found.items() if issubclass(inner, transformers.PretrainedConfig)}
 
 
 def _defaults(kind: Any) -> dict[str, Any]:
@@ -114,7 +170,8 @@ def _inputs(net: Any, head: str, config: Any) -> dict[str, Tensor]:
     if main == "input_values":
         return {main: torch.rand(2, 2000)}
     if main == "input_features":
-        bins = getattr(config, "num_mel_bins", getattr(config, "feature_size", 80))
+        part = getattr(config, "encoder_config", config)
+        bins = next((getattr(part, each) for each in FEATURES if hasattr(part, each)), 80)
         frames = 2 * getattr(config, "max_source_positions", 32)
         shape = (2, bins, frames) if head == "SEQ_TO_SEQ_CAUSAL_LM" else (2, frames, bins)
         return {main: torch.rand(shape), **({"decoder_input_ids": ids} if head == "SEQ_TO_SEQ_CAUSAL_LM" else {})}
