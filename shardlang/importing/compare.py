@@ -15,8 +15,8 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.graph.graph import Graph, Kind
+from shardlang.importing.steps.frequencies import exact
 from shardlang.importing.steps.trace import SKIPPED, in_double, wide
-from shardlang.importing.steps.unfold import exact
 from shardlang.importing.text.maps import Line, tensor
 from shardlang.interpret.meaning import whole
 from shardlang.interpret.meaning.elements import graph_in_type
@@ -112,7 +112,7 @@ def ours(text: str, model: str, tensors: Mapping[str, Tensor], inputs: Mapping[s
     """The program's side. sizes: of dims that the model takes as arguments."""
     called = f"{model}({', '.join(f'{name} = {size}' for name, size in sizes.items())})"
     graph = _graph(f"{text}\n{_training(called, inputs, shapes)}")
-    given = {line.ours: tensor(line, tensors[line.stored.name]).detach().double() for line in lines}
+    given = {line.ours: tensor(line, _numbers(tensors[line.stored.name])).double() for line in lines}
     params = {}
     for value in (*graph.params, *graph.states):
         path = graph.values[value].path
@@ -126,6 +126,11 @@ def ours(text: str, model: str, tensors: Mapping[str, Tensor], inputs: Mapping[s
     paths = {graph.values[value].path: value for value in graph.params}
     results = [found.values[graph.addresses[f"train.out{at}"][0]] for at in range(len(shapes))]
     return Side(results, {path: found.gradients[value] for path, value in paths.items() if value in found.gradients})
+
+
+def _numbers(tensor: Tensor) -> Tensor:
+    """A tensor of the module; of a buffer, what it stands for."""
+    return tensor.detach() if isinstance(tensor, torch.nn.Parameter) else exact(tensor.detach())
 
 
 def _training(model: str, inputs: Mapping[str, Tensor], shapes: Sequence[tuple[int, ...]]) -> str:

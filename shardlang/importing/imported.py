@@ -22,7 +22,7 @@ from shardlang.importing.bodies.models import Model, merge_dims, models
 from shardlang.importing.compare import compare, fault, ours, theirs
 from shardlang.importing.example import example
 from shardlang.importing.steps import idioms
-from shardlang.importing.steps.calls import tree
+from shardlang.importing.steps.calls import tables, tree
 from shardlang.importing.steps.leaves_out import left_out
 from shardlang.importing.steps.nodes import PARAM, STATE, Node, Traced
 from shardlang.importing.steps.normalise import normalise
@@ -31,7 +31,6 @@ from shardlang.importing.steps.problems import refusal
 from shardlang.importing.steps.rules import limits
 from shardlang.importing.steps.sizes import FURTHEST, other_sizes
 from shardlang.importing.steps.starts import SEEDS, starts
-from shardlang.importing.steps.tables import tables
 from shardlang.importing.steps.trace import all_tensors, trace
 from shardlang.importing.steps.unfold import unfold
 from shardlang.importing.text import maps

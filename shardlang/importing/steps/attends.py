@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shardlang.importing.steps.frequencies import frequencies, powers
 from shardlang.importing.steps.nodes import CONST, STATE, Node, Traced
 from shardlang.importing.steps.patterns import match
-from shardlang.importing.steps.unfold import frequencies, powers
 
 _PRODUCTS = ("aten.matmul", "aten.bmm")
 _HIDDEN = -1e4

@@ -23,6 +23,7 @@ _ALIASES = {
     "concatenate": "cat", "special_erf": "erf", "clamp_min": "clamp",
     "absolute": "abs", "negative": "neg", "special_expm1": "expm1", "clip": "clamp",
 }  # fmt: skip
+_WHOLE = (torch.int64, torch.int32)
 _SPLITS = ("aten.split", "aten.split_with_sizes", "aten.chunk", "aten.unbind")
 
 
@@ -50,12 +51,19 @@ def _aliases(traced: Traced) -> None:
 
 
 def _indices(traced: Traced) -> None:
-    """A constant that counts along its last dim is an `arange`."""
+    """A constant that counts along its last dim, from any number in equal steps, is an `arange`.
+    """
     for node in traced.nodes:
-        whole = node.op == CONST and not node.value.is_floating_point() and node.value.dim() and node.shape[-1] > 1
-        if whole and bool((node.value == torch.arange(node.shape[-1])).all()):
+        if node.op != CONST or node.value.dtype not in _WHOLE or not node.shape or node.shape[-1] < 2:
+            continue
+        row, wide = node.value.reshape(-1, node.shape[-1])[0].tolist(), node.shape[-1]
+        start, step = row[0], row[1] - row[0]
+        # Two or three numbers may be anything.
+        plain = (start, step) == (0, 1)
+        if (plain or (wide > 3 and step > 0)) and bool((node.value == start + step * torch.arange(wide)).all()):
             traced.compared.append(dataclasses.replace(node))
-            node.op, node.shape = "aten.arange", (node.shape[-1],)
+            node.op, node.shape = "aten.arange", (wide,)
+            node.args = () if plain else (start, start + step * wide, step)
 
 
 def _copies(traced: Traced) -> None:

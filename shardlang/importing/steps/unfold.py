@@ -4,12 +4,11 @@ A buffer that is not in the `state_dict` is a constant, too, if a formula gives 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from shardlang.importing.steps.frequencies import frequencies, unfold_waves
 from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Traced
 from shardlang.importing.steps.rules import rule_of
 
@@ -32,6 +31,7 @@ def unfold(traced: Traced) -> None:
         for made in changes.values():
             made.args = tuple(changes.get(each, each) if isinstance(each, Node) else each for each in made.args)
         traced.sweep()
+    unfold_waves(traced)
     _simplify(traced)
     _untrained(traced)
     traced.nodes.sort(key=lambda node: node.order)
@@ -175,33 +175,3 @@ def _powers(node: Node, base: float) -> Node:
     """base ** (-i / n), for the i of a dim of n."""
     places = node.like("aten.arange", dtype=torch.int64)
     return node.like("aten.pow", base, node.like("aten.mul", places, -1 / node.shape[0]))
-
-
-def frequencies(value: Tensor) -> tuple[float, tuple[float, ...]] | None:
-    """The base b and the factors s (none where all are 1) of s_i * b ** (-i / n), for the n numbers
-    of a buffer, if it is one of frequencies of positions."""
-    if value.dim() != 1 or len(value) < 2 or value.dtype != torch.float32:
-        return None
-    found = value.double()
-    if not bool(((found > 0) & (found <= 1)).all()) or float(found[0]) != 1:
-        return None
-    base = float(f"{float(found[1]) ** -len(found):.5g}")
-    if not math.isfinite(base) or base <= 1:
-        return None
-    factors = found / powers(base, len(found))
-    if bool(((factors - 1).abs() < 1e-6).all()):
-        return base, ()
-    return None if bool((factors > 1 + 1e-6).any()) else (base, tuple(float(f"{each:.7g}") for each in factors))
-
-
-def powers(base: float, count: int) -> Tensor:
-    return base ** (-torch.arange(count).double() / count)
-
-
-def exact(value: Tensor) -> Tensor:
-    """A buffer in float64; frequencies without the rounding of f32."""
-    found = frequencies(value)
-    if found is None:
-        return value.double() if value.is_floating_point() else value
-    base, factors = found
-    return powers(base, len(value)) * (torch.tensor(factors, dtype=torch.float64) if factors else 1)
