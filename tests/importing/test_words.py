@@ -82,6 +82,12 @@ WORDS: dict[str, tuple[Forward, str]] = {
     "marks": (lambda x, y: y * torch.zeros_like(x).scatter(-1, x.topk(2, dim=-1).indices, 1.0), "one_hot("),
     "hidden by infinity": (lambda x, y: y.masked_fill(x > 0.5, -math.inf).softmax(-1), "-3.4028234663852886e+38"),
     "parts that are cut": (lambda x, y: y[..., 2:].unflatten(-1, (2, 3)).transpose(-1, -2), "relabel(slice("),
+    "norm": (lambda x, y: F.normalize(y, dim=-1), "sum(square(h), over = out)"),
+    "norm of absolute values": (lambda x, y: y / y.norm(p=1, dim=1, keepdim=True), "abs("),
+    "greatest of one": (lambda x, y: y * y.unsqueeze(1).topk(1, dim=1).values.sum(1), "return h * h"),
+    "share of one": (lambda x, y: y * y.sum(-1, keepdim=True).softmax(-1), "return fc(x)"),
+    "a size that stays": (lambda x, y: F.interpolate(y.unsqueeze(1), (y.shape[1], 8), mode="bicubic").squeeze(1) * x,
+                          "fc(x) * x"),
     "a part of a product": (lambda x, y: y.unflatten(-1, (2, 4)).transpose(1, 2).flatten(1, 2)[:, 3], "= d * seq"),
     "a part of a sum": (lambda x, y: torch.cat([y[..., :2], y[..., 4:6]], -1).unflatten(-1, (2, 2)).sum(-1), "sum("),
 }  # fmt: skip
@@ -101,6 +107,29 @@ class Frozen(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc(x) + self.places
+
+
+class Turned(nn.Module):
+    """Pairs of features that are turned, as RoFormer writes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.fc(x)
+        return y + torch.stack([-y[..., 1::2], y[..., ::2]], dim=-1).reshape_as(y)
+
+
+class Standard(nn.Conv2d):
+    """A convolution whose weight is normalised, as BiT has it."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = F.batch_norm(self.weight.view(1, 6, -1), None, None, training=True, momentum=0.0, eps=1e-6)
+        return F.conv2d(x, weight.view_as(self.weight))
 
 
 class Recurrent(nn.Module):
@@ -124,6 +153,16 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
                              "= ConvTranspose1d(channels, out, 3, bias = false)"),
     "groups": (lambda: nn.GroupNorm(2, 4), (2, 4, 5, 5), "group_norm(x, 2, weight, bias"),
     "max pool": (lambda: nn.Sequential(nn.Conv1d(4, 6, 3), nn.MaxPool1d(2)), (2, 4, 10), "max_pool1d(conv1d_0(x), 2)"),
+    "same sizes": (lambda: nn.Conv1d(4, 6, 5, padding="same", dilation=2), (2, 4, 10), "padding = 4"),
+    "no padding": (lambda: nn.Conv2d(4, 6, 2, padding="valid"), (2, 4, 5, 5), "= Conv2d(channels, out, 2)"),
+    "mean of what is there": (lambda: nn.Sequential(nn.Conv2d(4, 6, 1), nn.AvgPool2d(3, 1, 1, count_include_pad=False)),
+                              (2, 4, 5, 5), "avg_pool2d(expand(1.0 -> "),
+    "whole windows": (lambda: nn.Sequential(nn.Conv2d(4, 6, 1), nn.MaxPool2d(2, 1, ceil_mode=True)), (2, 4, 5, 5),
+                      "max_pool2d(conv2d_0(x), 2, stride = 1)"),
+    "means of parts": (lambda: nn.Sequential(nn.Conv2d(4, 6, 1), nn.AdaptiveAvgPool2d(2)), (2, 4, 6, 6),
+                       "adaptive_avg_pool2d("),
+    "turns": (lambda: nn.Sequential(Turned(), nn.Linear(8, 4)), (2, 5, 8), "out * parts"),
+    "a weight by its own numbers": (Standard, (2, 4, 9, 9), "relabel(weight -> [out, channels, kernel, kernel2])"),
     "gru": (lambda: Recurrent(nn.GRU, batch_first=True), (2, 5, 6), "output, last = rnn(x, zeros)"),
     "lstm": (lambda: Recurrent(nn.LSTM), (2, 5, 6), "output, _, memory = rnn(h, zeros, zeros)"),
     "two layers": (lambda: Recurrent(nn.LSTM, num_layers=2, dropout=0.1), (2, 5, 6), "layer rnn_1 = LSTM(out, out)"),

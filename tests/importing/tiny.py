@@ -43,6 +43,7 @@ FIELDS: tuple[tuple[str, int], ...] = (
 # Fields of configurations by their `model_type`, where the numbers above do not fit each other or are not all.
 _SPEECH = {"conv_dim": (32,) * 7, "mask_time_length": 2, "mask_feature_length": 2}
 _STAGES = {"hidden_sizes": (16, 32, 48, 64), "depths": (1, 1, 2, 1)}
+_PATCHES = {**_STAGES, "patch_size": 4}
 _WINDOWS = {"depths": (2, 2), "num_heads": (2, 4)}
 _ROTARY = {kind: {"rope_type": "default", "rope_theta": 1e4} for kind in ("full_attention", "sliding_attention")}
 _MAMBA = {"mamba_n_heads": 8}
@@ -51,7 +52,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "bamba": {**_MAMBA, "attn_layer_indices": [1]}, "bit": _STAGES, "blt": {"encoder_hash_byte_group_vocab": 64},
     "blt_local_encoder": {"hidden_size_global": 32}, "blt_local_decoder": {"hidden_size_global": 32},
     "cohere_compass_text": {"rope_parameters": _ROTARY},
-    "convnext": _STAGES, "convnextv2": _STAGES, "data2vec-audio": _SPEECH,
+    "convnext": _PATCHES, "convnextv2": _PATCHES, "data2vec-audio": _SPEECH,
     "dbrx": {"attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0},
              "ffn_config": {"moe_num_experts": 4}},
     "donut-swin": _WINDOWS, "efficientnet": {"width_coefficient": 0.25, "depth_coefficient": 0.4, "hidden_dim": 320},
@@ -162,7 +163,7 @@ def _inputs(net: Any, head: str, config: Any) -> dict[str, Tensor]:
     text = config.get_text_config()
     ids = torch.randint(3, min(text.vocab_size, 60), (2, 6)) if hasattr(text, "vocab_size") else None
     if main == "pixel_values":
-        size = getattr(config, "image_size", 32)
+        size = getattr(config, "image_size", 64)
         if not hasattr(config, "image_size") and hasattr(config, "vision_config"):
             size = config.vision_config.image_size
         wide = size if isinstance(size, (list, tuple)) else (size, size)

@@ -12,7 +12,7 @@ from shardlang.importing.bodies import (  # noqa: F401  (they fill WORDS)
     selections,
     views,
 )
-from shardlang.importing.bodies.body import Body, Expr, Layer, Value, new_dims
+from shardlang.importing.bodies.body import Body, Const, Expr, Layer, Value, new_dims
 from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, size
 from shardlang.importing.bodies.forms import find_arrays, form, same_model
 from shardlang.importing.bodies.maker import KINDS, Maker, Shared
@@ -58,10 +58,19 @@ class Builder(Maker):
                 self.shared.refused.append(Refused(node, f"a result that is {refused.what}"))
                 self.body.results.append(self.add(new_dims(node.shape), Expr(node.op, [])))
         find_arrays(self.body)
+        self._given()
         self._counted()
         rename(self.body)
         self.body.form, self.body.constants = form(self.body)
         return self.body
+
+    def _given(self) -> None:
+        """A dim of weights that the results have too is an argument, also where an operator would
+        declare it: a declared dim is unknown to the caller."""
+        there = {atom for value in self.body.results for term in value.dims for atom in flat(term)}
+        rows = [*(own.value.dims for own in self.body.own), *(layer.terms.values() for layer in self.body.layers)]
+        for atom in {atom for row in rows for term in row for atom in flat(term)} & there:
+            atom.declared = atom.declared and bool(atom.product)
 
     def _counted(self) -> None:
         """A dim that only an operator names, as that of `arange`, has the size of an input's dim:
@@ -70,7 +79,8 @@ class Builder(Maker):
         bound = there | set(self.body.formals()) | set(self.body.sources())
         for value in self.body.live():
             assert value.expr is not None
-            made = value.dims if value.expr.word in ("arange", "expand") else ()
+            number = value.expr.operands and isinstance(value.expr.operands[0], Const)
+            made = value.dims if value.expr.word in ("arange", "expand") and not number else ()
             for atom in (atom for term in made for atom in flat(term)):
                 like = [each for each in there if each.size == atom.size and not each.fixed]
                 if atom in bound or atom.fixed or atom.declared:

@@ -6,7 +6,7 @@ from typing import Any
 
 from shardlang.importing.bodies.body import Const, Expr, Value
 from shardlang.importing.bodies.maker import Maker
-from shardlang.importing.bodies.words import word
+from shardlang.importing.bodies.words import reduction, word
 from shardlang.importing.steps.nodes import Node
 from shardlang.importing.steps.problems import Refused
 
@@ -69,6 +69,18 @@ def log_sigmoid(b: Maker, node: Node, x: Node) -> Value:
     value = b.use(x)
     negative = b.add(value.dims, Expr("neg", [value]))
     return b.add(value.dims, Expr("neg", [_called(b, "softplus", negative)]), node=node)
+
+
+@word("linalg_vector_norm", "norm")
+def norm(b: Maker, node: Node, x: Node, order: float = 2, dim: Any = None, keepdim: bool = False, **_: Any) -> Value:
+    """The root of the sum of squares, or the sum of absolute values, along dims."""
+    if order not in (1, 2):
+        raise Refused(node, f"a norm of order {order}")
+    each = node.like("aten.square" if order == 2 else "aten.abs", x, shape=x.shape, code="")
+    b.known[each] = _called(b, each.op.removeprefix("aten."), b.use(x))
+    total = node.like("aten.sum", each, code="" if order == 2 else node.code)
+    b.known[total] = reduction(b, total, each, dim, keepdim)
+    return _called(b, "sqrt", b.use(total), node) if order == 2 else b.known[total]
 
 
 def _called(b: Maker, name: str, value: Value, node: Node | None = None) -> Value:

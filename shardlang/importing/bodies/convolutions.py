@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardlang.importing.bodies.body import Const, Expr, Value
-from shardlang.importing.bodies.dims import flat
+from shardlang.importing.bodies.dims import Atom, flat, size
 from shardlang.importing.bodies.maker import Maker
 from shardlang.importing.bodies.words import reduction, word
 from shardlang.importing.steps.nodes import Node
@@ -18,9 +18,19 @@ from shardlang.importing.steps.problems import Refused
 def convolution(b: Maker, node: Node, x: Node, weight: Node, bias: Any = None, stride: Any = 1, padding: Any = 0,
                 dilation: Any = 1, groups: int = 1) -> Value:  # fmt: skip
     if isinstance(padding, str):
-        raise Refused(node, f'padding = "{padding}" of a convolution')
+        padding = _same(node, weight, stride, dilation) if padding == "same" else 0
     settings = {"stride": (stride, 1), "padding": (padding, 0), "dilation": (dilation, 1), "groups": (groups, 1)}
     return _slid(b, node, [x, weight, bias], settings, (0, 1), groups)
+
+
+def _same(node: Node, weight: Node, stride: Any, dilation: Any) -> Any:
+    """The padding that leaves the sizes as they are; torch takes it with stride 1 alone."""
+    wide = weight.shape[2:]
+    apart = [dilation] * len(wide) if isinstance(dilation, int) else list(dilation) * (len(wide) // len(dilation))
+    total = [(each - 1) * step for each, step in zip(wide, apart, strict=True)]
+    if any(each % 2 for each in total):
+        raise Refused(node, 'padding = "same" of a convolution with windows of even sizes')
+    return [each // 2 for each in total]
 
 
 @word("conv_transpose1d", "conv_transpose2d")
@@ -42,7 +52,7 @@ def _slid(b: Maker, node: Node, operands: Sequence[Any], settings: dict[str, tup
     terms = [b.solid(kernel, at) for at in range(len(kernel.dims))]
     made, read = (terms[at] for at in order)
     for atom in (atom for term in terms[2:] for atom in flat(term)):
-        atom.fixed = True
+        atom.fixed = not atom.declared
     if groups == 1:
         b.unify(node, value.dims[1], read)
         b.hint(value.dims[1], "channels", 7)
@@ -64,12 +74,36 @@ def pool(b: Maker, node: Node, x: Node, kernel: Any, stride: Any = (), padding: 
     # Behind the padding: ceil_mode, count_include_pad, divisor_override; dilation, ceil_mode.
     average = node.op.startswith("aten.avg")
     usual = (False, True, None) if average else (1, False)
-    given = [_short(each) for each in rest]
-    if average and _short(padding) == 0:
-        given[1:2] = [True] * len(given[1:2])
-    if more or tuple(given) != usual[: len(given)]:
+    given = [*map(_short, rest), *usual[len(rest) :]]
+    wide = min([kernel] if isinstance(kernel, int) else kernel)
+    if average and given[0] and max(x.shape[2:]) <= wide and _short(padding) == 0 and set(node.shape[2:]) == {1}:
+        b.accept("SH605", node, f"all places are in one window of {wide}, and the program holds up to that alone")
+        return reduction(b, node.like("aten.mean"), x, list(range(2, len(x.shape))), True)
+    around = average and not given[1] and _short(padding) != 0
+    if average:
+        given[1] = True
+    if _pooled(x.shape[2:], kernel, stride, padding) == node.shape[2:]:
+        given[0 if average else 1] = False
+    if more or tuple(given) != usual:
         raise Refused(node, f"`{node.op}` with further settings than its window, stride and padding")
     value = b.use(x)
+    made = _windows(b, node, value, kernel, stride, padding)
+    if not around:
+        return made
+    # Of what is padded only the places inside count: the share of these in each window.
+    ones = b.add(value.dims, Expr("expand", [Const(1.0, "one")], into=value.dims))
+    share = _windows(b, node, ones, kernel, stride, padding)
+    return b.add(made.dims, Expr("/", [made, share]), node=node)
+
+
+def _pooled(sizes: Sequence[int], kernel: Any, stride: Any, padding: Any) -> tuple[int, ...]:
+    """How many windows are whole along each dim."""
+    settings = (kernel, stride or kernel, padding)
+    rows = [[each] * len(sizes) if isinstance(each, int) else list(each) for each in settings]
+    return tuple((n + 2 * p - (k - 1) - 1) // s + 1 for n, k, s, p in zip(sizes, *rows, strict=True))
+
+
+def _windows(b: Maker, node: Node, value: Value, kernel: Any, stride: Any, padding: Any) -> Value:
     named: dict[str, Any] = {}
     if stride and _short(stride) != _short(kernel):
         named["stride"] = Const(_short(stride), "stride")
@@ -83,7 +117,9 @@ def pool(b: Maker, node: Node, x: Node, kernel: Any, stride: Any = (), padding: 
 @word("adaptive_avg_pool1d", "adaptive_avg_pool2d")
 def global_pool(b: Maker, node: Node, x: Node, sizes: Any) -> Value:
     if _short(sizes) != 1:
-        raise Refused(node, f"`{node.op}` to more than one place")
+        value = b.use(x)
+        expr = Expr(node.op.removeprefix("aten."), [value, Const(_short(sizes), "output_size")])
+        return b.add([*value.dims[:2], *b.spatial(node.shape[2:])], expr, node=node)
     return reduction(b, node.like("aten.mean"), x, [-2, -1] if node.op.endswith("2d") else [-1], True)
 
 
@@ -99,9 +135,33 @@ def group_norm(b: Maker, node: Node, x: Node, groups: int, weight: Any = None, b
     return b.add(value.dims, Expr("group_norm", operands, {"eps": Const(eps, "eps")}), node=node)
 
 
+def _own_norm(b: Maker, node: Node, value: Value, eps: float) -> Value:
+    """Each channel of a batch of one by its own numbers; of a view, where its dims are apart."""
+    inner = {atom for term in value.dims[2:] for atom in flat(term)}
+    whole = value.base or value
+    new = {flat(term): (Atom(size(term), {"kernel": 0}, declared=True),) for term in whole.dims[2:]
+           if whole.expr is None and flat(term) and set(flat(term)) <= inner}  # fmt: skip
+    if new:
+        # A window has numbers for dims; a norm over them wants names.
+        for (atom,) in new:
+            atom.fixed = True
+        dims = [new.get(flat(term), term) for term in whole.dims]
+        whole = b.add(dims, Expr("relabel", [whole], into=dims), whole.kind)
+        places = [tuple(each for atom in flat(term) for each in new.get((atom,), (atom,))) for term in value.dims]
+        value, inner = Value(places, value.kind), {atom for term in places[2:] for atom in flat(term)}
+    over = tuple(term for term in whole.dims if flat(term) and set(flat(term)) <= inner)
+    if {atom for term in over for atom in flat(term)} != inner:
+        raise Refused(node, "batch normalisation of a view without running statistics")
+    named = {"over": over[0] if len(over) == 1 else over, "eps": Const(eps, "eps")}
+    made = b.add(whole.dims, Expr("layer_norm", [whole], named))
+    return b.view(made, value.dims, node)
+
+
 @word("batch_norm")
 def batch_norm(b: Maker, node: Node, x: Node, weight: Any, bias: Any, mean: Any, var: Any, training: bool,
                momentum: float, eps: float, cudnn: bool = True) -> Value:  # fmt: skip
+    if mean is None and weight is None and x.shape[0] == 1:
+        return _own_norm(b, node, b.lazy(x), eps)
     if mean is None or not training:
         raise Refused(node, "batch normalisation without running statistics, or by them alone")
     value = b.use(x)

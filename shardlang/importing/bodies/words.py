@@ -236,17 +236,20 @@ def softmax(b: Maker, node: Node, x: Node, dim: int, *_: Any) -> Value:
 
 @word("sum", "mean", "amax", "amin", "logsumexp")
 def reduction(b: Maker, node: Node, x: Node, dim: Any = None, keepdim: bool = False, **_: Any) -> Value:
-    value = b.use(x)
+    value = b.lazy(x)
     rank = len(value.dims)
     at = list(range(rank)) if dim in (None, []) else [d % rank for d in ([dim] if isinstance(dim, int) else dim)]
-    over = [value.dims[d] for d in at if value.dims[d]]
-    rest = [value.dims[d] for d in range(rank) if d not in at or (not value.dims[d] and not keepdim)]
-    left = [d for d in range(rank) if d not in at]
-    named = {} if len(over) == sum(map(bool, value.dims)) and not left else {"over": _over(over)}
-    made = b.add([value.dims[d] for d in left], Expr(node.op.removeprefix("aten."), [value], named), value.kind, node)
-    if not keepdim:
-        return made
-    return b.view(made, [() if d in at else value.dims[d] for d in range(rank)]) if rest is not None else made
+    shape = [() if d in at else value.dims[d] for d in range(rank) if keepdim or d not in at]
+    over = [value.dims[d] for d in at if flat(value.dims[d])]
+    if at and not over:
+        return b.view(value, shape, node)
+    left = [value.dims[d] for d in range(rank) if d not in at]
+    if len(over) < len(at):
+        value = b.view(value, [term for d, term in enumerate(value.dims) if d not in at or flat(term)])
+    value = b.use_view(value)
+    named = {"over": _over(over)} if left else {}
+    made = b.add(left, Expr(node.op.removeprefix("aten."), [value], named), value.kind, node)
+    return b.view(made, shape) if keepdim else made
 
 
 @word("scaled_dot_product_attention")

@@ -173,6 +173,11 @@ class _Reader:
         if name in SKIPPED:
             return None
         step = self._step(node, name, args, kwargs)
+        if name == "aten.topk" and _of_one(step):
+            first = args[0]
+            return [first, self._const(torch.zeros(first.shape, dtype=torch.int64), node)]
+        if name in _SHARES and step.shape and step.shape[args[1]] == 1:
+            return self._const(torch.ones(step.shape, dtype=step.dtype), node)
         if name in _FILLS:
             return self._fill(node, step, args)
         inputs = step.inputs()
@@ -302,6 +307,12 @@ class _Reader:
                 self.traced.outputs[name or "result"] = value
 
 
+def _of_one(step: Node) -> bool:
+    """Whether the greatest of one element are chosen: itself, at place 0."""
+    x, dim = step.args[0], step.args[2] if len(step.args) > 2 else step.kwargs.get("dim", -1)
+    return bool(x.shape and x.shape[dim] == 1)
+
+
 def _is_last(node: Any) -> bool:
     """Whether nothing behind a step in place reads a tensor that its operand is a view of."""
     order = {each: at for at, each in enumerate(node.graph.nodes)}
@@ -334,6 +345,7 @@ def in_double() -> Iterator[None]:
 # What is filled with a number, in the shape of another tensor.
 _FILLS = ("aten.zeros_like", "aten.ones_like", "aten.full_like", "aten.empty_like", "aten.new_zeros", "aten.new_ones",
           "aten.new_full", "aten.new_empty")  # fmt: skip
+_SHARES = ("aten.softmax", "aten._softmax")
 _CHOICES = ("aten.gather", "aten.index", "aten.index_select", "aten.embedding")
 _RANDOM = ("aten.rand", "aten.randn", "aten.rand_like", "aten.randn_like", "aten.randint", "aten.randperm",
            "aten.bernoulli", "aten.normal", "aten.uniform", "aten.bernoulli_", "aten.normal_", "aten.uniform_",
