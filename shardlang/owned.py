@@ -46,6 +46,8 @@ LOCK_MARK = '{\n  "shardlang": '
 MODEL_MARK = "## Imported by `shardc import` from"
 NAMES_MARK = "# Names of `shardc import`:"
 REPORT_MARK = '{"imported_from": '
+# What the docstring of a Python file of `shardc import --opaque` begins with.
+OPAQUE_MARK = "Written by `shardc import --opaque`"
 _FIGURES = re.compile(rb'\{"step": \d+, "epoch": \d+[,}]|\{"epoch": \d+(, "step": \d+)?(, "eval\.|\})')
 _HEAD = 8192
 
@@ -109,6 +111,7 @@ PROFILE = Kind("the profile", _begins(PROFILE_MARK.encode()), "another file for 
 MODEL = Kind("the imported program", _begins(MODEL_MARK.encode()), "another file for -o")
 LOCK = Kind("the lock of what was verified", _begins(LOCK_MARK.encode()), "the file of operators another name")
 NAMES = Kind("the name map", _begins(NAMES_MARK.encode()), "another file for -o")
+OPAQUE = Kind("the steps of the module", _begins(f'"""{OPAQUE_MARK}'.encode()), "another file for -o")
 REPORT = Kind("the report", _begins(REPORT_MARK.encode()), "another file for --report")
 PREDICTED = Kind("what is predicted", _ends(PREDICTED_MARK), "another file for --out")
 TOKENS = Kind("tokens", _begins(TOKENS_MARK), "another file for -o")

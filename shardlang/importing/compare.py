@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -108,10 +109,11 @@ def probes(results: Sequence[Tensor]) -> list[Tensor]:
 
 
 def ours(text: str, model: str, tensors: Mapping[str, Tensor], inputs: Mapping[str, Tensor], lines: Sequence[Line],
-         shapes: Sequence[tuple[int, ...]], sizes: Mapping[str, int]) -> Side:  # fmt: skip
-    """The program's side. sizes: of dims that the model takes as arguments."""
+         shapes: Sequence[tuple[int, ...]], sizes: Mapping[str, int], home: Path) -> Side:  # fmt: skip
+    """The program's side. sizes: of dims that the model takes as arguments. home: the folder of
+    operators of its own."""
     called = f"{model}({', '.join(f'{name} = {size}' for name, size in sizes.items())})"
-    graph = _graph(f"{text}\n{_training(called, inputs, shapes)}")
+    graph = _graph(f"{text}\n{_training(called, inputs, shapes)}", home)
     given = {line.ours: tensor(line, _numbers(tensors[line.stored.name])).double() for line in lines}
     params = {}
     for value in (*graph.params, *graph.states):
@@ -155,9 +157,9 @@ def _sizes(shape: Sequence[int]) -> str:
     return f"[{', '.join(['import_batch', *map(str, shape[1:])])}]"
 
 
-def _graph(text: str) -> Graph:
+def _graph(text: str, home: Path) -> Graph:
     sink = Sink()
-    program = driver.check_source(Source("imported.shard", text), sink)
+    program = driver.check_source(Source(str(home / "imported.shard"), text), sink)
     if program is None:
         raise fault(sink, text)
     return program.graph

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save
@@ -14,6 +15,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import offer
 from shardlang.errors import RunError
+from shardlang.graph.graph import Init
 from shardlang.importing.bodies.body import Value
 from shardlang.importing.bodies.builder import Builder
 from shardlang.importing.bodies.dims import Atom, Mismatch, flat, fresh
@@ -21,6 +23,10 @@ from shardlang.importing.bodies.maker import KINDS, Shared
 from shardlang.importing.bodies.models import Model, merge_dims, models
 from shardlang.importing.compare import compare, fault, ours, theirs
 from shardlang.importing.example import example
+from shardlang.importing.opaque import words  # noqa: F401  (it fills WORDS)
+from shardlang.importing.opaque.freed import freed
+from shardlang.importing.opaque.operations import Operations
+from shardlang.importing.opaque.pieces import made_opaque
 from shardlang.importing.steps import idioms
 from shardlang.importing.steps.calls import tables, tree
 from shardlang.importing.steps.leaves_out import left_out
@@ -40,6 +46,7 @@ from shardlang.importing.text.terms import Terms
 from shardlang.importing.text.training import training
 from shardlang.importing.text.write import Writer
 from shardlang.owned import NAMED_MARK
+from shardlang.scratch import scratch
 from shardlang.source import Source
 
 
@@ -47,7 +54,8 @@ from shardlang.source import Source
 class Wanted:
     """The request. dims: names of dims by input. accept: codes. output: of several results, the one
     to give. names: those that dims and models get. train: whether a `train` follows, that starts
-    from the weights in `weights` by the map in `map`."""
+    from the weights in `weights` by the map in `map`. opaque: the name, without its ending, of the
+    files of operators for what the language has no word for; None where there are to be none."""
 
     place: str
     dims: Mapping[str, Sequence[str]]
@@ -57,16 +65,20 @@ class Wanted:
     train: bool = False
     weights: str | None = None
     map: str | None = None
+    opaque: str | None = None
 
 
 @dataclass(frozen=True)
 class Imported:
-    """The files, and what is known of them. tensors: of the module, by name."""
+    """The files, and what is known of them. tensors: of the module, by name. declared, python: of
+    operators of its own; "" where it has none."""
 
     text: str
     names: str
     report: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
+    declared: str = ""
+    python: str = ""
 
     def weights(self) -> bytes:
         """The module's tensors, each under its first name, as a file of safetensors."""
@@ -80,7 +92,12 @@ class Imported:
 
 
 def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
-    """All of it, in memory. RunError SH600 to SH608."""
+    """All of it, in memory, but for operators that are tried. RunError SH600 to SH608."""
+    with scratch("import") as folder:
+        return _imported(factory, wanted, folder.path)
+
+
+def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path) -> Imported:
     made = [example(factory, wanted.place, seed) for seed in SEEDS]
     module, inputs = made[0]
     seeded = [all_tensors(each) for each, _ in made]
@@ -92,8 +109,9 @@ def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
     if second is not None:
         other = _Way(copy.deepcopy(module), second, seeded, wanted, dropped)
         other.unreached(longest)
-        if other.text != first.text:
-            raise _differing(first.text, other.text)
+        if other.all_text() != first.all_text():
+            raise _differing(first.all_text(), other.all_text())
+    declared = first.declared(folder)
     program = first.trained() if wanted.train else first.text
     found = maps.lines(first.root)
     read = {line.stored.name for line in found}
@@ -105,11 +123,12 @@ def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
         "imported_from": wanted.place, "model": first.model.name, "parameters": count, "sizes": first.sizes,
         "second sizes": None if second is None else {name: list(each.shape) for name, each in second.items()},
         "unused parameters": unused, "unnamed dims": first.namer.guessed,
-        "accepted": first.shared.differences, "largest difference": error,
+        "accepted": first.shared.differences, "largest difference": error, "opaque": first.operations.names,
     }  # fmt: skip
     tensors = module.state_dict(keep_vars=True)
     # Of tied tensors, the names that the map has come first.
-    return Imported(program, names, report, {name: tensors[name] for name in [*sorted(read), *tensors]})
+    first_names = {name: tensors[name] for name in [*sorted(read), *tensors]}
+    return Imported(program, names, report, first_names, declared, first.operations.python() if declared else "")
 
 
 def _longest(free: Sequence[Sequence[tuple[str, int]]], inputs: Mapping[str, Tensor]) -> int:
@@ -140,19 +159,17 @@ class _Way:
         idioms.apply(self.traced)
         unfold(self.traced)
         tables(self.traced)
+        self.home = Path()
         kind = type(module)
-        root = tree(self.traced, f"{kind.__module__}.{kind.__qualname__}")
-        read = {node.stored.name for node in _leaves(self.traced)}
-        self.shared = Shared(starts(made, read, wanted.accept), wanted.accept)
-        builder = self.builder = Builder(root, self._arguments(), self.shared)
+        begun = starts(made, {node.stored.name for node in _leaves(self.traced)}, wanted.accept)
+        while not self._built(f"{kind.__module__}.{kind.__qualname__}", begun):
+            pass
+        builder = self.builder
         for name, p in dropped.items():
             fact = f"`{name}` leaves layers out at random in training, with a probability of {p}"
             builder.accept("SH604", self.traced.nodes[0], fact)
         for name, node in self.traced.updated.items():
             builder.accept("SH604", node, f"`{name}` is updated in training by the module, and would not be")
-        self.root = builder.build()
-        if self.shared.refused:
-            raise refusal(self.shared.refused)
         self._user_dims()
         self.made = models(self.root)
         self.model: Model = self.made[self.root]
@@ -167,10 +184,38 @@ class _Way:
                       if not any(self.model.dims.get(each, each) is atom for each in weighted)}  # fmt: skip
         self._write()
 
+    def _built(self, kind: str, begun: Mapping[str, Init]) -> bool:
+        """Builds the bodies, of the whole of class `kind`; False where steps that were refused have
+        become operators of their own, and it is to be built again. RunError SH601."""
+        root, wanted = tree(self.traced, kind), self.wanted
+        self.operations = Operations(wanted.place)
+        self.shared = Shared(begun, wanted.accept, operations=self.operations)
+        self.builder = Builder(root, self._arguments(), self.shared)
+        self.root = self.builder.build()
+        if not self.shared.refused:
+            return True
+        if wanted.opaque is None or not made_opaque(self.traced, self.shared.unsaid):
+            raise refusal(self.shared.refused, wanted.opaque is None)
+        return False
+
     def _write(self) -> None:
         comments = _differences(self.shared.differences)
         writer = Writer(self.made, self.namer, self.model, self.sizes)
-        self.text = _formatted(writer.text(self.wanted.place, comments))
+        own = {f'"./{self.wanted.opaque}.shard"': self.operations.names} if self.operations.known else {}
+        self.text = _formatted(writer.text(self.wanted.place, comments, own))
+
+    def all_text(self) -> str:
+        """The program, and the operators of its own."""
+        declared = self.operations.declarations(f"{self.wanted.opaque}.py", {})
+        return f"{self.text}{declared}{self.operations.python()}" if self.operations.known else self.text
+
+    def declared(self, folder: Path) -> str:
+        """The declarations of operators of its own, which are tried in a folder; "" if there are
+        none. RunError SH601."""
+        if not self.operations.known:
+            return ""
+        self.home = folder
+        return freed(self.operations, folder, str(self.wanted.opaque))
 
     def beyond(self, most: int) -> int:
         """A size beyond the largest number up to `most` with which a mask compares positions."""
@@ -227,7 +272,8 @@ class _Way:
         text = training(self.model, Terms(self.made, self.namer), self.inputs, self.sizes, len(self.used), init)
         whole, sink = _formatted(f"{self.text}\n{text}"), Sink()
         # The map is not written yet.
-        if driver.check_source(Source("imported.shard", whole.replace(f"  {init}\n", "")), sink) is None:
+        plain = whole.replace(f"  {init}\n", "")
+        if driver.check_source(Source(str(self.home / "imported.shard"), plain), sink) is None:
             raise fault(sink, whole)
         return whole
 
@@ -247,7 +293,8 @@ class _Way:
         trained = [line for line in found if self.tensors[line.stored.name].is_floating_point()]
         other = theirs(self.program, self.tensors, self.inputs, trained, self.used)
         shapes = [tuple(each.shape) for each in other.results]
-        return compare(ours(self.text, self.model.name, self.tensors, self.inputs, found, shapes, self.sizes), other)
+        mine = ours(self.text, self.model.name, self.tensors, self.inputs, found, shapes, self.sizes, self.home)
+        return compare(mine, other)
 
 
 def _leaves(traced: Traced) -> list[Any]:

@@ -16,7 +16,7 @@ from shardlang.cli import output
 from shardlang.cli.files import apart, claimed, replace_all
 from shardlang.errors import RunError
 from shardlang.files import Unreadable, read_text
-from shardlang.owned import MODEL, NAMES, REPORT, WEIGHTS
+from shardlang.owned import MODEL, NAMES, OPAQUE, REPORT, WEIGHTS, Kind
 
 _CODES = ("SH604", "SH608")
 
@@ -52,7 +52,7 @@ def _require_name(dim: str, ctx: click.Context, param: click.Parameter) -> None:
 @click.command(
     "import",
     epilog="Examples: shardc import models.small:build -o small.shard; shardc import net.py:build -o net.shard "
-    "--weights net.safetensors --dims x=batch,features",
+    "--weights net.safetensors --dims x=batch,features; shardc import net.py:build -o net.shard --opaque",
 )
 @click.argument("factory", metavar="MODULE:FACTORY")
 @click.option(
@@ -66,6 +66,9 @@ def _require_name(dim: str, ctx: click.Context, param: click.Parameter) -> None:
 @click.option("--output", metavar="NAME", help="Of several results of forward, the one to give.")
 @click.option("--accept", multiple=True, type=click.Choice(_CODES),
               help="Import in spite of such a difference; the file then says so. May be repeated.")  # fmt: skip
+@click.option("--opaque", is_flag=True,
+              help="Where the language has no word for steps, declare operators of your own for them, in "
+              "model_ops.shard, with the steps in torch in model_ops.py.")  # fmt: skip
 @click.option("--train", is_flag=True, help="Write a `train` behind the models, to fill in.")
 @click.option("--names", "given", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Names of dims and models: lines `dim OLD = NEW` and `model OLD = NEW`.")  # fmt: skip
@@ -74,7 +77,7 @@ def _require_name(dim: str, ctx: click.Context, param: click.Parameter) -> None:
 @click.pass_context
 def command(
     ctx: click.Context, factory: str, to: Path, weights: Path | None, dims: Mapping[str, list[str]],
-    output: str | None, accept: tuple[str, ...], train: bool, given: Path | None, report: Path | None,
+    output: str | None, accept: tuple[str, ...], opaque: bool, train: bool, given: Path | None, report: Path | None,
 ) -> None:  # fmt: skip
     """Write a torch module as a program, with a map of its names.
 
@@ -84,9 +87,10 @@ def command(
     if to.suffix != ".shard":
         raise click.BadParameter(f"`{to}` must end in `.shard`: it is a program", ctx, param_hint="-o")
     names = to.with_suffix(".map")
-    for path, kind in ((to, MODEL), (names, NAMES), (weights, WEIGHTS), (report, REPORT)):
-        claimed(path, kind)
-    apart({"the program": to, "its name map": names, "--weights": weights, "--report": report})
+    own = to.with_name(f"{to.stem}_ops.shard") if opaque else None
+    python = None if own is None else own.with_suffix(".py")
+    _claim({"the program": (to, MODEL), "its name map": (names, NAMES), "--weights": (weights, WEIGHTS),
+            "--report": (report, REPORT), "its operators": (own, MODEL), "their Python": (python, OPAQUE)})  # fmt: skip
     from shardlang.importing.example import load
     from shardlang.importing.imported import Wanted, import_module
     from shardlang.importing.text.renamed import parse
@@ -94,19 +98,22 @@ def command(
     try:
         lines = [] if given is None else parse(_read(given), str(given))
         beside = None if weights is None else Path(os.path.relpath(weights, to.parent)).as_posix()
-        wanted = Wanted(factory, dims, frozenset(accept), output, lines, train, beside, names.name)
+        wanted = Wanted(factory, dims, frozenset(accept), output, lines, train, beside, names.name,
+                        None if own is None else own.stem)  # fmt: skip
         found = import_module(load(factory), wanted)
     except RunError as error:
         print(error, file=sys.stderr)
         ctx.exit(1)
     files = {to: found.text.encode(), names: found.names.encode()}
+    if own is not None and python is not None and found.declared:
+        files |= {own: found.declared.encode(), python: found.python.encode()}
     if weights is not None:
         files[weights] = found.weights()
     listed = ", ".join(map(str, files))
     if report is not None:
         files[report] = f"{json.dumps(found.report)}\n".encode()
     replace_all(files)
-    _tell(listed, found.report)
+    _tell(listed, found.report, own)
 
 
 def _read(path: Path) -> str:
@@ -116,10 +123,21 @@ def _read(path: Path) -> str:
         raise click.BadParameter(f"`{path}` {error}", param_hint="--names") from error
 
 
-def _tell(files: str, report: Mapping[str, Any]) -> None:
+def _claim(files: Mapping[str, tuple[Path | None, Kind]]) -> None:
+    """Ends the command where one of its files would replace what is none of its kind, or another
+    of them."""
+    for path, kind in files.values():
+        claimed(path, kind)
+    apart({what: path for what, (path, _) in files.items()})
+
+
+def _tell(files: str, report: Mapping[str, Any], own: Path | None) -> None:
     error = report["largest difference"]
     output.tell(f"wrote {files}: values and gradients are the module's, to {error:.1g} in float64")
     unused = report["unused parameters"]
     if unused:
         more = f" and {len(unused) - 3} more" * (len(unused) > 3)
         output.tell(f"note: no result depends on {', '.join(f'`{name}`' for name in unused[:3])}{more}: left out")
+    if report["opaque"]:
+        names = ", ".join(f"`{name}`" for name in report["opaque"])
+        output.tell(f"{names}: not verified yet; next: shardc verify {own}")

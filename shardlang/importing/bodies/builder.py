@@ -49,6 +49,7 @@ class Builder(Maker):
                     self.known[item] = self._step(item)
             except Refused as refused:
                 self.shared.refused.append(refused)
+                self.shared.unsaid += [] if isinstance(item, Call) else [item]
                 for node in results:
                     self.known[node] = self.add(new_dims(node.shape), Expr(node.op, []), KINDS.get(str(node.dtype), ""))
         for node in self.call.results:

@@ -23,12 +23,15 @@ KINDS = {"torch.bool": "bool", "torch.int64": "i64", "torch.int32": "i32"}
 @dataclass
 class Shared:
     """Facts of the whole module. starts: of each of its tensors. accepted: codes. refused: nodes
-    without a word. differences: those that were accepted, with their codes."""
+    without a word. differences: those that were accepted, with their codes. unsaid: the steps among
+    what was refused. operations: the operators of its own that it has got."""
 
     starts: Mapping[str, Init]
     accepted: frozenset[str] = frozenset()
     refused: list[Refused] = field(default_factory=list)
     differences: dict[str, str] = field(default_factory=dict)
+    unsaid: list[Node] = field(default_factory=list)
+    operations: Any = None
 
 
 class Maker:

@@ -16,8 +16,9 @@ class Refused(Exception):
         self.node, self.what = node, what
 
 
-def refusal(found: Iterable[Refused]) -> RunError:
-    """SH601: what the language has no word for, with counts, places in the module and lines."""
+def refusal(found: Iterable[Refused], plain: bool = True) -> RunError:
+    """SH601: what the language has no word for, with counts, places in the module and lines. plain:
+    whether such steps were not to become operators of their own."""
     groups: dict[str, list[Node]] = {}
     for each in found:
         groups.setdefault(each.what, []).append(each.node)
@@ -29,7 +30,7 @@ def refusal(found: Iterable[Refused]) -> RunError:
         lines.append(f"  {len(nodes)} x {what}: {'; '.join([*shown, *more])}")
     count = sum(map(len, groups.values()))
     kinds = "one operation" if count == 1 else f"{count} operations"
-    return RunError(
-        "SH601", "\n".join([f"the language has no word for {kinds} of the module", *lines]),
-        help="write these parts of the module in operators of `shardc explain`, or the model by hand",
-    )  # fmt: skip
+    help = "write these parts of the module in operators of `shardc explain`, or the model by hand"
+    if plain:
+        help = f"`--opaque` makes operators of your own of them, in torch; or {help}"
+    return RunError("SH601", "\n".join([f"the language has no word for {kinds} of the module", *lines]), help=help)

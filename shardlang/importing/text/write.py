@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from shardlang.importing.bodies.body import Body, Layer, Own, Value
@@ -26,11 +26,12 @@ class Writer:
         self.made, self.namer, self.root, self.free = made, namer, root, free
         self.terms = Terms(made, namer)
 
-    def text(self, place: str, comments: list[str]) -> str:
-        """The file."""
+    def text(self, place: str, comments: list[str], own: Mapping[str, Sequence[str]]) -> str:
+        """The file. own: names that it uses of files of its own."""
         models = list(dict.fromkeys(self.made.values()))
         parts = [f"{MODEL_MARK} `{place}`.\n", *(f"## {line}\n" for line in comments)]
-        parts += _uses({(model.library.home, model.library.name) for model in models if model.library is not None})
+        used = {(model.library.home, model.library.name) for model in models if model.library is not None}
+        parts += _uses(used | {(home, name) for home, names in own.items() for name in names})
         parts += [self.model(model) for model in models if model.library is None]
         return "".join(parts)
 

@@ -1,0 +1,138 @@
+"""`shardc import --opaque`: what the language has no word for becomes operators of the user's own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from shardlang.cli.main import run
+from shardlang.errors import RunError
+from shardlang.importing.imported import Imported, Wanted, import_module
+from tests.cli.process import shardc
+from tests.importing import modules, strange
+
+TRAIN = """
+strategy data_parallel {
+  mesh dp = 2
+  split batch over dp
+}
+
+dim batch = 4
+
+train {
+  model = Summing()
+  data = numpy("data.npz", x: [batch, 5, 6], y: [batch, 5, 3], shuffle = false)
+  loss = mse_loss(model(x), y)
+  optimizer = sgd(lr = 0.1)
+  steps = 3
+  init = safetensors("net.safetensors", names = "net.map")
+}
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copy(strange.__file__, tmp_path / "odd.py")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def imported(made: Callable[[], strange.Example]) -> Imported:
+    return import_module(made, Wanted("odd:net", {}, opaque="net_ops"))
+
+
+def test_a_step_without_a_word_is_verified_and_trains_as_its_module_does(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three steps from the module's own weights on two ranks: its losses to 1e-6."""
+    line = ["import", "odd:summing", "-o", "net.shard", "--weights", "net.safetensors"]
+    assert run(line) == 1
+    assert "help: `--opaque` makes operators of your own" in capsys.readouterr().err
+    assert run([*line, "--opaque"]) == 0
+    assert "`torch_logcumsumexp`: not verified yet; next: shardc verify net_ops.shard\n" in capsys.readouterr().out
+    (here / "train.shard").write_text((here / "net.shard").read_text() + TRAIN)
+    refused = shardc("run", "train.shard", "--ranks", "2", folder=here)
+    assert refused.returncode != 0 and "SH611" in refused.stderr
+    assert run(["verify", "net_ops.shard"]) == 0
+    assert run(["check", "train.shard", "--ranks", "2"]) == 0
+    torch.manual_seed(1)
+    net, _ = strange.summing()
+    draws = np.random.default_rng(0)
+    x, y = draws.random((12, 5, 6), np.float32), draws.random((12, 5, 3), np.float32)
+    np.savez("data.npz", x=x, y=y)
+    done = shardc("run", "train.shard", "--ranks", "2", "--metrics", "figures.jsonl", folder=here)
+    assert done.returncode == 0, done.stderr
+    lines = map(json.loads, (here / "figures.jsonl").read_text().splitlines())
+    losses = [line["loss"] for line in lines if "step" in line]
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for step, loss in enumerate(losses):
+        rows = slice(4 * step, 4 * step + 4)
+        expected = F.mse_loss(net(torch.from_numpy(x[rows])), torch.from_numpy(y[rows]))
+        assert loss == pytest.approx(expected.item(), abs=1e-6)
+        optimizer.zero_grad()
+        expected.backward()
+        optimizer.step()
+    assert len(losses) == 3
+
+
+def test_files_are_as_shardc_fmt_writes_them_and_the_same_again(here: Path) -> None:
+    line = ["import", "odd:sorting", "-o", "net.shard", "--opaque"]
+    assert run(line) == 0
+    names = ["net.shard", "net.map", "net_ops.shard", "net_ops.py"]
+    written = [(here / name).read_bytes() for name in names]
+    assert run(["fmt", "--check", "net.shard", "net_ops.shard"]) == 0
+    assert run(line) == 0
+    assert written == [(here / name).read_bytes() for name in names]
+
+
+def test_no_file_of_the_users_is_replaced(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "net_ops.py").write_text("import torch\n")
+    assert run(["import", "odd:summing", "-o", "net.shard", "--opaque"]) == 2
+    assert "the steps of the module would replace a file that holds something else" in capsys.readouterr().err
+
+
+def test_a_module_with_a_word_for_all_declares_nothing(here: Path) -> None:
+    shutil.copy(modules.__file__, here / "plain.py")
+    assert run(["import", "plain:mlp", "-o", "net.shard", "--opaque"]) == 0
+    assert not (here / "net_ops.shard").exists() and 'use "./' not in (here / "net.shard").read_text()
+
+
+def test_dims_are_free_where_the_trial_finds_no_difference() -> None:
+    declared = imported(strange.summing).declared
+    assert "operator torch_logcumsumexp(x: [batch, seq, d]) -> [batch, seq, d] {\n" in declared
+    assert "  # `batch` and `d` may be split: found by trial\n  whole seq\n" in declared
+
+
+def test_steps_behind_each_other_are_one_piece_that_layers_share() -> None:
+    """Complex numbers stay within it, parameters are operands, numbers with a fraction settings."""
+    found = imported(strange.mixer)
+    assert found.declared.count("\noperator ") == 1 and found.python.count("def ") == 1
+    assert "scale: [d], alpha: float = 0.5) -> [batch, seq, d] {" in found.declared
+    assert "    real = aten.real(fft_fft2)\n" in found.python
+    assert "torch_fft_fft_to_celu(mixed, x, scale, alpha = alpha)" in found.text
+
+
+def test_several_results_are_operators_each_and_made_dims_have_a_formula() -> None:
+    found = imported(strange.sorting)
+    assert "-> i64[batch, 1, d]" in found.declared and "torch_kthvalue_0(h) * torch_kthvalue_1(h)" in found.text
+    assert "-> [batch, unfold_2, d, unfold_4] {\n  dim unfold_2 = seq - 1\n  dim unfold_4 = 2\n" in found.declared
+    assert "return aten.unfold(x, 1, 2, 1).clone()\n" in found.python
+
+
+def test_dims_that_are_one_by_chance_stay_two_and_small_constants_are_written() -> None:
+    found = imported(strange.distances)
+    assert "torch_cdist(x: [batch, seq, d], y: [batch, y_2, d]) -> [batch, seq, y_2]" in found.declared
+    assert "aten.bucketize(x, torch.tensor([0.5, 1.0, 2.0], dtype=x.dtype, device=x.device))" in found.python
+
+
+def test_random_numbers_are_refused() -> None:
+    with pytest.raises(RunError, match="two calls with equal operands give different results") as refused:
+        imported(strange.drawing)
+    assert refused.value.code == "SH601" and "random numbers are operands" in refused.value.help
