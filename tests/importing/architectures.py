@@ -1,10 +1,12 @@
 """`python -m tests.importing.architectures` imports a tiny model of each architecture of `transformers`, and prints
-which come in whole. Outcomes are kept in a file (`--kept`), so that a run can go on."""
+which come in whole, and which only with operators of their own (`--opaque`). Outcomes are kept in a file (`--kept`),
+so that a run can go on."""
 
 from __future__ import annotations
 
 import argparse
 import collections
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -14,26 +16,47 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from shardlang.errors import RunError
+from shardlang.importing.imported import Imported, Wanted, import_module
+
 LIMIT = 120
 
 
 def outcome(name: str) -> dict[str, Any]:
-    """What importing one architecture gives: whole, refused with its reasons, or not built."""
-    from shardlang.errors import RunError
-    from shardlang.importing.imported import Wanted, import_module
+    """What importing one architecture gives: whole, opaque, refused with its reasons, or not built."""
     from tests.importing.tiny import built
 
     try:
         built(name)
     except Exception as error:
         return {"outcome": "not built", "reasons": [f"{type(error).__name__}: {error}"[:300]]}
+    wanted = Wanted(f"tiny:{name}", {}, frozenset(("SH604", "SH605", "SH608")))
     try:
-        found = import_module(lambda: built(name), Wanted(f"tiny:{name}", {}, frozenset(("SH604", "SH605", "SH608"))))
+        found = import_module(lambda: built(name), wanted)
     except RunError as error:
-        return {"outcome": "refused", "code": error.code, "reasons": error.message.splitlines()}
+        refused = {"outcome": "refused", "code": error.code, "reasons": error.message.splitlines()}
+        return _opaque(name, wanted, refused) if error.code == "SH601" else refused
     except Exception as error:
         return {"outcome": "fault", "reasons": [f"{type(error).__name__}: {error}"[:2000]]}
-    return {"outcome": "whole", "lines": found.text.count("\n"), "unnamed": found.report["unnamed dims"],
+    return {"outcome": "whole", **_told(found)}
+
+
+def _opaque(name: str, wanted: Wanted, refused: dict[str, Any]) -> dict[str, Any]:
+    """The outcome with operators of its own for what the language has no word for: `opaque`, with
+    the reasons why it is not whole, or refused still, with those of `--opaque` beside them."""
+    from tests.importing.tiny import built
+
+    try:
+        found = import_module(lambda: built(name), dataclasses.replace(wanted, opaque="model_ops"))
+    except RunError as error:
+        return {**refused, "opaque": error.message.splitlines()}
+    except Exception as error:
+        return {**refused, "opaque": [f"{type(error).__name__}: {error}"[:2000]]}
+    return {"outcome": "opaque", "reasons": refused["reasons"], "operators": found.report["opaque"], **_told(found)}
+
+
+def _told(found: Imported) -> dict[str, Any]:
+    return {"lines": found.text.count("\n"), "unnamed": found.report["unnamed dims"],
             "accepted": list(found.report["accepted"]), "text": found.text}  # fmt: skip
 
 
@@ -73,7 +96,7 @@ def table(kept: dict[str, dict[str, Any]]) -> str:
     reasons: collections.Counter[str] = collections.Counter()
     for each in kept.values():
         if each["outcome"] not in ("whole", "not built"):
-            reasons.update(_kinds(each))
+            reasons.update(_kinds(each))  # of an opaque one, why it is not whole
     lines = [f"{count:4} {reason}" for reason, count in reasons.most_common()]
     share = 100 * counts["whole"] / max(built, 1)
     totals = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())

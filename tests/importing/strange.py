@@ -105,3 +105,42 @@ class Drawing(nn.Module):
 
 def drawing() -> Example:
     return Drawing(), {"x": torch.rand(4, 6)}
+
+
+class Turning(nn.Module):
+    """Positions by complex numbers, heads apart: views between, and one operator for q and k."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Linear(8, 8)
+        self.key = nn.Linear(8, 8)
+
+    def turned(self, x: Tensor) -> Tensor:
+        angles = torch.arange(x.shape[1]).float()[:, None] * torch.tensor([1.0, 0.01])
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], 2, 2, 2))
+        turned = pairs * torch.polar(torch.ones_like(angles), angles)[None, :, None]
+        return torch.view_as_real(turned).flatten(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.turned(self.query(x)) * self.turned(self.key(x))
+
+
+def turning() -> Example:
+    return Turning(), {"x": torch.rand(2, 5, 8)}
+
+
+class Windows(nn.Module):
+    """A dim that an operator makes, which a view cuts: windows of a sequence, channels apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(6, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, seq, _ = x.shape
+        windows = F.unfold(self.fc(x).transpose(1, 2)[..., None], [3, 1], padding=[1, 0])
+        return windows.transpose(1, 2).reshape(batch, seq, 8, 3).amax(-1)
+
+
+def windows() -> Example:
+    return Windows(), {"x": torch.rand(2, 5, 6)}

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from shardlang.cli.main import run
 from shardlang.errors import RunError
 from shardlang.importing.imported import Imported, Wanted, import_module
+from shardlang.importing.opaque.sizes import Operand, sizes
 from tests.cli.process import shardc
 from tests.importing import modules, strange
 
@@ -136,3 +137,41 @@ def test_random_numbers_are_refused() -> None:
     with pytest.raises(RunError, match="two calls with equal operands give different results") as refused:
         imported(strange.drawing)
     assert refused.value.code == "SH601" and "random numbers are operands" in refused.value.help
+
+
+def test_complex_positions_hold_at_all_sizes() -> None:
+    """Constants of one number have no size, and queries and keys share the operator."""
+    found = imported(strange.turning)
+    assert found.declared.count("\noperator ") == 1 and found.report["second sizes"]["x"][1] > 5
+    assert "(x: [x_1, x_2, x_3, 2, 2], y: [x_2, 1])" in found.declared
+    assert "aten.polar(torch.tensor(1.0, dtype=x.dtype, device=x.device), mul)" in found.python
+
+
+def test_a_view_may_cut_a_dim_that_an_operator_makes() -> None:
+    found = imported(strange.windows)
+    assert "  dim im2col_2 = 3 * channels\n" in found.declared
+    assert "relabel(torch_im2col(windows) -> [batch, out * parts, seq])" in found.text
+
+
+@pytest.mark.parametrize(
+    ("function", "operands", "result"),
+    [
+        (lambda x, y: torch.cat([x, y], 1), [(2, 3), (2, 4)], ["{0}", "{1} + {2}"]),
+        (lambda x: x.flatten(), [(2, 3)], ["{0} * {1}"]),
+        (lambda x: x[:, ::2], [(4, 7)], ["{0}", "({1} + 1) // 2"]),
+        (lambda x: F.pad(x, (1, 2)), [(4, 5)], ["{0}", "{1} + 3"]),
+        (lambda x: x.repeat(1, 3), [(4, 5)], ["{0}", "3 * {1}"]),
+        (lambda x: x.reshape(2, -1), [(4, 6)], ["2", "12"]),
+        (lambda x, y: x @ y, [(3, 4), (4, 5)], ["{0}", "{2}"]),
+        (lambda x: torch.linalg.inv(x + torch.eye(3)), [(2, 3, 3)], ["{0}", "3", "3"]),
+    ],
+)  # fmt: skip
+def test_sizes_of_a_result_are_found_by_calls_or_are_numbers(
+    function: Callable[..., torch.Tensor], operands: list[tuple[int, ...]], result: list[str]
+) -> None:
+    given = [Operand(shape, torch.float32, tuple((at, dim) for dim in range(len(shape))))
+             for at, shape in enumerate(operands)]  # fmt: skip
+    shape = tuple(function(*map(torch.rand, operands)).shape)
+    found = sizes(function, {}, given, shape)
+    told = [each and (each.formula if each.same is None else f"{{{each.same}}}") for each in found.result]
+    assert told == result

@@ -7,6 +7,7 @@ from tests.mutants.fault import Fault
 IMPORT = ("importing/test_import.py",)
 PAGES = ("importing/test_pages.py",)
 WORDS = ("importing/test_words.py",)
+OPAQUE = ("importing/test_opaque.py",)
 PLANS = ("importing/test_plans.py",)
 
 FAULTS = (
@@ -20,7 +21,7 @@ FAULTS = (
           "importing/bodies/builder.py", "elif not same_model(inner, self.layers[path].body):", "elif inner is None:",
           IMPORT),
     Fault("the two traces are not compared", "a window that shows at other sizes", "importing/imported.py",
-          "if other.text != first.text:", "if other is first:", PAGES),
+          "if other.all_text() != first.all_text():", "if other is first:", PAGES),
     Fault("gradients are not compared", "a gradient that is twice as large", "importing/compare.py",
           "for path in one.gradients if path in other.gradients]", "for path in one.gradients if not other.results]",
           IMPORT),
@@ -39,4 +40,17 @@ FAULTS = (
           '("in", "forget", "cell", "out")', '("in", "cell", "forget", "out")', WORDS),
     Fault("what is not trained is", "tables that the module keeps", "importing/bodies/maker.py",
           "node.op == STATE or not node.value.requires_grad", "node.op == STATE", WORDS),
+    Fault("dims of one size are one dim", "distances between two lists", "importing/opaque/sizes.py",
+          "pools = [[], same, ", "pools = [others, same, ", OPAQUE),
+    Fault("layers with other numbers are other operators", "a piece that is declared once",
+          "importing/opaque/python.py", "return self._setting(value, role)", "return repr(value)", OPAQUE),
+    Fault("an operator gives a view", "windows that share numbers", "importing/opaque/words.py",
+          "if found.view:", "if not found:", OPAQUE),
+    Fault("what others read is computed again", "steps between two pieces", "importing/opaque/pieces.py",
+          "others = [each for each in readers[node] if each not in wanted", "others = [each for each in () if each",
+          OPAQUE),
+    Fault("dims are left whole", "what the trial finds", "importing/opaque/freed.py",
+          "free[operator.declaration.name] = verdict.free", "free[operator.declaration.name] = ()", OPAQUE),
+    Fault("a file of the user's is taken for steps", "SH512", "owned.py",
+          "_begins(f'\"\"\"{OPAQUE_MARK}'.encode())", "_begins(b'')", OPAQUE),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shardlang import driver
 from shardlang.check.values import OperatorDecl
-from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.errors import RunError
 from shardlang.importing.opaque.operations import Operations
 from shardlang.interpret.brute.apart import verify
@@ -44,10 +44,11 @@ def freed(operations: Operations, folder: Path, name: str) -> str:
 def _declared(operations: Operations, home: Path, python: str, free: dict[str, Collection[str]]) -> list[OperatorDecl]:
     sink = Sink()
     text = driver.format_source(Source(str(home), operations.declarations(python, free)), sink)
-    assert text is not None, sink.found
-    home.write_text(text, "utf-8")
-    found = driver.declared_operators(Source(str(home), text), sink)
-    assert found, sink.found
+    if text is not None:
+        home.write_text(text, "utf-8")
+    found = [] if text is None else driver.declared_operators(Source(str(home), text), sink)
+    if not found:
+        raise InternalError(f"the operators of a module are declared wrongly: {sink.found[0].message}")
     return [each for each in found if isinstance(each, OperatorDecl)]
 
 

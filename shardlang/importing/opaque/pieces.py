@@ -65,9 +65,10 @@ def _first(traced: Traced, unsaid: Mapping[Node, None]) -> dict[Node, None]:
 
 
 def _tied(node: Node) -> bool:
-    """Whether a step cannot be apart from what it reads: a part of several results, or of complex
-    numbers."""
-    return node.op == "item" or _complex(node) or any(_complex(each) for each in node.inputs())
+    """Whether a step cannot be apart from what it reads: a part of several results, of complex
+    numbers, or of a constant that is no step of the language."""
+    apart = node.op == "item" or _complex(node)
+    return apart or any(_complex(each) or is_fixed(each) for each in node.inputs())
 
 
 def _complex(node: Node) -> bool:

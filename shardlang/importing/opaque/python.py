@@ -14,6 +14,7 @@ import torch
 
 from shardlang.importing.opaque.pieces import Piece, is_fixed
 from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node
+from shardlang.importing.steps.unfold import is_number
 from shardlang.python_text import comment, literal
 
 _OPERANDS = ("x", "y", "z")
@@ -59,9 +60,10 @@ class Function:
         return found
 
 
-def written(piece: Piece) -> Function:
-    """The function of a piece. Unwritten."""
-    return _Writer(piece).function()
+def written(piece: Piece, stretched: bool) -> Function:
+    """The function of a piece. stretched: a constant of one number is that number, whatever its
+    shape, and operators stretch it. Unwritten."""
+    return _Writer(piece, stretched).function()
 
 
 def said(piece: Piece) -> list[Node]:
@@ -72,6 +74,7 @@ def said(piece: Piece) -> list[Node]:
 @dataclass
 class _Writer:
     piece: Piece
+    stretched: bool
     names: dict[Node, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=lambda: {"torch", "aten"})
     settings: dict[str, float] = field(default_factory=dict)
@@ -156,13 +159,14 @@ class _Writer:
         return str(dtype)
 
     def _constant(self, node: Node) -> str:
-        if node.op != CONST or node.value.numel() > _LARGEST or node.value.is_complex():
+        alone = node.op == CONST and self.stretched and is_number(node)
+        if node.op != CONST or (node.value.numel() > _LARGEST and not alone) or node.value.is_complex():
             raise Unwritten(f"a constant of {list(node.shape)}")
         if not self.piece.operands:
             raise Unwritten("a step that reads no tensor")
-        numbers, first = node.value.tolist(), self.names[self.piece.operands[0]]
-        text = _numbers(numbers)
-        return f"torch.tensor({text}, dtype={self._dtype(node.value.dtype)}, device={first}.device)"
+        numbers = node.value.flatten()[0].item() if alone else node.value.tolist()
+        first = self.names[self.piece.operands[0]]
+        return f"torch.tensor({_numbers(numbers)}, dtype={self._dtype(node.value.dtype)}, device={first}.device)"
 
     def _sizes(self, node: Node) -> str:
         """The sizes of a view: those of what it is a view of, as far as they are the same from the

@@ -23,19 +23,26 @@ def opaque(b: Maker, node: Node, *operands: Node) -> Value:
     if any(each.dtype is None or not _kind(each) for each in (*operands, node)):
         raise Refused(node, f"{_shown(piece)}, between tensors of other types than the language has")
     values = [b.use(each) for each in operands]
-    try:
-        function = written(piece)
-        given = [Operand(tuple(map(size, value.dims)), each.dtype, tuple(flat(term) or None for term in value.dims))
-                 for value, each in zip(values, operands, strict=True)]  # fmt: skip
-        found = sizes(function.loaded(), function.settings, given, node.shape)
-    except (Unwritten, Unsized) as error:
-        raise Refused(node, f"{_shown(piece)}, as an operator of its own: {error}") from None
+    given = [Operand(tuple(map(size, value.dims)), each.dtype, tuple(flat(term) or None for term in value.dims))
+             for value, each in zip(values, operands, strict=True)]  # fmt: skip
+    function, found = _found(node, piece, given)
     if found.view:
         function.lines[-1] += ".clone()"
     for (at, dim), *others in found.groups:
         for other, there in others:
             b.unify(node, values[at].dims[dim], values[other].dims[there])
     return _call(b, node, values, function, found)
+
+
+def _found(node: Node, piece: Piece, given: list[Operand]) -> tuple[Function, Sizes]:
+    """The function of a piece, and its sizes."""
+    for stretched in (True, False):
+        try:
+            function = written(piece, stretched)
+            return function, sizes(function.loaded(), function.settings, given, node.shape)
+        except (Unwritten, Unsized) as error:
+            refused = Refused(node, f"{_shown(piece)}, as an operator of its own: {error}")
+    raise refused
 
 
 def _kind(node: Node) -> str | None:
@@ -72,7 +79,10 @@ def _call(b: Maker, node: Node, values: list[Value], function: Function, found: 
                           f"`{node.path or 'the module'}`, {node.place}")  # fmt: skip
     operation = b.shared.operations.add(operation)
     settings = {name: Const(value, name) for name, value in function.settings.items()}
-    return b.add(dims, Expr(operation.name, list(values), dict(settings)), kinds[-1], node)
+    value = b.add(dims, Expr(operation.name, list(values), dict(settings)), kinds[-1], node)
+    own = {name for name, _ in made}
+    value.made = frozenset(at for at, name in enumerate(result) if name in own)
+    return value
 
 
 def _dim(found: Sizes, names: list[str], at: int, dim: int, values: list[Value]) -> str:
