@@ -14,7 +14,7 @@ DECLARATIONS = (
 RULES = (
     "auto", "split", "over", "uneven", "sizes", "shard", "stages", "balanced", "virtual", "microbatches",
     "schedule", "zero", "bucket", "gradients", "recompute", "attend", "chunks", "place", "saved", "on", "strict", "at",
-    "whole", "linear", "flops", "keeps", "python", "needs", "like",
+    "whole", "inside", "reduces", "linear", "flops", "keeps", "python", "needs", "like",
 )  # fmt: skip
 RESERVED = ("if", "else", "return", "and", "or", "not")
 CONSTANTS = ("true", "false")

@@ -28,6 +28,9 @@ CONVERSIONS: Mapping[str, tuple[str, str]] = {
 # for them; halves of a sequence; keys and values from member to member.
 STATISTICS, ROWS, HALVES, RING = "statistics", "rows", "halves", "ring"
 
+# The group that an operator of the user's gets to make its own sums over.
+MEMBERS = "Members"
+
 
 @dataclass(frozen=True, slots=True)
 class Within:
@@ -53,6 +56,7 @@ OPERATORS: Mapping[str, Within] = {
     "exchanged_embedding": Within(3, exchanges=(ROWS,)),
     "layer_norm": Within(-1, (2, 1)),
     "log_softmax": Within(2, (2, 1)),
+    MEMBERS: Within(1),
     "logsumexp": Within(2, (2, 0)),
     "ring_attention": Within(3, exchanges=(HALVES, RING)),
     "rms_norm": Within(-1, (1, 1)),

@@ -13,13 +13,13 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from shardlang.ops.code import Code, Module, around
+from shardlang.ops.code import RT, Code, Module, around
 from shardlang.ops.declaration import REGISTRY, CallSite, Inference, Operator, Param, declare
 from shardlang.ops.factors import promote, sized, twice
 from shardlang.ops.rule import DimFactors, Factor, FactorRule, Split, factor_rule
 from shardlang.ops.saved_activations import Local, Saved, everything
 from shardlang.ops.site import OpSite
-from shardlang.ops.texts import TORCH_DTYPES
+from shardlang.ops.texts import TORCH_DTYPES, group_text
 from shardlang.python_text import literal
 from shardlang.records import dataclass
 from shardlang.syntax import ast
@@ -29,6 +29,8 @@ from shardlang.types.dim import TensorType, Term, term_size, term_text
 DECLARED = "of_a_file"
 # `...` in a signature, and `result` in `keeps`.
 REST, RESULT = "...", "result"
+# The argument by which a function that sums over split dims gets the group to do so.
+GROUP = "group"
 # A size above this is a slip, as in the rest of the language; so are flops, and what comes between.
 _LARGEST_SIZE, _LARGEST = 2**63 - 1, 2**127
 # One dim of a signature: the names of its factors, major first, or a number.
@@ -56,8 +58,10 @@ class Signature:
 
 @dataclass(frozen=True)
 class Declaration:
-    """A declared operator. dims: those of the result that no operand has, with their sizes. linear:
-    sets of operands that may be pending. keeps: what backward reads, None where that is not said.
+    """A declared operator. dims: those of the result that no operand has, with their sizes. inside:
+    those over which the function itself sums. reduces: how many sums that are, forward and
+    backward, each as large as the first operand without these dims. linear: sets of operands that
+    may be pending. keeps: what backward reads, None where that is not said.
 
     file: the Python file, from the folder of the program. path: the same file, to read it. source,
     digest: of its text and of the declaration's. home: the file that declares it. verified: whether
@@ -69,6 +73,8 @@ class Declaration:
     result: Signature
     dims: tuple[tuple[str, ast.Expr], ...] = field(compare=False)  # its digest has them, as it has `flops`
     whole: frozenset[str]
+    inside: frozenset[str]
+    reduces: tuple[int, int]
     linear: tuple[tuple[int, ...], ...]
     flops: ast.Expr = field(compare=False)
     keeps: tuple[str, ...] | None
@@ -280,9 +286,12 @@ class _Factors:
             term, first = self.names[name], len(self.made)
             own = {name for name, _ in self.declaration.dims} | self.declaration.whole
             others = {dim for other, dims in self.names.items() if other != name for dim in dims}
+            inside = name in self.declaration.inside
             for dim in term:
-                split = Split.WHOLE if name in own or dim in others else Split.FREE
-                self.made.append(Factor(dim.name, dim.size or 1, split))
+                fixed = name in own or dim in others
+                split = Split.WHOLE if fixed else Split.INSIDE if inside else Split.FREE
+                counts = self.declaration.reduces if split is Split.INSIDE else (0, 0)
+                self.made.append(Factor(dim.name, dim.size or 1, split, counts))
             self.index[name] = tuple(range(first, first + len(term)))
         return self.index[name]
 
@@ -317,12 +326,31 @@ def _saved(local: Local) -> Saved:
 def _text(site: OpSite) -> Code:
     declaration: Declaration = site.attrs[DECLARED]
     settings = [around(f"{name}=", literal(value)) for name, value in site.attrs["settings"]]
-    call = (literal(declaration.file), literal(declaration.function), *site.operands, *settings)
+    members = [around(f"{GROUP}=", _members(site, declaration))] if declaration.inside else []
+    call = (literal(declaration.file), literal(declaration.function), *site.operands, *settings, *members)
     sizes = [size for shape in (*site.operand_shapes, *site.result_shapes) for size in shape]
-    if all(isinstance(size, int) and size for size in sizes):
-        return OWN("call", *call)
+    summed = any(site.groups[f] for f in _inside(site))
+    if summed or all(isinstance(size, int) and size for size in sizes):
+        return OWN("call", *call)  # a rank without a part takes part in sums
     # A rank's part may be empty.
     return OWN("part", site.result_shapes[0], TORCH_DTYPES[site.result_types[0].dtype], *call)
+
+
+def _inside(site: OpSite) -> list[int]:
+    """The factors over which the function itself sums."""
+    return [f for f, factor in enumerate(site.rule.factors) if factor.split is Split.INSIDE]
+
+
+def _members(site: OpSite, declaration: Declaration) -> Code:
+    """The group that the function gets: the sizes of dims in the whole, and the ranks that share
+    them. result: the ranks that all have the result, where it lacks such a dim."""
+    factors = {name: mine for name, mine in site.attrs["factors"] if name in declaration.inside}
+    sizes = [f"{literal(name)}: {math.prod(site.rule.factors[f].size for f in mine)}" for name, mine in factors.items()]
+    kept = {f for dim in site.rule.results[0] for f in dim}
+    group = group_text(site, _inside(site))
+    lacking = group_text(site, [f for f in _inside(site) if f not in kept])
+    given = [group] if group else []
+    return RT("Members", f"{{{', '.join(sizes)}}}", *given, **({"result": lacking} if lacking else {}))
 
 
 declare(

@@ -122,6 +122,21 @@ class Whole(Node):
 
 
 @node
+class Inside(Node):
+    """`inside d`: dims over which the function itself sums, where they are split."""
+
+    dims: tuple[Name, ...]
+
+
+@node
+class Reduces(Node):
+    """`reduces 2, 1`: how many sums it makes over the `inside` dims, forward and backward."""
+
+    forward: Expr
+    backward: Expr
+
+
+@node
 class Linear(Node):
     """`linear x`, or `linear (x, y)`: operands that may be pending, together."""
 
@@ -148,7 +163,7 @@ class Python(Node):
     name: Name
 
 
-OperatorFact = DimDecl | Whole | Linear | Flops | Keeps | Python
+OperatorFact = DimDecl | Whole | Inside | Reduces | Linear | Flops | Keeps | Python
 
 
 @node

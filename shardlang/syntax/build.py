@@ -174,7 +174,7 @@ _LISTS = (
 _FIELDS = {
     "attribute": ast.Attribute, "bucket": ast.Bucket, "chunks": ast.Chunks,
     "dim_entry": ast.DimEntry,
-    "flops": ast.Flops, "operator": ast.Operator, "python": ast.Python,
+    "flops": ast.Flops, "operator": ast.Operator, "python": ast.Python, "reduces": ast.Reduces,
     "source": ast.OwnSource, "own_schedule": ast.OwnSchedule, "optimizer": ast.OwnOptimizer,
     "field": ast.Field, "formal": ast.Formal, "index": ast.Index, "keyword": ast.Keyword, "choice": ast.Conditional,
     "mesh_axis": ast.MeshAxis, "microbatches": ast.Microbatches, "pin": ast.Pin, "range": ast.Range,
@@ -204,6 +204,7 @@ ACTIONS: dict[str, Callable[[Children, Span], Any]] = {
     "dims": lambda c, s: ast.DimDecl(tuple(c), span=s),
     "model": lambda c, s: ast.Model(c[0], c[1] if len(c) == 3 else (), c[-1], span=s),
     "whole": lambda c, s: ast.Whole(tuple(c), span=s),
+    "inside": lambda c, s: ast.Inside(tuple(c), span=s),
     "linear": lambda c, s: ast.Linear(c[0], span=s),
     "remembers": lambda c, s: ast.Remembers(c[1], c[2], span=s),
     "needs": lambda c, s: ast.Needs(tuple(c), span=s),

@@ -42,6 +42,7 @@ class Example:
 
 
 ROWS = "(x: [batch, d]) -> [batch, d]"
+_SUMS = "(x: [batch, d]) -> [batch]"
 RIGHT = [
     Example(
         "causal_conv(x: [batch, channels, time], w: [channels, taps], stride: int = 1) -> [batch, channels, after]",
@@ -72,10 +73,32 @@ RIGHT = [
     Example(
         "logs(x: [batch, d]) -> [batch, d]", "whole d\nkeeps x", "def logs(x):\n    return x.log()\n", free=("d",)
     ),
+    Example("centred" + ROWS, "inside d\nreduces 1, 1",
+            "def centred(x, group):\n    return x - group.sum(x, 1) / group.size('d')\n"),
+    Example("length(x: [batch, d], scale: [batch]) -> [batch]", "inside d\nreduces 1, 1\nlinear scale",
+            "def length(x, scale, group):\n    return group.sum(x.square(), 1).sqrt().squeeze(1) * scale\n"),
+    Example("shares" + ROWS, "inside d\nreduces 2, 1\nkeeps result",
+            "def shares(x, group):\n    e = (x - group.max(x, 1)).exp()\n    return e / group.sum(e, 1)\n"),
+    Example("level(x: [batch, a, c], w: [c]) -> [batch, a, c]", "inside a, c\nreduces 1, 1",
+            "def level(x, w, group):\n    return x * w - group.sum(x * w, (1, 2)) / group.size('a')\n"),
 ]
 
-_SUMS = "(x: [batch, d]) -> [batch]"
 WRONG = [
+    Example("own_sums" + ROWS, "inside d\nreduces 1, 1",
+            "def own_sums(x, group):\n    return x - x.sum(1, keepdim=True)\n", "`d` split over 2 ranks the results"),
+    Example("own_size" + ROWS, "inside d\nreduces 1, 1",
+            "def own_size(x, group):\n    return x - group.sum(x, 1) / x.shape[1]\n",
+            "`d` split over 2 ranks the results"),
+    Example("of_the_greatest" + ROWS, "inside d\nreduces 1, 0",
+            "def of_the_greatest(x, group):\n    return x / (1 + group.max(x.abs(), 1))\n",
+            "its backward is not the derivative of its forward"),
+    Example("too_many" + ROWS, "inside d\nreduces 2, 1",
+            "def too_many(x, group):\n    return x - group.sum(x, 1)\n", "numbers forward and"),
+    Example("too_large" + ROWS, "inside d\nreduces 1, 1",
+            "def too_large(x, group):\n    return x - group.sum(torch.stack((x, x * x)), 2)[0]\n",
+            "the size of `x` without `d`"),
+    Example("only_here" + _SUMS, "inside d\nreduces 0, 0",
+            "def only_here(x, group):\n    return x.sum(1)\n", "`d` split over 2 ranks the ranks that share"),
     Example("nonlinear" + ROWS, "linear x", "def nonlinear(x):\n    return x.tanh()\n",
             "`x` pending over 2 ranks the results differ"),
     Example("affine" + ROWS, "linear x", "def affine(x):\n    return 2 * x + 1\n",

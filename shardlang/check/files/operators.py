@@ -17,9 +17,12 @@ from shardlang.diagnostics.nearest import offer
 from shardlang.extensions import locks
 from shardlang.files import folder_of
 from shardlang.ops.declaration import Param
-from shardlang.ops.declared import REST, RESULT, Declaration, Signature, operator_of
+from shardlang.ops.declared import GROUP, REST, RESULT, Declaration, Signature, operator_of
 from shardlang.syntax import ast
 from shardlang.types.dim import FLOATS
+
+# How many sums a declaration may count: each is a collective of every call.
+_SUMS = 64
 
 
 def declare_operator(node: ast.Operator, frame: Frame, program: str) -> Any:
@@ -43,8 +46,9 @@ class _Reader(Reader):
         ast.Flops: ("flops", "flops 2 * batch * d"),
         ast.Python: ("python", 'python "my_ops.py": {}'),
         ast.Keeps: ("keeps", "keeps x"),
+        ast.Reduces: ("reduces", "reduces 1, 1"),
     }
-    optional = ("keeps",)
+    optional = ("keeps", "reduces")
 
     def read(self, program: str) -> Declaration | None:
         node = self.node
@@ -59,6 +63,8 @@ class _Reader(Reader):
         known = list(dict.fromkeys([*given, *(name for name, _ in dims)]))
         whole = frozenset(name.text for c in self._all(ast.Whole) for name in c.dims if self._known(name, known, "dim"))
         self._result(result, operands, [name for name, _ in dims], whole)
+        inside = self._inside(given, whole)
+        reduces = self._reduces(clauses[ast.Reduces], inside)
         linear = tuple(self._linear(operands))
         flops, keeps, python = clauses[ast.Flops], clauses[ast.Keeps], clauses[ast.Python]
         if flops is not None:
@@ -72,7 +78,7 @@ class _Reader(Reader):
         path = os.path.join(folder_of(home), python.file.value)
         hashes = locks.Passed(self._digest(), locks.digest(source.text))
         return Declaration(
-            self.name, operands, settings, result, dims, whole, linear, flops.count,
+            self.name, operands, settings, result, dims, whole, inside, reduces, linear, flops.count,
             None if kept is None else tuple(kept), python.name.text, os.path.relpath(path, folder_of(program)), path,
             hashes.source, hashes.declaration, home, self._locked() == hashes,
         )  # fmt: skip
@@ -144,6 +150,39 @@ class _Reader(Reader):
             case _:
                 help = "numbers, dims and settings, with `+ - * / // %`"
                 self.wrong("SH614", f"`{node.span.text}` cannot stand in a declaration", node.span, "here", help)
+
+    def _inside(self, given: Collection[str], whole: Collection[str]) -> frozenset[str]:
+        """The dims over which the function itself sums."""
+        found = [name for clause in self._all(ast.Inside) for name in clause.dims]
+        for name in found:
+            if self._known(name, given, "dim of an operand") and name.text in whole:
+                help = f"leave it out of `whole` if `{self.name}` sums over it by `{GROUP}`"
+                self.wrong("SH614", f"dim `{name.text}` is both `whole` and `inside`", name.span, "here", help)
+        taken = next((formal for formal in self.node.formals if found and formal.name.text == GROUP), None)
+        if taken is not None:
+            fact = f"`{GROUP}` is the name by which `{self.name}` gets the ranks that share `{found[0].text}`"
+            self.wrong("SH614", fact, taken.name.span, "the name is taken", "another name is needed here")
+        return frozenset(name.text for name in found)
+
+    def _reduces(self, clause: ast.Reduces | None, inside: Collection[str]) -> tuple[int, int]:
+        """How many sums that are, forward and backward; (0, 0) where there are none."""
+        if clause is None:
+            if inside:
+                dims = next(iter(self._all(ast.Inside)))
+                help = "add `reduces 1, 1`, say: how many sums it makes, forward and backward"
+                self.wrong("SH610", f"operator `{self.name}` has `inside`, and no `reduces`", dims.span, "here", help)
+            return 0, 0
+        if not inside:
+            help = "`inside d`, say, names the dims of these sums"
+            self.wrong("SH610", f"operator `{self.name}` has `reduces`, and no `inside`", clause.span, "here", help)
+        counts = []
+        for node in (clause.forward, clause.backward):
+            value = node.value if isinstance(node, ast.Number) else None
+            if not isinstance(value, int) or not value <= _SUMS:
+                help = f"`reduces` takes two whole numbers from 0 to {_SUMS}: `reduces 2, 1`, say"
+                self.wrong("SH614", f"`{node.span.text}` is no number of sums", node.span, "here", help)
+            counts.append(value if isinstance(value, int) else 0)
+        return counts[0], counts[1]
 
     def _linear(self, operands: Sequence[tuple[str, Signature]]) -> Iterator[tuple[int, ...]]:
         names = [name for name, _ in operands]

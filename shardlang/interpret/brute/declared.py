@@ -6,9 +6,10 @@ in float64. A dim that is declared `whole` is tried too, to say which could be f
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from torch import Tensor
 
 from shardlang.check.own import OwnDecl
 from shardlang.extensions import loaded
-from shardlang.interpret.brute.splits import Case, check, evaluate, gradients, splits, text
+from shardlang.interpret.brute.splits import Case, Local, Rank, check, evaluate, gradients, splits, text
+from shardlang.interpret.brute.threads import Ranks
 from shardlang.interpret.brute.trials import Trial, further, trials
 from shardlang.ops.declared import REST, Declaration
+from shardlang.ops.rule import Split
 
 
 @dataclass(frozen=True)
@@ -175,9 +178,41 @@ def _one(trial: Trial, case: Case) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            check(case)
+            ranks = check(case)
     except Exception as error:
         raise Refused(f"with {', '.join(_shown(trial, case))} {_how(trial, error)}", _help(trial, case)) from None
+    _require_sums(trial, case, ranks)
+
+
+def _require_sums(trial: Trial, case: Case, ranks: Sequence[Rank]) -> None:
+    """Holds the sums that ranks make over dims that are `inside` to their count in the
+    declaration."""
+    split = [f for f in case.axes if case.rule.factors[f].split is Split.INSIDE]
+    if not split:
+        return
+    others = [f for dim in case.rule.operands[0] for f in dim if case.rule.factors[f].split is not Split.INSIDE]
+    learns = any(x.requires_grad for x in case.inputs)
+    for at, rank in zip(Ranks(case.sizes).coordinates, ranks, strict=True):
+        local = Local(case, at)
+        each = len(split) * math.prod(local.cut(f)[1] for f in others)
+        declared = trial.declaration.reduces
+        if rank.reduced != (declared[0] * each, declared[1] * each * learns):
+            raise Refused(f"with {', '.join(_shown(trial, case))} {_counted(trial, rank, each)}", _sums(rank, each))
+
+
+def _counted(trial: Trial, rank: Rank, each: int) -> str:
+    forward, backward = trial.declaration.reduces
+    first, dims = trial.declaration.operands[0][0], " and ".join(f"`{d}`" for d in sorted(trial.declaration.inside))
+    return (
+        f"a rank reduces {rank.reduced[0]} numbers forward and {rank.reduced[1]} backward: `reduces {forward}, "
+        f"{backward}` says {forward} and {backward} times {each}, the size of `{first}` without {dims}"
+    )
+
+
+def _sums(rank: Rank, each: int) -> str:
+    if each and not any(n % each for n in rank.reduced):
+        return f"`reduces {rank.reduced[0] // each}, {rank.reduced[1] // each}`"
+    return "let each sum have the shape of the first operand, with 1 for each dim that is `inside`"
 
 
 def _named(case: Case) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -26,6 +26,7 @@ from shardlang.ops.declaration import REGISTRY, Inference
 from shardlang.ops.declared import DECLARED
 from shardlang.ops.rule import DimFactors, FactorRule, Split
 from shardlang.ops.site import Offset, OpSite
+from shardlang.runtime.functions.statistics import listed
 from shardlang.types.dim import TensorType
 from shardlang.types.layout import chunk_sizes
 
@@ -161,12 +162,54 @@ def text(case: Case, rank: int = 0, training: bool = True) -> str:
     return REGISTRY[case.call.operator].emit(site(case, Local(case, at), training))
 
 
-def evaluate(expression: str, values: Sequence[Any], mesh: Any = None, case: Case | None = None) -> Any:
+def evaluate(
+    expression: str, values: Sequence[Any], mesh: Any = None, case: Case | None = None, runtime: Any = rt
+) -> Any:
     """The value of an emitted expression, whose operands are x0, x1, ..."""
     names = {f"x{i}": v for i, v in enumerate(values)}
     declared = case.inference.attrs.get(DECLARED) if case is not None else None
     own = rt.Declared({declared.file: declared.source}) if declared is not None else None
-    return eval(expression, {"torch": torch, "F": F, "rt": rt, "mesh": mesh, "own": own, **names})
+    return eval(expression, {"torch": torch, "F": F, "rt": runtime, "mesh": mesh, "own": own, **names})
+
+
+class _Counted:
+    """The runtime as emitted text calls it, which counts what a function of the user's reduces."""
+
+    def __init__(self) -> None:
+        self.forward = self.backward = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(rt, name)
+
+    def Members(self, *given: Any, **named: Any) -> rt.Members:  # noqa: N802: as the emitted text calls it
+        return _CountedMembers(self, *given, **named)
+
+
+class _CountedMembers(rt.Members):
+    """A group that counts the numbers of each reduction over one of its groups."""
+
+    def __init__(self, counted: _Counted, sizes: Mapping[str, int], group: Any = None, result: Any = None) -> None:
+        super().__init__(sizes, group, result)
+        self.counted, self.groups = counted, len(listed(group))
+
+    def _forward(self, x: Tensor) -> Tensor:
+        self.counted.forward += x.numel() * self.groups
+        return x
+
+    def _backward(self, gradient: Tensor) -> None:
+        self.counted.backward += gradient.numel() * self.groups
+
+    def sum(self, x: Tensor, dims: int | tuple[int, ...]) -> Tensor:
+        total = self._forward(super().sum(x, dims))
+        if total.requires_grad:
+            total.register_hook(self._backward)
+        return total
+
+    def max(self, x: Tensor, dims: int | tuple[int, ...]) -> Tensor:
+        return self._forward(super().max(x, dims))
+
+    def min(self, x: Tensor, dims: int | tuple[int, ...]) -> Tensor:
+        return self._forward(super().min(x, dims))
 
 
 def whole(case: Case, training: bool = True) -> tuple[Tensor, list[Tensor | None], Tensor]:
@@ -192,9 +235,13 @@ def gradients(result: Tensor, inputs: Sequence[Tensor], seed: Tensor) -> list[Te
 
 @dataclass
 class Rank:
+    """reduced: how many numbers the function itself reduced over its group, forward and
+    backward."""
+
     result: Tensor
     gradients: list[Tensor | None]
     inputs: list[Tensor]
+    reduced: tuple[int, int]
 
 
 def sharded(case: Case, seed: Tensor, training: bool = True) -> list[Rank]:
@@ -209,10 +256,12 @@ def sharded(case: Case, seed: Tensor, training: bool = True) -> list[Rank]:
         for i, x in enumerate(inputs):
             x.requires_grad_(case.inputs[i].requires_grad)
         expression = REGISTRY[case.call.operator].emit(site(case, local, training))
-        result = evaluate(expression, inputs, MeshView(ranks, rank), case)
+        counted = _Counted()
+        result = evaluate(expression, inputs, MeshView(ranks, rank), case, counted)
         if tuple(result.shape) != local.shape(rule.results[0]):
             raise AssertionError(f"a part has shape {tuple(result.shape)}, not {local.shape(rule.results[0])}")
-        return Rank(result.detach(), gradients(result, inputs, local.part(seed, rule.results[0])), inputs)
+        found = gradients(result, inputs, local.part(seed, rule.results[0]))
+        return Rank(result.detach(), found, inputs, (counted.forward, counted.backward))
 
     return ranks.run(work)
 
@@ -263,8 +312,8 @@ def close(case: Case, found: Tensor, wanted: Tensor, what: str) -> None:
     )
 
 
-def check(case: Case, training: bool = True) -> None:
-    """The sharded run equals the whole one: result and every gradient."""
+def check(case: Case, training: bool = True) -> list[Rank]:
+    """The sharded run equals the whole one: result and every gradient. It gives the ranks."""
     result, wanted, seed = whole(case, training)
     ranks = sharded(case, seed, training)
     rule = case.rule
@@ -279,6 +328,7 @@ def check(case: Case, training: bool = True) -> None:
         if expected is not None:
             gradient = torch.zeros_like(expected) if gradient is None else gradient
             close(case, gradient, expected, f"gradients of operand {i}")
+    return ranks
 
 
 def splits(case: Case, degrees: Sequence[int] = (2, 3)) -> Iterator[Case]:

@@ -7,7 +7,7 @@ norms and losses are in statistics.py, lookups, random ones and attention in loo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -18,7 +18,7 @@ from shardlang.extensions import loaded
 from shardlang.interpret.meaning.call import Call
 from shardlang.interpret.meaning.lookups import ATTENTION, LOOKUPS
 from shardlang.interpret.meaning.statistics import STATISTICS, moved_statistics
-from shardlang.ops.declared import DECLARED, Declaration
+from shardlang.ops.declared import DECLARED, GROUP, Declaration
 
 Function = Callable[..., Tensor]
 
@@ -239,8 +239,28 @@ def _declared(call: Call, *operands: Tensor) -> Tensor:
     declaration: Declaration = call.attrs[DECLARED]
     loaded.module(Path(declaration.path), declaration.source)
     function = loaded.function(declaration.source, declaration.function)
-    result: Tensor = function(*operands, **dict(call.attrs["settings"]))
+    settings = dict(call.attrs["settings"])
+    if declaration.inside:
+        sizes = {name: math.prod(call.sizes[f] for f in factors) for name, factors in call.attrs["factors"]}
+        settings[GROUP] = _Alone(sizes)
+    result: Tensor = function(*operands, **settings)
     return result
+
+
+class _Alone:
+    """The group of a function that has all of the dims over which it sums."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self.size = sizes.__getitem__
+
+    def sum(self, x: Tensor, dims: int | tuple[int, ...]) -> Tensor:
+        return x.sum(dims, keepdim=True)
+
+    def max(self, x: Tensor, dims: int | tuple[int, ...]) -> Tensor:
+        return x.detach().amax(dims, keepdim=True)
+
+    def min(self, x: Tensor, dims: int | tuple[int, ...]) -> Tensor:
+        return x.detach().amin(dims, keepdim=True)
 
 
 OPERATORS: dict[str, Function] = {

@@ -18,7 +18,7 @@ from shardlang.matched.read_back.keeping import keeps
 from shardlang.matched.read_back.learning import learning
 from shardlang.matched.read_back.text import Declared, File, Text, Wanted, is_detached, is_runtime
 from shardlang.matched.shapes import made_by
-from shardlang.matched.table import CONVERSIONS, HALVES, OPERATORS
+from shardlang.matched.table import CONVERSIONS, HALVES, MEMBERS, OPERATORS
 from shardlang.records import dataclass
 
 
@@ -252,12 +252,16 @@ class Frame:
                 return self._value(ast.Call(function, given, []))
             case ast.Call() if is_runtime(node.func) == "recompute":
                 return self._again(node)
+            case ast.Call() if is_runtime(node.func) == MEMBERS:
+                return (NOTHING,)  # its sums are of the call that it is given to
             case ast.Call() if is_runtime(node.func) in CONVERSIONS:
                 return (self._converted(is_runtime(node.func), node),)
         inner = [self._value(part)[0] for part in _parts(node)]
         gradient = not is_detached(node) and any(isinstance(x, Value) and x.gradient for x in inner)
         if isinstance(node, ast.Call) and is_runtime(node.func) in OPERATORS:
             self._operator(is_runtime(node.func), node, gradient)
+        for group in members(node):
+            self._operator(is_runtime(group.func), group, gradient)
         return (Value(None, gradient and self.gradient),)
 
     def _bound(self, node: ast.expr) -> Bound | None:
@@ -350,6 +354,13 @@ def _by_name(within: tuple[str, Group]) -> tuple[str, tuple[str, ...]]:
 
 _SIZE = re.compile(r"\s*# (\w+) = \((.*)\)\[(mesh.*)\.index\]$")
 _SIZES = ("gather_sizes", "split_sizes")
+
+
+def members(node: ast.expr) -> list[ast.Call]:
+    """The group that a function of the user's gets to sum over, among the arguments of its call."""
+    words = node.keywords if isinstance(node, ast.Call) and not is_runtime(node.func) else []
+    given = [word.value for word in words if word.arg == "group"]
+    return [one for one in given if isinstance(one, ast.Call) and is_runtime(one.func) == MEMBERS]
 
 
 def _is_literal(node: ast.expr) -> bool:

@@ -2,7 +2,7 @@
 
 from shardlang.runtime.functions.attention import attention
 from shardlang.runtime.functions.context import even_attention, ring_attention
-from shardlang.runtime.functions.declared import Declared
+from shardlang.runtime.functions.declared import Declared, Members
 from shardlang.runtime.functions.images import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -45,10 +45,10 @@ from shardlang.runtime.functions.rotary import rotary
 from shardlang.runtime.functions.statistics import amax, amin, argmax, auc, count, logsumexp, tally, var
 
 __all__ = [
-    "Declared", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "amax", "amin", "arange", "argmax", "attention", "auc",
-    "avg_pool1d", "avg_pool2d", "batch_norm", "batch_norm_eval", "chunked_cross_entropy", "conv1d", "conv2d",
-    "conv_transpose1d", "conv_transpose2d", "count", "cross_entropy", "dropout", "dropout2d", "embedding",
+    "Declared", "Members", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "amax", "amin", "arange", "argmax",
+    "attention", "auc", "avg_pool1d", "avg_pool2d", "batch_norm", "batch_norm_eval", "chunked_cross_entropy", "conv1d",
+    "conv2d", "conv_transpose1d", "conv_transpose2d", "count", "cross_entropy", "dropout", "dropout2d", "embedding",
     "even_attention", "gather", "group_norm", "interpolate", "layer_norm", "linear", "log_softmax", "logsumexp",
-    "max_pool1d", "max_pool2d", "nll_loss", "one_hot", "pick", "rand", "randn", "ring_attention", "rms_norm",
-    "rotary", "softmax", "take", "tally", "top_k", "var", "without_gradient",
+    "max_pool1d", "max_pool2d", "nll_loss", "one_hot", "pick", "rand", "randn", "ring_attention", "rms_norm", "rotary",
+    "softmax", "take", "tally", "top_k", "var", "without_gradient",
 ]  # fmt: skip
