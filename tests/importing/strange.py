@@ -144,3 +144,30 @@ class Windows(nn.Module):
 
 def windows() -> Example:
     return Windows(), {"x": torch.rand(2, 5, 6)}
+
+
+class Later(nn.Module):
+    """The second layer begins with a step that reads nothing of the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = Block(6)
+        self.second = Block(6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x, x), x)
+
+
+class Block(nn.Module):
+    """A layer of two inputs, of which an operator reads one before a layer reads the other."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.logcumsumexp(y, 1) * self.norm(x)
+
+
+def later() -> Example:
+    return Later(), {"x": torch.rand(4, 5, 6)}

@@ -36,3 +36,10 @@ def test_totals_count_each_reason_once_a_model() -> None:
     text = table({"a": {"outcome": "whole"}, "b": refused, "c": refused, "d": {"outcome": "not built", "reasons": []}})
     assert "   2 `aten.sort`\n" in text
     assert text.endswith("4 architectures: 2 refused, 1 whole, 1 not built; 33 % of 3 built ones are whole")
+
+
+def test_an_architecture_with_operators_of_its_own_is_not_whole() -> None:
+    found = limited("fnet", 120)
+    assert found["outcome"] == "opaque" and found["operators"] == ["torch_fft_fftn_real"]
+    assert any("aten.fft_fftn" in reason for reason in found["reasons"])
+    assert table({"fnet": found}).endswith("1 architectures: 1 opaque; 0 % of 1 built ones are whole")

@@ -175,3 +175,9 @@ def test_sizes_of_a_result_are_found_by_calls_or_are_numbers(
     found = sizes(function, {}, given, shape)
     told = [each and (each.formula if each.same is None else f"{{{each.same}}}") for each in found.result]
     assert told == result
+
+
+def test_an_operator_stays_in_its_layer_though_it_reads_what_is_there_before() -> None:
+    found = imported(strange.later)
+    assert found.declared.count("\noperator ") == 1
+    assert "return second(x, first(x))\n" in found.text

@@ -37,6 +37,8 @@ def made_opaque(traced: Traced, unsaid: Iterable[Node]) -> bool:
         piece = _piece(node, wanted, results, changes)
         changes[node] = node.like(OPAQUE, *piece.operands, name=node.name, value=piece)
     traced.replace(changes)
+    # Where the result stood: calls of modules are in the order of their first steps.
+    traced.nodes = [changes.get(node, node) for node in traced.nodes]
     traced.sweep()
     return True
 
