@@ -141,6 +141,19 @@ def test_a_run_goes_on_elsewhere_without_a_repeated_or_skipped_example(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["stream", "stream in parts"])
+def test_a_run_that_goes_on_reads_a_stream_from_there(kind: str, tmp_path: Path) -> None:
+    """What comes before is not asked for again: a stream may be long."""
+    told = "        print(start, file=open('starts', 'a'))\n"
+    placed(tmp_path, KINDS[kind].replace("        for i in range(start", f"{told}        for i in range(start"))
+    trained(tmp_path, 2, 2)
+    assert {*(tmp_path / "starts").read_text().split()} == {"0"}
+    (tmp_path / "starts").unlink()
+    trained(tmp_path, 3, 2, "--resume")
+    assert {*(tmp_path / "starts").read_text().split()} == {"24"}
+
+
+@pytest.mark.slow
 def test_the_order_is_the_runs_and_the_same_on_any_number_of_ranks(tmp_path: Path) -> None:
     placed(tmp_path, KINDS["by number"])
     alone = trained(tmp_path, 2, 1)
