@@ -37,6 +37,12 @@ def bucketed(x: Tensor, y: Tensor) -> Tensor:
     return y @ y.transpose(1, 2) + torch.where(away < 2, away, far)
 
 
+def places(x: Tensor) -> Tensor:
+    """Which places are not behind others, or two places away."""
+    row = torch.arange(x.shape[1])[:, None]
+    return (row >= row.T) & ((row - row.T) != 2)
+
+
 # What is computed -> a part of the text.
 WORDS: dict[str, tuple[Forward, str]] = {
     "erf": (lambda x, y: torch.erf(y), "erf("),
@@ -84,6 +90,9 @@ WORDS: dict[str, tuple[Forward, str]] = {
     "parts that are cut": (lambda x, y: y[..., 2:].unflatten(-1, (2, 3)).transpose(-1, -2), "relabel(slice("),
     "norm": (lambda x, y: F.normalize(y, dim=-1), "sum(square(h), over = out)"),
     "norm of absolute values": (lambda x, y: y / y.norm(p=1, dim=1, keepdim=True), "abs("),
+    "variance": (lambda x, y: y - x.var(-1, unbiased=False, keepdim=True) + y.std(1, keepdim=True), "correction = 0"),
+    "other names": (lambda x, y: y @ y.transpose(1, 2) * ~places(x).contiguous(), "(not (mask and mask2))"),
+    "moved by one": (lambda x, y: F.pad(y, (0, 0, 1, -1)) * x, "seq = (1, 0)"),
     "greatest of one": (lambda x, y: y * y.unsqueeze(1).topk(1, dim=1).values.sum(1), "return h * h"),
     "share of one": (lambda x, y: y * y.sum(-1, keepdim=True).softmax(-1), "return fc(x)"),
     "a size that stays": (lambda x, y: F.interpolate(y.unsqueeze(1), (y.shape[1], 8), mode="bicubic").squeeze(1) * x,

@@ -83,6 +83,22 @@ def norm(b: Maker, node: Node, x: Node, order: float = 2, dim: Any = None, keepd
     return _called(b, "sqrt", b.use(total), node) if order == 2 else b.known[total]
 
 
+@word("var", "std")
+def variance(b: Maker, node: Node, x: Node, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *,
+             correction: float | None = None) -> Value:  # fmt: skip
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    total = node.like("aten.var", code="" if node.op == "aten.std" else node.code)
+    made = reduction(b, total, x, dim, keepdim)
+    expr = (made.base or made).expr
+    if expr is None or expr.word != "var":
+        raise Refused(node, f"`{node.op}` of one place")
+    count = int(unbiased) if correction is None else correction
+    if count != 1:
+        expr.named["correction"] = Const(count, "correction")
+    return made if node.op == "aten.var" else _called(b, "sqrt", b.use_view(made), node)
+
+
 def _called(b: Maker, name: str, value: Value, node: Node | None = None) -> Value:
     return b.add(value.dims, Expr(name, [value]), node=node)
 

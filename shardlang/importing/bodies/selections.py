@@ -278,7 +278,8 @@ def pad(b: Maker, node: Node, x: Node, sides: Sequence[int], *rest: Any, **more:
         before, behind = sides[2 * number : 2 * number + 2]
         at = len(dims) - 1 - number
         if min(before, behind) < 0:
-            raise Refused(node, "padding by less than 0")
+            value = _less(b, node, value, at, (max(-before, 0), max(-behind, 0)))
+            dims[at], before, behind = value.dims[at], max(before, 0), max(behind, 0)
         if before or behind:
             pads.append((value.dims[at], Const((before, behind), "pad")))
             dims[at] = (Atom(size(value.dims[at]) + before + behind),)
@@ -291,6 +292,16 @@ def pad(b: Maker, node: Node, x: Node, sides: Sequence[int], *rest: Any, **more:
     made = b.add(dims, Expr("pad", [value], named), value.kind, node)
     for term, _ in pads:
         b.made_here(made, value.dims.index(term), term, True)
+    return made
+
+
+def _less(b: Maker, node: Node, value: Value, at: int, less: tuple[int, int]) -> Value:
+    """A value without so many of the first and the last of a dim."""
+    dims = list(value.dims)
+    dims[at] = fresh(size(value.dims[at]) - sum(less))
+    bounds = (Const(less[0], "start"), Const(-less[1], "start") if less[1] else Const("end", "end"))
+    made = b.add(dims, Expr("slice", [value], {"slice": (value.dims[at], *bounds)}), value.kind)
+    b.made_here(made, at, value.dims[at], True)
     return made
 
 

@@ -31,6 +31,12 @@ def transpose(b: Maker, node: Node, x: Node, one: int = 0, other: int = 1) -> Va
     return b.view(value, dims, node)
 
 
+@word("numpy_T")
+def reversed_(b: Maker, node: Node, x: Node) -> Value:
+    value = b.lazy(x)
+    return b.view(value, value.dims[::-1], node)
+
+
 @word("permute")
 def permute(b: Maker, node: Node, x: Node, order: Sequence[int]) -> Value:
     value = b.lazy(x)

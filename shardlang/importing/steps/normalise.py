@@ -37,6 +37,13 @@ def normalise(traced: Traced) -> None:
         traced.sweep()
 
 
+def plain(traced: Traced) -> None:
+    """The same for steps that compute constants, which come in later."""
+    for change in (_aliases, _copies, _parts):
+        change(traced)
+        traced.sweep()
+
+
 def _aliases(traced: Traced) -> None:
     for node in traced.nodes:
         name = node.op.removeprefix("aten.")

@@ -10,6 +10,7 @@ import torch
 
 from shardlang.importing.steps.frequencies import frequencies, unfold_waves
 from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Traced
+from shardlang.importing.steps.normalise import plain
 from shardlang.importing.steps.rules import rule_of
 
 # What gives each place another number.
@@ -31,6 +32,7 @@ def unfold(traced: Traced) -> None:
         for made in changes.values():
             made.args = tuple(changes.get(each, each) if isinstance(each, Node) else each for each in made.args)
         traced.sweep()
+    plain(traced)
     unfold_waves(traced)
     _simplify(traced)
     _untrained(traced)
