@@ -19,6 +19,7 @@ from shardlang.graph.graph import Init
 from shardlang.importing.bodies.body import Value
 from shardlang.importing.bodies.builder import Builder
 from shardlang.importing.bodies.dims import Atom, Mismatch, flat, fresh
+from shardlang.importing.bodies.interior import declare_inner
 from shardlang.importing.bodies.maker import KINDS, Shared
 from shardlang.importing.bodies.models import Model, merge_dims, models
 from shardlang.importing.compare import compare, fault, ours, theirs
@@ -174,6 +175,8 @@ class _Way:
         self.made = models(self.root)
         self.model: Model = self.made[self.root]
         config = fields_of(getattr(module, "config", None))
+        if not config:
+            declare_inner(self.made, self.model)
         merge_dims(self.made, self.model, config)
         self.namer = Namer(self.made, config)
         self.namer.give(self.model)

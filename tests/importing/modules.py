@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tests.importing.fourteen.resnet import BasicBlock
+
 Example = tuple[nn.Module, dict[str, Tensor]]
 
 
@@ -222,29 +224,6 @@ def window() -> Example:
     return Shared(torch.ones(12, 12).tril() * torch.ones(12, 12).triu(-2)), {"x": torch.rand(2, 6, 16)}
 
 
-class Residual(nn.Module):
-    """Two convolutions beside the image, made to fit."""
-
-    def __init__(self, inner: int, outer: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inner, outer, 3, stride=stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outer)
-        self.conv2 = nn.Conv2d(outer, outer, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outer)
-        self.relu = nn.ReLU(inplace=True)
-        self.downsample = None
-        if stride != 1 or inner != outer:
-            conv = nn.Conv2d(inner, outer, 1, stride=stride, bias=False)
-            self.downsample = nn.Sequential(conv, nn.BatchNorm2d(outer))
-
-    def forward(self, x: Tensor) -> Tensor:
-        identity = x if self.downsample is None else self.downsample(x)
-        out = self.relu(self.bn1(self.conv1(x)))
-        out = self.bn2(self.conv2(out))
-        out += identity
-        return self.relu(out)
-
-
 class Images(nn.Module):
     """A small residual net."""
 
@@ -253,8 +232,8 @@ class Images(nn.Module):
         self.conv1 = nn.Conv2d(3, 8, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(8)
         self.pool = nn.MaxPool2d(2)
-        self.layer1 = nn.Sequential(Residual(8, 8, 1), Residual(8, 8, 1))
-        self.layer2 = nn.Sequential(Residual(8, 12, 2), Residual(12, 12, 1))
+        self.layer1 = nn.Sequential(BasicBlock(8, 8), BasicBlock(8, 8))
+        self.layer2 = nn.Sequential(BasicBlock(8, 12, 2), BasicBlock(12, 12))
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(12, 10)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -208,3 +209,61 @@ def test_what_is_nearly_an_idiom_is_not_taken_for_it(fault: str, tmp_path: Path)
         with pytest.raises(RunError) as error:
             import_module(module.gated, Wanted("nearly:gated", {}))
         assert error.value.code == code
+
+
+class Square(torch.nn.Module):
+    """A matrix that has as many rows as columns, beside what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = _Mix()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.mix(x)
+
+
+class _Mix(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = torch.nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x @ self.matrix)
+
+
+def test_the_two_dims_of_a_square_stay_two_though_all_calls_pass_one() -> None:
+    text = import_module(lambda: (Square(), {"x": torch.rand(2, 8)}), Wanted("here:square", {})).text
+    rows, columns = re.findall(r"param matrix: \[(\w+), (\w+)\]", text)[0]
+    assert rows != columns and "layer mix = _Mix(features, features)" in text
+
+
+class Halves(torch.nn.Module):
+    """Two halves beside each other, through a layer as wide as both; then a layer of one width again."""
+
+    def __init__(self, wide: int) -> None:
+        super().__init__()
+        self.left, self.right = torch.nn.Linear(wide, wide), torch.nn.Linear(wide, wide)
+        self.down = torch.nn.Linear(2 * wide, wide)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(torch.cat([torch.relu(self.left(x)), self.right(x)], dim=1))
+
+
+def test_dims_inside_of_a_model_are_declared_there_where_all_calls_agree() -> None:
+    def factory() -> modules.Example:
+        return torch.nn.Sequential(Halves(8), torch.nn.Linear(8, 12), Halves(12)), {"input": torch.rand(2, 8)}
+
+    text = import_module(factory, Wanted("here:halves", {})).text
+    found = re.search(r"model Halves\((\w+: dim, )?out: dim\) \{\n((  dim \w+ = .*\n)+)", text)
+    assert found is not None, text
+    assert sorted(line.split(" = ")[1] for line in found[2].splitlines()) == ["2 * out", "out", "out"]
+
+
+def test_a_start_that_is_uniform_is_not_taken_for_a_normal_one() -> None:
+    def factory() -> modules.Example:
+        net = torch.nn.Sequential(torch.nn.Linear(32, 64))
+        torch.nn.init.uniform_(net[0].weight, -0.5, 0.5)
+        return net, {"input": torch.rand(2, 32)}
+
+    text = import_module(factory, Wanted("here:uniform", {})).text
+    assert "= uniform(-0.5, 0.5)" in text and "normal" not in text

@@ -101,7 +101,7 @@ class Body:
     results: list[Value] = field(default_factory=list)
     # Pairs of dims of which the first is declared with the size of the second.
     copies: list[tuple[Atom, Atom]] = field(default_factory=list)
-    # Dims that the model declares as products of others.
+    # Dims that the model declares as products or sums of others.
     products: list[Atom] = field(default_factory=list)
     form: str = ""
     constants: list[Const] = field(default_factory=list)
@@ -161,7 +161,7 @@ class Body:
         made = self.sources()
         if copied:
             needed.update(dict.fromkeys(made.values()))
-            needed.update(dict.fromkeys(atom for each in self.products for atom in flat(each.product)))
+            needed.update(dict.fromkeys(atom for each in self.products for atom in flat(each.product + each.sum)))
         first = [atom for value in self.inputs for term in value.dims for atom in flat(term)]
         rest = [atom for layer in self.layers for f in layer.body.formals(copied) for atom in flat(layer.terms[f])]
         owned = [atom for own in self.own for term in own.value.dims for atom in flat(term)]

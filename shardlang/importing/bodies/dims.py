@@ -20,7 +20,7 @@ class Atom:
     what an operator calls it. parts: what it was cut into; same: the atom that it has become.
     fixed: the window of a convolution, which is written as a number. like: the dim that an operator
     made it from, whose name it keeps; differs: by how much it is longer, at all sizes. declared:
-    the model declares it, with its size or as a product of dims."""
+    the model declares it, with its size, as a product of dims, or as a sum of them."""
 
     size: int
     hints: dict[str, int] = field(default_factory=dict)
@@ -31,6 +31,7 @@ class Atom:
     differs: int | None = None
     declared: bool = False
     product: Term = ()
+    sum: Term = ()
 
     @property
     def called(self) -> str:

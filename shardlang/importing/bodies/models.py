@@ -109,9 +109,11 @@ def _vary(model: Model) -> None:
     taken: set[str] = {own.name for own in model.body.own}
     for at, const in enumerate(model.body.constants):
         if len({repr(body.constants[at].value) for body in model.bodies}) > 1:
-            name = const.role
+            plain = name = re.sub(r"\d+$", "", const.role)
+            number = 1
             while name in taken:
-                name = f"{name}{len(taken)}"
+                number += 1
+                name = f"{plain}{number}"
             taken.add(name)
             model.varying[const] = name
 
@@ -145,8 +147,9 @@ def _distinct_names(made: list[Model]) -> None:
 def merge_dims(made: dict[Body, Model], root: Model, config: Mapping[int, str]) -> None:
     """Two formals become one where every call passes one dim for both, and no tensor has both: from
     the whole down to the layers. Those of the whole become one where one field of the configuration
-    is the size of both."""
-    _merge(root, [[(config.get(atom.size, atom),) for atom in root.dims]])
+    is the size of both; without a configuration, widths between its layers that are of one size."""
+    widths = set() if config else _widths(root)
+    _merge(root, [[(atom.size if atom in widths else config.get(atom.size, atom),) for atom in root.dims]])
     ordered = sorted(dict.fromkeys(made.values()), key=lambda model: -_height(model.body))
     passed: dict[Model, list[list[tuple[Atom, ...]]]] = {}
     for outer in ordered:
@@ -157,6 +160,15 @@ def merge_dims(made: dict[Body, Model], root: Model, config: Mapping[int, str]) 
             terms = [layer.terms[atom] for atom in layer.body.formals()]
             shown = [tuple(outer.dims.get(atom, atom) for atom in flat(term)) for term in terms]
             passed.setdefault(inner, []).append(shown)
+
+
+def _widths(root: Model) -> set[Atom]:
+    """The dims of features between the layers of the whole, which no input and no result has."""
+    body = root.body
+    outer = {atom for value in [*body.inputs, *body.results] for term in value.dims for atom in flat(term)}
+    inner = {atom for value in body.live() if value.expr is not None and value.expr.layer is not None
+             for term in value.dims for atom in flat(term)}  # fmt: skip
+    return {atom for atom in inner - outer if atom in root.dims}
 
 
 def _merge(model: Model, passed: Sequence[Sequence[tuple[Any, ...]]]) -> None:

@@ -137,6 +137,6 @@ def _single(body: Body, expr: Expr) -> None:
 
 
 def _joined(term: Term) -> Term:
-    atom = Atom(size(term), {"parts": 9}, declared=True)
+    atom = Atom(size(term), {"flat": 9}, declared=True)
     atom.product = flat(term)
     return (atom,)

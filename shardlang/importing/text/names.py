@@ -26,8 +26,9 @@ FIELDS = {
     "type_vocab_size": "types", "num_labels": "labels", "num_channels": "channels", "num_classes": "classes",
 }  # fmt: skip
 _ROLES = frozenset(FIELDS.values()) - {"channels", "labels", "classes"}
-# Ranks of names: by the configuration, by the layer that makes a dim, if nothing else says.
-_CONFIG, _LAYER, _LAST = 4, 8, 60
+# Ranks of names: by the configuration, by the layer that makes a dim, if nothing else says, by a
+# layer of the caller.
+_CONFIG, _LAYER, _LAST, _PASSED = 4, 8, 60, 90
 # Layers that widen the dim of a transformer.
 _FFN = ("fc1", "c_fc", "fc_in", "wi", "lin1", "linear1", "dense_h_to_4h")
 # The last dims of what a model of the library is called with, behind its channels.
@@ -67,7 +68,7 @@ class Namer:
                     if len(term) > 1:
                         here.hint("inner", _LAST)
                     elif (model, model.dims.get(term[0], term[0])) in self.weak:
-                        here.hint(self._shown(model, term[0]), _LAST)
+                        here.hint(self._shown(model, term[0]), _PASSED)
                         continue
                     passed[here] = self._shown(model, term[0]) if len(term) == 1 else ""
                 from_above.setdefault(inner, []).append(passed)
@@ -85,10 +86,10 @@ class Namer:
                 outer, here = flat(mine), flat(theirs)
                 if len(outer) != 1 or len(here) != 1:
                     continue
-                if (model, outer[0]) not in self.weak:
+                if (model, model.dims.get(outer[0], outer[0])) not in self.weak:
                     found[here[0]] = self._shown(model, outer[0])
                 elif not here[0].hints:
-                    here[0].hint(self._shown(model, outer[0]), _LAST)
+                    here[0].hint(self._shown(model, outer[0]), _PASSED)
         return found
 
     def _shown(self, model: Model, atom: Atom) -> str:
@@ -109,13 +110,13 @@ class Namer:
                 hints[name] = min(rank, hints.get(name, rank))
             if atom.size in self.config and atom in model.dims:
                 hints[self.config[atom.size]] = min(_CONFIG, hints.get(self.config[atom.size], _CONFIG))
-            if not hints:
+            if min(hints.values(), default=_PASSED) >= _PASSED:
                 hints.update(_placed(model, atom))
         found: dict[Atom, str] = {}
         taken = names_of_members(model.body)
         called = _called(model)
         taken |= {*called.values(), *(atom.called for atom in ranked if atom in copied or atom.declared)}
-        for atom in sorted(ranked, key=lambda atom: min(ranked[atom].values(), default=99)):
+        for atom in sorted(ranked, key=lambda atom: (bool(atom.sum), min(ranked[atom].values(), default=99))):
             hints = ranked[atom]
             if atom.called and (atom in called or atom not in model.dims):
                 found[atom] = called.get(atom, atom.called)
@@ -137,7 +138,7 @@ class Namer:
                 there = inner_atom(inner, layer.body, theirs)
                 for name, rank in [*there.hints.items(), *self._suggested(inner, there)]:
                     yield name, rank + 10
-                    yield f"{layer_name(model.body, layer)}_{name}", rank + 20
+                    yield f"{_prefix(model.body, layer)}_{name}", rank + 20
 
     def _free(self, model: Model, atom: Atom, hints: list[str], taken: set[str]) -> str:
         for name in hints:
@@ -203,10 +204,17 @@ def _made_by(model: Model, atom: Atom, attends: bool) -> Iterator[tuple[str, int
             if attends and layer_name(body, layer) in _FFN:
                 yield "ffn", _LAYER - 2
             yield "hidden", _LAYER + 1
-            yield f"{layer_name(body, layer)}_out", _LAYER + 2
+            yield f"{_prefix(body, layer)}_out", _LAYER + 2
+            yield f"{layer_name(body, layer)}_out", _LAYER + 3
         read = value.expr.operands[:1] if layer is not None and value.expr is not None else []
         if layer is not None and read and read[0].dims and flat(_feature(read[0])) == (atom,):
-            yield f"{layer_name(body, layer)}_in", _LAST - 1
+            yield f"{_prefix(body, layer)}_in", _LAST - 1
+
+
+def _prefix(body: Body, layer: Layer) -> str:
+    """What names of dims have from a layer: its name, or that of the Sequential that it is in."""
+    name = layer_name(body, layer)
+    return re.sub(r"_\d+$", "", name) if re.search(r"\.\d+$", layer.path) else name
 
 
 def _feature(value: Value) -> tuple[Atom, ...]:

@@ -56,7 +56,7 @@ class Writer:
         sizes = dict.fromkeys(atom for value in model.body.live() for term in value.dims for atom in flat(term)
                               if atom.declared)  # fmt: skip
         live = {atom for value in model.body.live() for term in value.dims for atom in flat(term)}
-        plain = [atom for atom in sizes if not atom.product]
+        plain = [atom for atom in sizes if not (atom.product or atom.sum)]
         found = {self.terms.name(model, atom): str(atom.size) for atom in plain}
         for mine, theirs in model.body.sources().items():
             if mine in live and mine not in model.dims:
@@ -68,6 +68,9 @@ class Writer:
         known = model.known()
         if atom.product and all(model.dims.get(each, each) in known for each in flat(atom.product)):
             return self.terms.term(model, atom.product)
+        if atom.sum:
+            names = [self.terms.name(model, each) for each in flat(atom.sum)]
+            return f"{len(names)} * {names[0]}" if len({*names}) == 1 < len(names) else " + ".join(names)
         return str(atom.size)
 
     def _layers(self, model: Model) -> list[str]:

@@ -80,8 +80,8 @@ CASES = {
     "clip": _library(library.clip, "cross_entropy", (), "heads", classes=4, output="logits_per_text",
                      microbatches=1, rows={"pixel_values": "images"}, rules="split images over dp?"),
     "whisper": _library(library.whisper, "mse_loss", (12, 16), "heads, ffn"),
-    "resnet": _file(resnet, "cross_entropy", (), "hidden", classes=10, microbatches=1),
-    "unet": _file(unet, "mse_loss", (6, 16, 16), "hidden", microbatches=1),
+    "resnet": _file(resnet, "cross_entropy", (), "layer1.hidden, layer2_0.hidden, layer2_1.hidden", classes=10, microbatches=1),
+    "unet": _file(unet, "mse_loss", (6, 16, 16), "inc.hidden, down1.conv.hidden, up2.conv.hidden", microbatches=1),
     "dlrm": _file(dlrm, "bce_with_logits", (), "hidden"),
     "lstm": _file(lstm, "cross_entropy", (), "hidden", classes=4),
 }  # fmt: skip

@@ -1,0 +1,92 @@
+"""Dims inside of models: one that no caller sees, and that has the size of a formal in all calls, is
+declared by its model with that size (`dim hidden = out`), so that callers need not give it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from shardlang.importing.bodies.body import Body, Layer, Value
+from shardlang.importing.bodies.dims import Atom, Term, flat
+from shardlang.importing.bodies.models import Model
+
+
+def declare_inner(made: Mapping[Body, Model], root: Model) -> None:
+    """Declares such dims in all models but the whole, those of inner models first."""
+    bodies = [body for model in dict.fromkeys(made.values()) for body in model.bodies]
+    for model in dict.fromkeys(made.values()):
+        if model is root or model.kind or model.library is not None:
+            continue
+        calls = [(outer, layer) for outer in bodies for layer in outer.layers if made[layer.body] is model]
+        for at in _inner(model, calls)[::-1]:
+            _declare(model, at, calls)
+    for model in dict.fromkeys(made.values()):
+        model.dims = {atom: atom for atom in model.body.formals()}
+
+
+def _inner(model: Model, calls: list[tuple[Body, Layer]]) -> list[int]:
+    """The places of the formals that all bodies have inside alone, and that all callers pass for
+    nothing else."""
+    lists = [body.formals() for body in model.bodies]
+    found = [at for at in range(len(lists[0]))
+             if all(_hidden(body, formals[at]) for body, formals in zip(model.bodies, lists, strict=True))]  # fmt: skip
+    return [at for at in found if all(_unshared(outer, layer, at) for outer, layer in calls)]
+
+
+def _hidden(body: Body, atom: Atom) -> bool:
+    """Whether a dim is of steps between layers alone, and never a factor of a product."""
+    seen = {each for value in [*body.inputs, *body.results, *(own.value for own in body.own)] for each in _atoms(value)}
+    terms = [*(term for value in body.values for term in value.dims),
+             *(layer.terms[each] for layer in body.layers for each in layer.body.formals())]  # fmt: skip
+    alone = all(len(flat(term)) == 1 for term in terms if atom in flat(term))
+    return atom not in seen and alone and atom not in body.sources().values() and not atom.called
+
+
+def _unshared(outer: Body, layer: Layer, at: int) -> bool:
+    """Whether what a layer is given for a formal stands nowhere else."""
+    given = flat(layer.terms[layer.body.formals()[at]])
+    if len(given) != 1 or any(given[0] in _atoms(value) for value in outer.tensors()):
+        return False
+    for each in outer.layers:
+        for place, atom in enumerate(each.body.formals()):
+            if given[0] in flat(each.terms[atom]) and (place != at or each.body.form != layer.body.form):
+                return False
+    return True
+
+
+def _declare(model: Model, at: int, calls: list[tuple[Body, Layer]]) -> None:
+    """Declares a formal of a model by another one, if there is one of its size, or twice its size for
+    two that are put together."""
+    lists = [body.formals() for body in model.bodies]
+    parts = {_parts(body, formals[at]) for body, formals in zip(model.bodies, lists, strict=True)}
+    if len(parts) != 1:
+        return
+    many = parts.pop()
+    place = next((place for place in _outside(model.body) if place != at and all(
+        formals[at].size == many * formals[place].size for formals in lists)), None)  # fmt: skip
+    if place is None:
+        return
+    for _, layer in calls:
+        layer.terms.pop(layer.body.formals()[at], None)
+    for body, formals in zip(model.bodies, lists, strict=True):
+        formals[at].declared, formals[at].sum = True, (formals[place],) * many
+        body.products.append(formals[at])
+
+
+def _parts(body: Body, atom: Atom) -> int:
+    """How many values of one size are put together along a dim: 1 for others."""
+    for value in body.values:
+        expr = value.expr
+        if expr is not None and expr.word == "concat" and any(flat(term) == (atom,) for term in value.dims):
+            return len(expr.operands)
+    return 1
+
+
+def _outside(body: Body) -> Iterator[int]:
+    """The places of the formals that results have, then of those that inputs have."""
+    formals = body.formals()
+    for values in (body.results, body.inputs):
+        yield from (at for at, atom in enumerate(formals) if any(atom in _atoms(value) for value in values))
+
+
+def _atoms(value: Value) -> Term:
+    return flat(atom for term in value.dims for atom in term)
