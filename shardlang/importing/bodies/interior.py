@@ -1,5 +1,5 @@
-"""Dims inside of models: one that no caller sees, and that has the size of a formal in all calls, is
-declared by its model with that size (`dim hidden = out`), so that callers need not give it."""
+"""Dims inside of models: one that no caller sees, and that has the size of a formal in all calls,
+is declared by its model with that size (`dim hidden = out`), so that callers need not give it."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def _unshared(outer: Body, layer: Layer, at: int) -> bool:
 
 
 def _declare(model: Model, at: int, calls: list[tuple[Body, Layer]]) -> None:
-    """Declares a formal of a model by another one, if there is one of its size, or twice its size for
-    two that are put together."""
+    """Declares a formal of a model by another one of its size, or for values that are put together
+    by as many times that one."""
     lists = [body.formals() for body in model.bodies]
     parts = {_parts(body, formals[at]) for body, formals in zip(model.bodies, lists, strict=True)}
     if len(parts) != 1:

@@ -212,7 +212,7 @@ def _made_by(model: Model, atom: Atom, attends: bool) -> Iterator[tuple[str, int
 
 
 def _prefix(body: Body, layer: Layer) -> str:
-    """What names of dims have from a layer: its name, or that of the Sequential that it is in."""
+    """A layer's name at the start of a dim's, or the name of the Sequential that it is in."""
     name = layer_name(body, layer)
     return re.sub(r"_\d+$", "", name) if re.search(r"\.\d+$", layer.path) else name
 
