@@ -67,7 +67,7 @@ LINES = (
          f"{_GATHERS}: sums_begin_in_backward"),
     Line("of ZeRO's sums one travels at a time, also beside the next microbatch's forward", "one_sum",
          "runtime/state/buckets.py: _launch", f"{_GATHERS}: sums_begin_in_backward"),
-    Line("a receive is posted an action ahead", "posted", "runtime/step/pipeline.py: _expect",
+    Line("a receive is posted an action ahead", "posted", "runtime/messages.py: _posts",
          f"{_PIPELINE}: receives_are_posted_an_action_ahead"),
     Line("what is gathered and summed is copied", "copies", "runtime/state/zero.py: packed",
          "tests/device/launches.py: packs"),

@@ -7,10 +7,8 @@ group of its own."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import torch
@@ -21,52 +19,9 @@ from shardlang.runtime.comm.record import Work, about
 from shardlang.runtime.program import Program, block, dtype_of
 from shardlang.runtime.stages import Action, Message, Stage, arrivals, needed, sent
 
-
-class Routes:
-    """The messages of one pass over a batch, training (`table` of the schedule) or evaluation, seen
-    from this rank.
-
-    mine: this rank's actions. peers: coordinate along the stages' axis -> rank."""
-
-    def __init__(self, program: Program, table: Sequence[Sequence[Action]], evaluation: bool) -> None:
-        assert program.pipeline is not None
-        self.stages: Sequence[Stage] = program.stages
-        if evaluation:
-            self.stages = [replace(s, receives=[v for v in s.receives if v.evaluate]) for s in program.stages]
-        self.coordinates = program.pipeline.coordinates
-        group = program.mesh[program.pipeline.axis]
-        self.here, self.peers = group.index, group.ranks
-        self.mine = table[self.here]
-        self.arriving = arrivals(table, self.stages, self.coordinates, self.here)
-        # By stage, shape and dtype of this rank's part of each value that it receives.
-        self.forms = [
-            [(block(v.mesh or program.mesh, v.shape, v.cut, v.sizes).shape, dtype_of(program, v)) for v in s.receives]
-            for s in self.stages
-        ]
-
-    @property
-    def channels(self) -> set[tuple[int, int]]:
-        """(source, target) of all messages from or to this rank."""
-        ours = [(self.source(m), self.here) for messages in self.arriving.values() for m in messages]
-        sends = [sent(action, self.stages) for action in self.mine]
-        ours += [(self.here, self.coordinates[message.stage]) for message in sends if message is not None]
-        return {(self.peers[source], self.peers[target]) for source, target in ours if source != target}
-
-    def values(self, message: Message) -> list[tuple[tuple[int, ...], torch.dtype]]:
-        """Shape and dtype of each tensor of a message."""
-        if message.forward:
-            return self.forms[message.stage]
-        after = self.stages[message.stage + 1].receives
-        return [form for form, value in zip(self.forms[message.stage + 1], after, strict=True) if value.gradient]
-
-    def source(self, message: Message) -> int:
-        """The coordinate that sends a message."""
-        return self.coordinates[message.stage + (-1 if message.forward else 1)]
-
-    def needs(self, at: int) -> list[Message]:
-        """The values that action number `at` of this rank receives."""
-        message = needed(self.mine[at], self.stages) if at < len(self.mine) else None
-        return [] if message is None else [message]
+# How many actions ahead receives are posted: what the next one needs travels while this one
+# computes.
+AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -80,63 +35,140 @@ class Ends:
         return (f"from rank {self.ranks[0]} to rank {self.ranks[1]}",)
 
 
-@cache
-def _cited(message: Message) -> about:
-    """Says for the collectives within which message they are."""
-    of = "values to" if message.forward else "gradients to"
-    return about(f"{of} stage {message.stage}, microbatch {message.microbatch}".encode())
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A message of this rank. taker: the number of the action that takes it, if it is of this rank.
+    peer: the other rank, or this one, which hands the message over. forms: shape and dtype of each
+    tensor. tag: of the first of them; the next ones follow. site: what the record says it is."""
+
+    taker: int
+    peer: int
+    forms: Sequence[tuple[tuple[int, ...], torch.dtype]]
+    tag: int
+    site: about
+
+
+class Routes:
+    """The messages of one pass over a batch, training (`table` of the schedule) or evaluation, seen
+    from this rank: all that is the same in each step.
+
+    mine: this rank's actions. peers: coordinate along the stages' axis -> rank. The others are for
+    the number of an action. posts: the receives to post before it; takes: whether it takes a
+    message; gives: the message that it sends, if any."""
+
+    def __init__(self, program: Program, table: Sequence[Sequence[Action]], evaluation: bool) -> None:
+        assert program.pipeline is not None
+        self.stages: Sequence[Stage] = program.stages
+        if evaluation:
+            self.stages = [replace(s, receives=[v for v in s.receives if v.evaluate]) for s in program.stages]
+        self.coordinates = program.pipeline.coordinates
+        group = program.mesh[program.pipeline.axis]
+        self.here, self.peers = group.index, group.ranks
+        self.mine = table[self.here]
+        # By stage, shape and dtype of this rank's part of each value that it receives.
+        self.forms = [
+            [(block(v.mesh or program.mesh, v.shape, v.cut, v.sizes).shape, dtype_of(program, v)) for v in s.receives]
+            for s in self.stages
+        ]
+        needs = [needed(action, self.stages) for action in self.mine]
+        takers = {message: at for at, message in enumerate(needs) if message is not None}
+        self.takes = [message is not None for message in needs]
+        self.posts = self._posts(needs, takers, arrivals(table, self.stages, self.coordinates, self.here))
+        sends, tags = [sent(action, self.stages) for action in self.mine], [0] * len(self.peers)
+        self.gives = [
+            None if message is None else self._carried(message, self.coordinates[message.stage], takers, tags)
+            for message in sends
+        ]
+
+    def _posts(
+        self, needs: Sequence[Message | None], takers: Mapping[Message, int], arriving: Mapping[int, Sequence[Message]]
+    ) -> list[list[Carried]]:
+        """The receives that are due before each action: those of what it and the next ones need,
+        and of all that the same sender sends before that."""
+        left = {other: iter(messages) for other, messages in arriving.items()}
+        tags, posted = [0] * len(self.peers), set[Message]()
+        found: list[list[Carried]] = []
+        for at in range(len(needs)):
+            row: list[Carried] = []
+            for message in needs[at : at + AHEAD]:
+                source = self.here if message is None else self.source(message)
+                while source != self.here and message not in posted:
+                    posted.add(following := next(left[source]))
+                    row.append(self._carried(following, source, takers, tags))
+            found.append(row)
+        return found
+
+    def _carried(self, message: Message, other: int, takers: Mapping[Message, int], tags: list[int]) -> Carried:
+        """A message from or to a coordinate. tags: how many tensors came or went there before."""
+        forms, tag = self.values(message), tags[other]
+        tags[other] += len(forms)
+        of = "values to" if message.forward else "gradients to"
+        site = about(f"{of} stage {message.stage}, microbatch {message.microbatch}".encode())
+        return Carried(takers.get(message, -1), self.peers[other], forms, tag, site)
+
+    @property
+    def channels(self) -> set[tuple[int, int]]:
+        """(source, target) of all messages from or to this rank."""
+        mine = self.peers[self.here]
+        come = {(each.peer, mine) for row in self.posts for each in row}
+        return come | {(mine, each.peer) for each in self.gives if each is not None and each.peer != mine}
+
+    def values(self, message: Message) -> list[tuple[tuple[int, ...], torch.dtype]]:
+        """Shape and dtype of each tensor of a message."""
+        if message.forward:
+            return self.forms[message.stage]
+        after = self.stages[message.stage + 1].receives
+        return [form for form, value in zip(self.forms[message.stage + 1], after, strict=True) if value.gradient]
+
+    def source(self, message: Message) -> int:
+        """The coordinate that sends a message."""
+        return self.coordinates[message.stage + (-1 if message.forward else 1)]
 
 
 class Exchange:
-    """The messages of one pass over a batch."""
+    """The messages of one pass over a batch. Actions are known by their numbers."""
 
     def __init__(self, routes: Routes) -> None:
         self.routes = routes
-        self.handed: dict[Message, list[Tensor]] = {}
-        self.posted: dict[Message, list[tuple[Tensor, Any]]] = {}
-        self.taken: set[Message] = set()
-        self.left = {other: iter(messages) for other, messages in routes.arriving.items()}
+        self.here: dict[int, list[tuple[Tensor, Any]]] = {}
         self.sending: list[tuple[Tensor, Any]] = []
-        self.tags = {other: itertools.count() for other in range(len(routes.peers))}
-        self.own_tags = {other: itertools.count() for other in range(len(routes.peers))}
 
-    def expect(self, message: Message) -> None:
-        """Posts the receives of all that its sender sends up to `message`."""
-        source = self.routes.source(message)
-        while source != self.routes.here and message not in self.posted and message not in self.taken:
-            following, posted = next(self.left[source]), []
-            with _cited(following):
-                for shape, dtype in self.routes.values(following):
+    def expect(self, at: int) -> None:
+        """Posts the receives that are due before an action."""
+        for message in self.routes.posts[at]:
+            posted, tag = [], message.tag
+            with message.site:
+                for shape, dtype in message.forms:
                     tensor = torch.empty(shape, dtype=dtype, device=world.device)
-                    posted.append((tensor, begin_receive(tensor, self.routes.peers[source], next(self.tags[source]))))
-            self.posted[following] = posted
+                    posted.append((tensor, begin_receive(tensor, message.peer, tag)))
+                    tag += 1
+            self.here[message.taker] = posted
 
-    def take(self, message: Message) -> list[Tensor]:
-        """The tensors of a message, once they are here."""
-        if self.routes.source(message) == self.routes.here:
-            return self.handed.pop(message)
-        self.expect(message)
-        arrived = self.posted.pop(message)
-        self.taken.add(message)
+    def take(self, at: int) -> list[Tensor]:
+        """The tensors that an action needs, once they are here; none where it needs none."""
+        if not self.routes.takes[at]:
+            return []
+        arrived = self.here.pop(at)
         for _, work in arrived:
             if work is not None:
                 work.wait()
         return [tensor for tensor, _ in arrived]
 
-    def give(self, action: Action, tensors: Sequence[Tensor]) -> None:
+    def give(self, at: int, tensors: Sequence[Tensor]) -> None:
         """Sends what an action has made, if it is for another stage."""
-        message = sent(action, self.routes.stages)
+        message = self.routes.gives[at]
         if message is None:
             return
-        target = self.routes.coordinates[message.stage]
-        if target == self.routes.here:
-            self.handed[message] = list(tensors)
+        if message.peer == world.rank:
+            self.here[message.taker] = [(tensor, None) for tensor in tensors]
             return
         self.sending = [(tensor, work) for tensor, work in self.sending if not work.is_completed()]
-        with _cited(message):
+        tag = message.tag
+        with message.site:
             for tensor in tensors:
-                whole, tag = tensor.contiguous(), next(self.own_tags[target])
-                work = begin_send(whole, self.routes.peers[target], tag)
+                whole = tensor.contiguous()
+                work = begin_send(whole, message.peer, tag)
+                tag += 1
                 if work is not None:
                     self.sending.append((whole, work))
 

@@ -124,7 +124,7 @@ FAULTS = (
     Fault("a weight's gradient waits for the sum", "a collective beside a product", "runtime/comm/collectives.py",
           "        while ctx.beside:\n            ctx.beside.pop(0).compute()\n", "        ctx.beside.clear()\n",
           BESIDE),
-    Fault("a receive is posted by the action that needs it", "receives ahead", "runtime/step/pipeline.py",
+    Fault("a receive is posted by the action that needs it", "receives ahead", "runtime/messages.py",
           "AHEAD = 2", "AHEAD = 1", ("runtime/test_pipeline.py",)),
     # copies in a lower precision
     Fault("a copy stays as it began", "parameters in bf16 after the first update", "runtime/step/model.py",

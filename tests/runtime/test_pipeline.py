@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from shardlang import runtime as rt
+from shardlang.runtime import messages
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
-from shardlang.runtime.messages import Exchange
 from shardlang.runtime.step.train import Run, datasets
 from tests.runtime.forked import on_ranks
 from tests.runtime.staged import SHAPES, program
@@ -103,17 +103,17 @@ def receives_are_posted_an_action_ahead() -> None:
     """The values that the next action needs travel while this one computes."""
     made = program(rt.Mesh(pp=4, dp=1, microbatch=rt.Time(4)), coordinates=(0, 1, 2, 3), order="BF")
     run = Run(made, datasets(made), Figures())
-    passes, seen, expect = run.passes, [], Exchange.expect
+    passes, seen, begin = run.passes, [], messages.begin_receive
     forward, backward = passes._forward, passes._backward
-    passes._forward = lambda now, action: (seen.append(action), forward(now, action))
-    passes._backward = lambda now, action, due: (seen.append(action), backward(now, action, due))
-    Exchange.expect = lambda exchange, message: (seen.append(message), expect(exchange, message))[1]
+    passes._forward = lambda now, at, action: (seen.append(at), forward(now, at, action))
+    passes._backward = lambda now, at, action: (seen.append(at), backward(now, at, action))
+    messages.begin_receive = lambda tensor, source, tag: (seen.append((source, tag)), begin(tensor, source, tag))[1]
     passes.step(next(run.loader.epoch(1)))
-    Exchange.expect = expect
-    needs = [(at, message) for at in range(1, len(passes.training.mine)) for message in passes.training.needs(at)]
-    assert len(needs) >= 3
-    for at, message in needs:
-        assert seen.index(message) < seen.index(passes.training.mine[at - 1])
+    messages.begin_receive = begin
+    posts = [message for row in passes.training.posts for message in row if message.taker >= 1]
+    assert len(posts) >= 3
+    for message in posts:
+        assert seen.index((message.peer, message.tag)) < seen.index(message.taker - 1)
 
 
 def weights_start_another_run() -> None:

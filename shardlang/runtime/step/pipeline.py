@@ -18,16 +18,12 @@ from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.loader import Batch
 from shardlang.runtime.messages import Exchange, Routes
 from shardlang.runtime.program import Program
-from shardlang.runtime.stages import Action, Message
+from shardlang.runtime.stages import Action
 from shardlang.runtime.step.microbatches import conclusion, given_ahead
 from shardlang.runtime.step.model import Model
 from shardlang.runtime.step.recompute import Recomputing
 from shardlang.runtime.step.split_backward import Halves, whole
 from shardlang.runtime.step.totals import Parts, Pending, Totals
-
-# How many actions ahead receives are posted: what the next one needs travels while this one
-# computes.
-AHEAD = 2
 
 
 @dataclass
@@ -94,13 +90,13 @@ class Pipeline:
             fields = [{name: part[name] for name in own.fields} for part in batch]
             now.given[stage] = given_ahead(own.prepare, own.prepared, fields)
         for at, action in enumerate(self.training.mine):
-            self._expect(self.training, now.exchange, at)
+            now.exchange.expect(at)
             world.microbatch = action.microbatch
             record.at_action(action.kind, action.stage)
             if action.kind == "F":
-                self._forward(now, action)
+                self._forward(now, at, action)
             else:
-                self._backward(now, action, self.due[at])
+                self._backward(now, at, action)
         world.microbatch = 0
         record.at_action("", -1)
         for stage, sums in now.sums.items():
@@ -111,15 +107,9 @@ class Pipeline:
         self.model.reducer.finish()
         return figures
 
-    @staticmethod
-    def _expect(routes: Routes, exchange: Exchange, at: int) -> None:
-        for ahead in range(at, at + AHEAD):
-            for message in routes.needs(ahead):
-                exchange.expect(message)
-
-    def _forward(self, now: Pass, action: Action) -> None:
+    def _forward(self, now: Pass, at: int, action: Action) -> None:
         stage = self.program.stages[action.stage]
-        inputs = self._received(now.exchange, self.training, action)
+        inputs = now.exchange.take(at)
         for tensor, value in zip(inputs, stage.receives, strict=True):
             tensor.requires_grad_(value.gradient)
         fields = [now.batch[action.microbatch][name] for name in stage.fields]
@@ -136,12 +126,7 @@ class Pipeline:
         after = self.training.stages[action.stage + 1].receives if outputs else []
         given = [tensor for tensor, value in zip(outputs, after, strict=True) if value.gradient]
         now.kept[action.stage, action.microbatch] = Kept(taken, given, loss, Recomputing.called())
-        now.exchange.give(action, [tensor.detach() for tensor in outputs])
-
-    def _received(self, exchange: Exchange, routes: Routes, action: Action) -> list[Tensor]:
-        if not routes.stages[action.stage].receives:
-            return []
-        return exchange.take(Message(action.stage, True, action.microbatch))
+        now.exchange.give(at, [tensor.detach() for tensor in outputs])
 
     def _parted(self, routes: Routes, action: Action, result: Any) -> tuple[list[Tensor], list[Any]]:
         """The result of a stage: the values that it sends, and what follows them."""
@@ -150,17 +135,17 @@ class Pipeline:
         count = len(routes.stages[after].receives) if after < len(routes.stages) else 0
         return listed[:count], listed[count:]
 
-    def _backward(self, now: Pass, action: Action, due: list[int]) -> None:
+    def _backward(self, now: Pass, at: int, action: Action) -> None:
         where = action.stage, action.microbatch
         kept = now.kept[where]
-        self.model.reducer.start(due)
-        ends = self._ends(now.exchange, kept, action) if action.kind != "W" else []
+        self.model.reducer.start(self.due[at])
+        ends = self._ends(now.exchange.take(at), kept) if action.kind != "W" else []
         with self.model.gathers.during((action.kind, action.stage)):
             self._half(kept, ends, action)
         if action.kind != "W":
             # The gradient of a received value is zeros where this microbatch had none.
             none = (torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for tensor in kept.inputs)
-            now.exchange.give(action, list(none))
+            now.exchange.give(at, list(none))
         if action.kind != "I":
             del now.kept[where]
             self.model.reducer.complete()
@@ -176,11 +161,9 @@ class Pipeline:
         elif kept.halves is not None:
             kept.halves.weights(weights)
 
-    def _ends(self, exchange: Exchange, kept: Kept, action: Action) -> list[tuple[Tensor, Tensor]]:
+    def _ends(self, gradients: list[Tensor], kept: Kept) -> list[tuple[Tensor, Tensor]]:
         """The gradients that backward begins with: the values sent, with the gradients that came
         for them, and the loss, with 1 or the loss scale."""
-        message = Message(action.stage, False, action.microbatch)
-        gradients = exchange.take(message) if kept.outputs else []
         ends = [pair for pair in zip(kept.outputs, gradients, strict=True) if pair[0].requires_grad]
         if kept.loss is not None and kept.loss.requires_grad:
             scale = self.model.scale.factor if self.model.scale is not None else 1.0
@@ -191,19 +174,19 @@ class Pipeline:
         """The sums and counts of a batch of `rows` real rows, of this rank's stages."""
         exchange, parts = Exchange(self.forwards), self.evaluated.parts()
         for at, action in enumerate(self.forwards.mine):
-            self._expect(self.forwards, exchange, at)
+            exchange.expect(at)
             world.microbatch = action.microbatch
             stage = self.program.stages[action.stage]
             if stage.evaluate is None:
                 continue
-            inputs = self._received(exchange, self.forwards, action)
+            inputs = exchange.take(at)
             fields = [batch[action.microbatch][name] for name in stage.fields]
             with self.model.gathers.during(("E", action.stage)):
                 result = stage.evaluate(self.model.trees[action.stage], *inputs, *fields, rows)
             outputs, further = self._parted(self.forwards, action, result)
             for sums in further:
                 parts.add(sums)
-            exchange.give(action, outputs)
+            exchange.give(at, outputs)
         world.microbatch = 0
         exchange.finish()
         return parts.values
