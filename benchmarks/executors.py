@@ -139,4 +139,3 @@ def machine_of(row: Row) -> Machine:
     if name not in MACHINES and row.machine not in MACHINES:
         raise SystemExit(f"{row.id}: no machine `{row.machine}` is known; there are {', '.join(MACHINES)}")
     return MACHINES.get(name) or MACHINES[row.machine]
-

@@ -1,6 +1,6 @@
 """The work of a published row, as the measured system did it -> the seconds of its step, by the timeline.
 
-    predicted(row, machine, share) -> Parts   by kind; share: of the peak that products reach"""
+predicted(row, machine, share) -> Parts   by kind; share: of the peak that products reach"""
 
 from __future__ import annotations
 

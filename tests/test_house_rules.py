@@ -118,7 +118,7 @@ def test_texts_of_emitted_python_are_written_by_one_page() -> None:
         for path, tree in _trees()
         if _name(path).startswith(("emit/", "ops/"))
         for piece in _put_together(tree)
-        if set(piece.value) & set("\"#")
+        if set(piece.value) & set('"#')
     ]
     assert not found, "\n".join(found)
 
@@ -143,7 +143,9 @@ def test_commands_print_by_one_page() -> None:
         for path, tree in _trees()
         if _name(path).startswith("cli/")
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print" and node.args
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "print"
+        and node.args
         and not ast.unparse(node.args[0]).startswith(("error", "json.dumps", "'", "f'\\nshardc: "))
     ]
     assert not found, "\n".join(found)

@@ -71,9 +71,7 @@ def plan(
     return _seen(made, sink)
 
 
-def compile(
-    program: Given, *, ranks: int, strategy: str | None = None, set: Mapping[str, object] = _NONE
-) -> Compiled:
+def compile(program: Given, *, ranks: int, strategy: str | None = None, set: Mapping[str, object] = _NONE) -> Compiled:
     """The torch program that each rank runs. ProgramError where there is none."""
     sink = Sink()
     made = _planned(program, ranks, strategy, set, None, sink)

@@ -32,9 +32,7 @@ def rows_of(
         yield flat, range(first - rows.start, last - rows.start)
 
 
-def shared(
-    part: Part, offsets: Sequence[int], lengths: Sequence[int]
-) -> tuple[list[range], tuple[slice, ...]]:
+def shared(part: Part, offsets: Sequence[int], lengths: Sequence[int]) -> tuple[list[range], tuple[slice, ...]]:
     """The block that a part and a block at `offsets` share: where it is in each of them."""
     there, here = [], []
     for start, length, mine, size in zip(part.offsets, part.lengths, offsets, lengths, strict=True):

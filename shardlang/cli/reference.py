@@ -71,8 +71,12 @@ def signature(name: str, params: Sequence[Param], arrow: bool = False) -> str:
 
 
 def _param(param: Param) -> str:
-    written = {"tensors": "x, y, ...", "slices": "dim = start..end, ...", "places": "dim = index",
-               "pads": "dim = (before, behind), ..."}
+    written = {
+        "tensors": "x, y, ...",
+        "slices": "dim = start..end, ...",
+        "places": "dim = index",
+        "pads": "dim = (before, behind), ...",
+    }
     if param.kind in written:
         return written[param.kind]
     shown = param.kind != "tensor" and param.default in (..., None)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from shardlang.interpret.verify.compare import Comparison, Difference
     from shardlang.interpret.verify.judge import Job, Verdict
 
+
 @dataclass(frozen=True)
 class Wanted:
     """The options of the command line. real: run the emitted program too."""
@@ -36,6 +37,7 @@ class Check:
     job: Job | None = None
     verdict: Verdict | None = None
     skipped: str = ""
+
 
 _TYPES = {"f64": "float64", "f32": "float32"}
 _CULPRITS = {

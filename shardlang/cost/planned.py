@@ -8,19 +8,7 @@ from dataclasses import replace
 
 from shardlang.cost.items import Items, Steps, class_of
 from shardlang.cost.parameters import Parameters
-from shardlang.cost.work import (
-    FORWARD,
-    INPUTS,
-    Coordinate,
-    Copy,
-    Item,
-    Pass,
-    Place,
-    Segment,
-    Stage,
-    Transfer,
-    Work,
-)
+from shardlang.cost.work import FORWARD, INPUTS, Coordinate, Copy, Item, Pass, Place, Segment, Stage, Transfer, Work
 from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.peak.passes import received
 from shardlang.plan.bytes.peak.step import messages
@@ -90,7 +78,7 @@ class _Planned:
         pipeline = self.plan.pipeline
         if stage == 0 or pipeline is None or pipeline.coordinates[stage] == pipeline.coordinates[stage - 1]:
             there = back = 0
-        sent = ((Transfer("forward", there), Transfer("inputs", back)) if there else ())
+        sent = (Transfer("forward", there), Transfer("inputs", back)) if there else ()
         return Stage(run(forward), run(backward), sent)
 
     def _parts(self, steps: Sequence[Step]) -> list[tuple[str, list[Step]]]:

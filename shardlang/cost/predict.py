@@ -1,7 +1,7 @@
 """A plan and hardware -> `Prediction`: seconds of a step, what they go to, and what they rest on.
 
-    predict(plan, hardware) -> Prediction
-    predict_work(work, hardware, overlap) -> Prediction     of other items, or another executor"""
+predict(plan, hardware) -> Prediction
+predict_work(work, hardware, overlap) -> Prediction     of other items, or another executor"""
 
 from __future__ import annotations
 

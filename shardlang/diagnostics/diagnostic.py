@@ -20,6 +20,7 @@ class Severity(Enum):
 
 _ORDER = tuple(Severity)  # the most severe first
 
+
 @dataclass(frozen=True, slots=True)
 class Label:
     """A place and what is to be said about it (may be empty)."""

@@ -29,9 +29,7 @@ class Region:
     gives: list[Form] = field(default_factory=list)
 
 
-def arranged(
-    scene: Scene, call: Call, items: Sequence[Item], ends: Sequence[Form]
-) -> Sequence[Item | Region]:
+def arranged(scene: Scene, call: Call, items: Sequence[Item], ends: Sequence[Form]) -> Sequence[Item | Region]:
     """The items of a call in an order that keeps what they read before them, those of regions
     together. ends: what is read after it, beside what the call gives."""
     groups = [_group(scene, item) for item in items]

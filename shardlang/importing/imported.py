@@ -149,7 +149,11 @@ class _Way:
     """The way of a module at some sizes, from its trace to a text."""
 
     def __init__(
-        self, module: nn.Module, inputs: dict[str, Tensor], made: list[dict[str, Tensor]], wanted: Wanted,
+        self,
+        module: nn.Module,
+        inputs: dict[str, Tensor],
+        made: list[dict[str, Tensor]],
+        wanted: Wanted,
         dropped: Mapping[str, float],
     ) -> None:
         self.inputs, self.tensors, self.wanted = inputs, all_tensors(module), wanted
@@ -165,12 +169,7 @@ class _Way:
         begun = starts(made, {node.stored.name for node in _leaves(self.traced)}, wanted.accept)
         while not self._built(f"{kind.__module__}.{kind.__qualname__}", begun):
             pass
-        builder = self.builder
-        for name, p in dropped.items():
-            fact = f"`{name}` leaves layers out at random in training, with a probability of {p}"
-            builder.accept("SH604", self.traced.nodes[0], fact)
-        for name, node in self.traced.updated.items():
-            builder.accept("SH604", node, f"`{name}` is updated in training by the module, and would not be")
+        self._training_differs(dropped)
         self._user_dims()
         self.made = models(self.root)
         self.model: Model = self.made[self.root]
@@ -186,6 +185,14 @@ class _Way:
         self.sizes = {self.namer.names[self.model][atom]: atom.size for atom in self.model.formals()
                       if not any(self.model.dims.get(each, each) is atom for each in weighted)}  # fmt: skip
         self._write()
+
+    def _training_differs(self, dropped: Mapping[str, float]) -> None:
+        """Tells what only training shows, or raises SH604. dropped: probabilities by layers."""
+        for name, p in dropped.items():
+            fact = f"`{name}` leaves layers out at random in training, with a probability of {p}"
+            self.builder.accept("SH604", self.traced.nodes[0], fact)
+        for name, node in self.traced.updated.items():
+            self.builder.accept("SH604", node, f"`{name}` is updated in training by the module, and would not be")
 
     def _built(self, kind: str, begun: Mapping[str, Init]) -> bool:
         """Builds the bodies, of the whole of class `kind`; False where steps that were refused have
@@ -339,5 +346,3 @@ def _formatted(text: str) -> str:
     if found is None:
         raise fault(sink, text)
     return found
-
-

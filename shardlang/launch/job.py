@@ -97,9 +97,7 @@ def require_even(ranks: int, most: int, hosts: Sequence[str]) -> None:
         fits = " or ".join(f"--ranks {fit}" for fit in (below, above) if fit)
         raise RunError("SH520", f"{ranks} ranks do not divide over {most} hosts", help=fits)
     if hosts and len(hosts) != most:
-        raise RunError(
-            "SH520", f"{len(hosts)} hosts are named, and the job has {most}", help=f"--nodes {len(hosts)}"
-        )
+        raise RunError("SH520", f"{len(hosts)} hosts are named, and the job has {most}", help=f"--nodes {len(hosts)}")
     for at, host in enumerate(hosts):
         if _HOST.fullmatch(host) is None:
             raise RunError("SH520", f"`{host}` is no name and no address of a host", help="--hosts node1,node2")

@@ -88,10 +88,7 @@ def _pytorch_job(job: Job, pod: Pod) -> dict[str, Any]:
         command += [f"--nnodes={job.most}", f"--nproc-per-node={job.each}", "--node-rank=$(RANK)"]
         command += ["--master-addr=$(MASTER_ADDR)", "--master-port=$(MASTER_PORT)"]
     template = {
-        "spec": {
-            "containers": [_container(job, pod, "pytorch", command + job.command)],
-            "volumes": _volumes(pod),
-        }
+        "spec": {"containers": [_container(job, pod, "pytorch", command + job.command)], "volumes": _volumes(pod)}
     }
     replica = {"restartPolicy": "OnFailure", "template": template}
     spec: dict[str, Any] = {"runPolicy": {"backoffLimit": job.restarts}}

@@ -193,8 +193,7 @@ class Planned:
         return self.plan.graph.values[value].span
 
     def _parts(self, c: Conversion, dim: int, source: Layout) -> tuple[int, ...] | None:
-        """The sizes of the parts that a conversion joins or makes along a dim, where they differ.
-        """
+        """Sizes of the parts that a conversion joins or makes along a dim, where they differ."""
         term, mesh = self.plan.graph.values[c.value].type.dims[dim], self.plan.meshes[source.mesh]
         kept = [axis for axis in source.dims[dim] if axis not in c.move.axes]
         return uneven_sizes(term, mesh.degree((*kept, *c.move.axes)), self.plan.sizes)
@@ -233,5 +232,3 @@ class Planned:
         for dim in term:
             whole *= dim.size or 1
         return whole // degree
-
-

@@ -102,5 +102,3 @@ def _agree(ours: Items, theirs: Items, degree: Callable[[Group], int], sink: Sin
             span, labels = places([(mine, ""), (its, "the emitted line")])
             sink.report("SH461", f"the ranks of a group do not fit in {mine.said}: {why}", span, "the plan's line",
                         labels=labels, help=HELP)  # fmt: skip
-
-

@@ -23,21 +23,21 @@ from shardlang.types.mesh import Mesh
 class MoveKind(Enum):
     """The rows of the conversion table (forward / backward)."""
 
-    I_TO_R = "identical_to_replicated"       # nothing / all-reduce
-    P_TO_I = "all_reduce"                    # all-reduce / nothing
-    P_TO_R = "all_reduce_replicated"         # all-reduce / all-reduce
-    P_TO_S = "reduce_scatter"                # reduce-scatter / all-gather
-    S_TO_R = "all_gather_replicated"         # all-gather / reduce-scatter
-    S_TO_I = "all_gather"                    # all-gather / slice
-    I_TO_S = "split"                         # slice / all-gather
-    R_TO_S = "split_replicated"              # slice / zero-pad
-    S_TO_S = "all_to_all"                    # all-to-all / all-to-all
-    I_TO_P = "identical_to_pending"          # mask / nothing
-    R_TO_P = "replicated_to_pending"         # mask / mask
-    R_TO_I = "replicated_to_identical"       # nothing / mask
-    S_TO_P = "split_to_pending"              # zero-pad / slice
-    PERMUTE = "permute"                      # send blocks / the inverse
-    VIEW = "view"                            # the same bytes, named on another mesh: nothing / nothing
+    I_TO_R = "identical_to_replicated"  # nothing / all-reduce
+    P_TO_I = "all_reduce"  # all-reduce / nothing
+    P_TO_R = "all_reduce_replicated"  # all-reduce / all-reduce
+    P_TO_S = "reduce_scatter"  # reduce-scatter / all-gather
+    S_TO_R = "all_gather_replicated"  # all-gather / reduce-scatter
+    S_TO_I = "all_gather"  # all-gather / slice
+    I_TO_S = "split"  # slice / all-gather
+    R_TO_S = "split_replicated"  # slice / zero-pad
+    S_TO_S = "all_to_all"  # all-to-all / all-to-all
+    I_TO_P = "identical_to_pending"  # mask / nothing
+    R_TO_P = "replicated_to_pending"  # mask / mask
+    R_TO_I = "replicated_to_identical"  # nothing / mask
+    S_TO_P = "split_to_pending"  # zero-pad / slice
+    PERMUTE = "permute"  # send blocks / the inverse
+    VIEW = "view"  # the same bytes, named on another mesh: nothing / nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +206,7 @@ class Plan:
         return self.pipeline.op_stage[op] if self.pipeline is not None else 0
 
     def local_shape(self, value: int, layout: Layout) -> tuple[int, ...]:
-        """The largest local shape over the ranks of a value that is laid out so, in one microbatch.
-        """
+        """The largest local shape, over the ranks, of a value laid out so, in one microbatch."""
         return local_shape(self.graph.values[value].type, layout, self.meshes[layout.mesh], self.sizes)
 
     def local_bytes(self, value: int, layout: Layout) -> int:

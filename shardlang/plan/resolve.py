@@ -43,6 +43,7 @@ from shardlang.types.mesh import Axis, Mesh
 
 R = TypeVar("R", ast.Pin, ast.Shard)
 
+
 def resolve(program: Program, strategy: ast.Strategy | None, ranks: int | None, sink: Sink) -> ResolvedStrategy | None:
     """The strategy on `ranks` ranks; None after reporting. Without ranks everything else is
     checked, and no mesh is made."""
@@ -182,8 +183,7 @@ class Resolving:
         return [read for read in found if read is not None]
 
     def _placed(self, rules: Rules, kind: type[R]) -> Iterator[tuple[Value, R]]:
-        """The values with their rules of a kind; a rule that covers several values is wrong once.
-        """
+        """Values with their rules of a kind; a rule that covers several values is wrong once."""
         wrong: set[Span] = set()
         for value, (_, rule) in rules.placed.items():
             if isinstance(rule, kind) and rule.span not in wrong:

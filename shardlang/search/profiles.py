@@ -230,9 +230,7 @@ class Profiles:
         fits = (n for n in sizes if self.limit is None or all(summed(c, n) <= self.limit for c in coordinates))
         return max(fits, default=written)
 
-    def _work(
-        self, point: Point, bucket: int, plain: Profile, again: Profile, found: Pipe, chosen: set[int]
-    ) -> Work:
+    def _work(self, point: Point, bucket: int, plain: Profile, again: Profile, found: Pipe, chosen: set[int]) -> Work:
         few, total, degrees = work(plain.more), len(self.array.paths), self.degrees(point, plain)
         count = total - LEFT
         wide = {id(source): widened(source, degrees) for source in (plain, again)}

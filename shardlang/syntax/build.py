@@ -181,6 +181,8 @@ _FIELDS = {
     "schedule": ast.Schedule, "shard": ast.Shard,
     "stage_entry": ast.StageEntry, "strategy": ast.Strategy, "strict": ast.Strict, "train": ast.Train,
 }  # fmt: skip
+
+
 def _hardware(c: Children, s: Span) -> ast.Hardware:
     settings = tuple(fact for fact in c[2] if isinstance(fact, ast.Setting))
     levels = tuple(fact for fact in c[2] if isinstance(fact, ast.Hardware))

@@ -1,5 +1,4 @@
-"""`bind(compiled)`: a compiled program -> a torch module, on the ranks that this process is one of.
-"""
+"""`bind(compiled)`: a compiled program -> a torch module, on the ranks of this process's group."""
 
 from __future__ import annotations
 

@@ -85,9 +85,7 @@ class ShardModule(nn.Module):
         self._cut = Placing(program, program.data)
         self.fields: tuple[Field, ...] = self._cut.all
         model = stepper.model
-        self._trained = {
-            t.path: nn.Parameter(model.trained[t.path].detach()) for t in model.parameters if not t.frozen
-        }
+        self._trained = {t.path: nn.Parameter(model.trained[t.path].detach()) for t in model.parameters if not t.frozen}
         self._due, self._calls, self._synced = False, 0, os.environ.get("SHARD_SYNC") == "1"
         self._tried: set[object] = set()
 

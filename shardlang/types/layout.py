@@ -105,6 +105,9 @@ def layout_text(type: TensorType, layout: Layout, mesh: Mesh) -> str:
     """The one notation of layouts: `[batch@a, hidden@b] +c ^d` (without type and microbatches)."""
     ranked = mesh.ranked
     dims = ", ".join(_term_layout_text(t, ranked(a), mesh) for t, a in zip(type.dims, layout.dims, strict=True))
-    marks = "".join(f" {m}{axes[0] if len(axes) == 1 else '(' + ', '.join(axes) + ')'}"
-                    for m, axes in (("+", ranked(layout.pending)), ("^", ranked(layout.replicated))) if axes)
+    marks = "".join(
+        f" {m}{axes[0] if len(axes) == 1 else '(' + ', '.join(axes) + ')'}"
+        for m, axes in (("+", ranked(layout.pending)), ("^", ranked(layout.replicated)))
+        if axes
+    )
     return f"[{dims}]{marks}"

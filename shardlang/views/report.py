@@ -253,7 +253,7 @@ def _facts(found: Found) -> Iterator[tuple[str, str]]:
     totals, step, pipeline = found["per_rank"], found.get("predicted"), found["pipeline"]
     if step is not None:
         yield "step", duration(step["step_s"])
-        yield "MFU", percent(step['mfu'])
+        yield "MFU", percent(step["mfu"])
     yield "peak memory", size(totals["peak_bytes"])
     yield "sent by a rank", size(totals["forward_bytes"] + totals["backward_bytes"])
     if pipeline is not None:

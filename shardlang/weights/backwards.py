@@ -124,9 +124,7 @@ def _require_used(names: NameMap, ours: Iterable[str], sink: Sink) -> None:
             sink.report("SH609", f"the weights have no `{rule.ours}`", rule.span, help=help)
 
 
-def _filling(
-    name: str, pieces: list[Piece], ours: Mapping[str, Saved], type: Saved, sink: Sink
-) -> Filling | None:
+def _filling(name: str, pieces: list[Piece], ours: Mapping[str, Saved], type: Saved, sink: Sink) -> Filling | None:
     """The filling of one of theirs; None after a report."""
     pieces.sort(key=lambda piece: piece.first)
     rules, at = pieces[0].rule, Fraction(0)
@@ -150,9 +148,7 @@ def _filling(
     return _typed(name, tuple(pieces), ours, type, sink)
 
 
-def _typed(
-    name: str, pieces: tuple[Piece, ...], ours: Mapping[str, Saved], type: Saved, sink: Sink
-) -> Filling | None:
+def _typed(name: str, pieces: tuple[Piece, ...], ours: Mapping[str, Saved], type: Saved, sink: Sink) -> Filling | None:
     """The filling, where the shapes and types of its pieces fit; None after a report."""
     transposed, first = pieces[0].rule.transposed, ours[pieces[0].ours]
     if type.shape == UNKNOWN:
@@ -175,9 +171,7 @@ def _typed(
     return Filling(pieces, transposed, type)
 
 
-def _rest(
-    rest: Sequence[str], names: NameMap, full: Mapping[str, str], sink: Sink
-) -> tuple[dict[str, str], list[str]]:
+def _rest(rest: Sequence[str], names: NameMap, full: Mapping[str, str], sink: Sink) -> tuple[dict[str, str], list[str]]:
     """Those of theirs that no line fills: tied to others, or ignored."""
     tied, kept, empty = {}, [], []
     spare = [*names.ignored, *(rule.theirs for rule in names.rules if rule.maybe)]

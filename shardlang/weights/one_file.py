@@ -12,9 +12,7 @@ from shardlang.weights.export import rows_of
 from shardlang.weights.files import Weights
 
 
-def write(
-    weights: Weights, names: Mapping[str, str], path: Path, told: Callable[[int], None] = lambda _: None
-) -> None:
+def write(weights: Weights, names: Mapping[str, str], path: Path, told: Callable[[int], None] = lambda _: None) -> None:
     """Writes tensors to a file that appears when it is whole. names: what each is called there.
     told: is given the bytes of each part that is written. RunError SH512 where it cannot be."""
     head = headers.written({called: weights.tensors[name] for name, called in names.items()}, SAVED_MARK)

@@ -105,8 +105,6 @@ def test_all_numbers_are_those_of_the_command(run: RunOf, theirs: Mapping[RunOf,
     assert len(expected.steps) == 8
 
 
-
-
 def test_on_a_device(theirs: Mapping[RunOf, Figures]) -> None:
     """A pretended one, which no tensor of the host's may come to by mistake."""
     done = warm.run([sys.executable, "-m", "tests.bind.on_device"], cwd=ROOT)

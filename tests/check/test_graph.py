@@ -165,6 +165,7 @@ def test_the_layers_of_std_nn_have_the_shapes_of_torch() -> None:
         "mlp.down.weight": (6, 24), "mlp.down.bias": (6,), "head.weight": (6, 64), "head.bias": (6,),
     }  # fmt: skip
 
+
 SEVERAL = """
 dim batch = 8, d = 16
 

@@ -103,4 +103,4 @@ def test_a_loop_of_ones_own_says_what_to_install(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
     script = "import shardlang; import shardlang.torch"
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=100)
-    assert 'SH517' in done.stderr and '`pip install "shardlang[train]"`' in done.stderr
+    assert "SH517" in done.stderr and '`pip install "shardlang[train]"`' in done.stderr

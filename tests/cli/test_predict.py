@@ -51,8 +51,7 @@ def expected(folder: Path, split: str = "test") -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(("strategy", "ranks"), WAYS)
 def test_values_are_those_of_one_device(strategy: str, ranks: int, trained: Path) -> None:
-    """The last batch is short, and nothing of what fills it up is there. Two values are whole on several ranks.
-    """
+    """The last batch is short, and none of its filling is there. Two values are whole on ranks."""
     out = f"{strategy}.npz"
     words = ["--ranks", str(ranks), "--strategy", strategy, "--weights", "w.safetensors", "--out", out]
     values = [word for name in ("h", "scores", "accuracy_1", "accuracy_2") for word in ("--value", name)]

@@ -12,6 +12,7 @@ from tests.device.test_device import STAGED
 
 pytestmark = pytest.mark.slow
 
+
 def _names(trace: Path) -> list[str]:
     found = json.loads(trace.read_text())
     assert found["written_by"] == "shardlang"

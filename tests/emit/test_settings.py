@@ -104,10 +104,7 @@ def test_data_and_eval(program: rt.Program) -> None:
     assert program.eval is not None
     for source, batches, seed in ((program.data, 2, 9), (program.eval, 3, 4)):
         assert (source.kind, source.batch, source.arguments) == ("random", 16, {"batches": batches, "seed": seed})
-        assert [(f.name, f.shape, f.cut[0]) for f in source.fields] == [
-            ("x", (16, 8), "dp"),
-            ("label", (16, 8), "dp"),
-        ]
+        assert [(f.name, f.shape, f.cut[0]) for f in source.fields] == [("x", (16, 8), "dp"), ("label", (16, 8), "dp")]
 
 
 def test_figures_are_summed_over_what_they_are_pending_over(program: rt.Program) -> None:

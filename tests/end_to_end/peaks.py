@@ -159,6 +159,7 @@ def _watch(folder: Path) -> None:
     made, step = Run.__init__, Run._epochs
     mode = following()
     import os
+
     mode.place = os.environ.get("PEAKS", "")
 
     def followed(run: Any, *arguments: Any) -> None:

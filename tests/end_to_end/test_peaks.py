@@ -52,17 +52,21 @@ CASES = {
     "gpt2-zero3": (GPT2, f"{ZERO}\n  bucket gradients 500KB", 4),
     "gpt2-tp": (GPT2, TENSOR, 4),
     "gpt2-tp-recompute": (GPT2, TENSOR + AGAIN, 4),
-    "gpt2-tp-norms": (
-        GPT2, f"{TENSOR}\n  split seq over (tp?){AGAIN} gathers\n  at blocks[*].*norm: recompute", 4
-    ),
+    "gpt2-tp-norms": (GPT2, f"{TENSOR}\n  split seq over (tp?){AGAIN} gathers\n  at blocks[*].*norm: recompute", 4),
     "gpt2-data-host": (GPT2, f"{DATA}\n  bucket gradients 500KB{TO_HOST}", 4),
     "llama-tp-host": (LLAMA, GROUPED + TO_HOST, 4),
     "llama-stages-host": (LLAMA, STAGES.replace("HEAD", "head") + TO_HOST, 3),
     "gpt2-stages": (GPT2, STAGES.replace(", HEAD", ""), 3),
     "llama-zero3": (LLAMA, f"{ZERO}\n  microbatches 2", 4),
     "llama-zero2": (LLAMA, f"{DATA}\n  zero 2 over dp\n  microbatches 2\n  bucket gradients 4MB", 4),
-    "llama-zero3-stages": (LLAMA, f"{ZERO}\n  {STAGES}".replace("dp = 4", "pp = 2, dp = 2").replace(
-        "mesh pp = 3\n  ", "").replace("blocks[1]\n    2: ", "blocks[1], ").replace("HEAD", "head"), 4),
+    "llama-zero3-stages": (
+        LLAMA,
+        f"{ZERO}\n  {STAGES}".replace("dp = 4", "pp = 2, dp = 2")
+        .replace("mesh pp = 3\n  ", "")
+        .replace("blocks[1]\n    2: ", "blocks[1], ")
+        .replace("HEAD", "head"),
+        4,
+    ),
     "gpt2-zero3-cheap": (GPT2, f"{ZERO}{AGAIN} all but products", 4),
     "llama-tp-plain": (LLAMA, GROUPED, 4),
     "llama-tp-cheap": (LLAMA, f"{GROUPED}{AGAIN} all but products", 4),

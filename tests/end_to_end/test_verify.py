@@ -124,10 +124,7 @@ def test_float32_is_compared_more_loosely() -> None:
 
 
 def test_a_difference_ends_with_1_and_a_rank_that_fails_with_3() -> None:
-    wrong = (
-        "from shardlang.runtime.comm import blocks as c\nold = c.scattered\n"
-        "c.scattered = lambda *a: old(*a) {}"
-    )
+    wrong = "from shardlang.runtime.comm import blocks as c\nold = c.scattered\nc.scattered = lambda *a: old(*a) {}"
     options = ("verify", "examples/quickstart.shard", "--ranks", "8", "--steps", "1")
     done = shardc(*options, before=wrong.format("+ 1"))
     assert done.returncode == 1

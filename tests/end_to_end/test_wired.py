@@ -35,9 +35,13 @@ train {
   steps = 3
 }
 """
-LLAMA = TEXT.replace("gpt2: GPT2", "llama: Llama").replace("PRECISION", "f32").replace(
-    "GPT2(vocab = 60, d = 64, heads = 4, layers = 2, max_len = 16, dropout = 0.1)",
-    "Llama(vocab = 60, d = 64, heads = 4, kv_heads = 2, ffn = 128, layers = 4)",
+LLAMA = (
+    TEXT.replace("gpt2: GPT2", "llama: Llama")
+    .replace("PRECISION", "f32")
+    .replace(
+        "GPT2(vocab = 60, d = 64, heads = 4, layers = 2, max_len = 16, dropout = 0.1)",
+        "Llama(vocab = 60, d = 64, heads = 4, kv_heads = 2, ffn = 128, layers = 4)",
+    )
 )
 DATA = "mesh dp = 4\n  split batch over dp\n  "
 TENSOR = "mesh dp = 2, tp = 2\n  split batch over dp\n  split heads, ffn, vocab over tp\n  split seq over tp?\n  "

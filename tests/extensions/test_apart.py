@@ -78,10 +78,10 @@ def test_operators_from_a_pipe_load_no_file(tmp_path: Path) -> None:
 
 def test_a_lock_of_something_else_is_not_replaced(tmp_path: Path) -> None:
     written(tmp_path, "good", python="def good(x):\n    return 2 * x\n")
-    (tmp_path / "my_ops.lock").write_text('version = 1\n[[package]]\n')
+    (tmp_path / "my_ops.lock").write_text("version = 1\n[[package]]\n")
     done = shardc("verify", "my_ops.shard", folder=tmp_path)
     assert done.returncode == 2 and "error[SH512]: the lock of what was verified would replace" in done.stderr
-    assert (tmp_path / "my_ops.lock").read_text() == 'version = 1\n[[package]]\n'
+    assert (tmp_path / "my_ops.lock").read_text() == "version = 1\n[[package]]\n"
     (tmp_path / "my_ops.lock").unlink()
     assert [shardc("verify", "my_ops.shard", folder=tmp_path).returncode for _ in range(2)] == [0, 0]
 

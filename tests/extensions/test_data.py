@@ -125,9 +125,7 @@ def trained(folder: Path, steps: int, ranks: int, *words: str) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_run_goes_on_elsewhere_without_a_repeated_or_skipped_example(
-    kind: str, workers: int, tmp_path: Path
-) -> None:
+def test_a_run_goes_on_elsewhere_without_a_repeated_or_skipped_example(kind: str, workers: int, tmp_path: Path) -> None:
     """An epoch is 5 steps; each start is on another number of ranks, and one in microbatches."""
     placed(tmp_path, KINDS[kind], NET.replace("batch = batch)", f"batch = batch, workers = {workers})"))
     first = trained(tmp_path, 2, 2)
@@ -228,8 +226,10 @@ def test_an_object_that_has_changed_does_not_go_on_without_a_word(tmp_path: Path
 
 @pytest.mark.slow
 def test_an_endless_stream_trains_by_steps_alone(tmp_path: Path) -> None:
-    endless = KINDS["stream"].replace("    def __len__(self):\n        return self.count\n", "").replace(
-        "range(start, self.count)", "range(start, 10**9)"
+    endless = (
+        KINDS["stream"]
+        .replace("    def __len__(self):\n        return self.count\n", "")
+        .replace("range(start, self.count)", "range(start, 10**9)")
     )
     placed(tmp_path, endless)
     assert trained(tmp_path, 5, 2) == [1] * 60
@@ -250,9 +250,7 @@ def test_a_process_that_reads_ahead_may_end(tmp_path: Path) -> None:
     assert "error[SH502]: `Mine.__getitem__(" in said and "raises ZeroDivisionError" in said
 
 
-def test_a_use_of_a_wrong_declaration_is_no_second_mistake(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_use_of_a_wrong_declaration_is_no_second_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     placed(tmp_path, KINDS["by number"], declared=DECLARED.replace("count: int", "seed: int"))
     assert shardc(["check", str(tmp_path / "net.shard")]) == 1
     said = "".join(capsys.readouterr())

@@ -124,7 +124,7 @@ def test_what_a_declaration_may_not_say(folder: Path, before: str, after: str, c
 def test_a_group_that_is_no_clause_is_a_setting_like_another(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("def scaled(x, group):\n    return x * group\n")
     (tmp_path / "own.shard").write_text(
-        'operator scaled(x: [batch, d], group: int = 2) -> [batch, d] {\n'
+        "operator scaled(x: [batch, d], group: int = 2) -> [batch, d] {\n"
         '  linear x\n  flops 0\n  python "own.py": scaled\n}\n'
     )
     assert shardc(["verify", str(tmp_path / "own.shard")]) == 0

@@ -165,9 +165,7 @@ def alone(folder: Path) -> dict[str, np.ndarray]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "ranks"), WORLDS)
-def test_ranks_train_what_one_trains(
-    strategy: str, ranks: int, folder: Path, alone: dict[str, np.ndarray]
-) -> None:
+def test_ranks_train_what_one_trains(strategy: str, ranks: int, folder: Path, alone: dict[str, np.ndarray]) -> None:
     found = trained(folder, strategy, ranks, 6)
     for name, value in alone.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-12, err_msg=name)

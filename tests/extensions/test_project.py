@@ -19,9 +19,7 @@ def folder(tmp_path: Path) -> Path:
     made = tmp_path / "programs"
     made.mkdir()
     (tmp_path / "my_lr.py").write_text(PYTHON)
-    (tmp_path / "my_lr.shard").write_text(
-        'schedule mine(warmup: int, power: float = 2) { python "my_lr.py": mine }\n'
-    )
+    (tmp_path / "my_lr.shard").write_text('schedule mine(warmup: int, power: float = 2) { python "my_lr.py": mine }\n')
     (tmp_path / "other.shard").write_text('schedule other() { python "my_lr.py": mine }\n')
     (made / "net.shard").write_text(NET.replace("./my_lr", "../my_lr"))
     return tmp_path

@@ -48,14 +48,13 @@ train {
 
 def _again_and_again(times: int) -> str:
     """A program that binds one name to one large call many times."""
-    call = "  data = tokens(\"*.bin\", batch = batch, seq = seq)\n  logits = model(tokens)\n"
+    call = '  data = tokens("*.bin", batch = batch, seq = seq)\n  logits = model(tokens)\n'
     return (
         "use std.llama: Llama\ndim batch = 8, seq = 64\ntrain {\n"
         "  model = Llama(vocab = 128, d = 64, heads = 4, kv_heads = 2, ffn = 128, layers = 32)\n"
         + call * times
         + "  loss = cross_entropy(logits, label)\n  optimizer = sgd(lr = 0.1)\n  steps = 1\n}\n"
     )
-
 
 
 # A folder of a name that no encoding has.

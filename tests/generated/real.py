@@ -164,4 +164,3 @@ def _figures(folder: Path) -> list[tuple[str, float]]:
         skipped = ("step", "epoch", "step_ms")
         found += [(f"{place}: {name}", float(x)) for name, x in record.items() if name not in skipped]
     return found
-

@@ -31,9 +31,7 @@ class Rules:
     features: frozenset[str]
 
 
-def write(
-    rng: random.Random, graph: Graph, ranks: int | None = None, apart: bool = False, deep: bool = False
-) -> Rules:
+def write(rng: random.Random, graph: Graph, ranks: int | None = None, apart: bool = False, deep: bool = False) -> Rules:
     """A strategy named `s`, on `ranks` ranks if they are given; `apart`: the model may be run in microbatches;
     `deep`: in two or more stages on each rank.
     """

@@ -62,8 +62,11 @@ class Builder:
         declared, sink = REGISTRY[operator], Sink()
         types = [None if v is None else self.values[v].type for v in operands]
         types += [None] * (sum(p.kind == "tensor" for p in declared.params) - len(types))
-        given = {p.name: self._static(static.get(p.name, p.default), p.kind, p.name in static)
-                 for p in declared.params if p.kind not in ("tensor", "tensors")}
+        given = {
+            p.name: self._static(static.get(p.name, p.default), p.kind, p.name in static)
+            for p in declared.params
+            if p.kind not in ("tensor", "tensors")
+        }
         site = CallSite(
             declared, tuple(types), given, None if arrow is None else self.terms(arrow), self.unifier, sink, SPAN,
             (SPAN,) * len(types), tuple(f"x{i}" for i in range(len(types))),  # type: ignore[arg-type]

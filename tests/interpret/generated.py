@@ -86,7 +86,7 @@ class Maker:
     def affine(self) -> int:
         x = self.rng.choice(self.live[-3:])
         dims = self.dims(x)
-        last = " ".join(dims[-self.rng.randint(1, 2):])
+        last = " ".join(dims[-self.rng.randint(1, 2) :])
         return self.op(self.rng.choice(["mul", "add"]), x, self.b.param(self.name("p"), last))
 
     def shares(self) -> int:
@@ -95,7 +95,7 @@ class Maker:
 
     def norm(self) -> int:
         x = self.rng.choice(self.live[-3:])
-        over = " ".join(self.dims(x)[-self.rng.choice([1, 1, 2]):])
+        over = " ".join(self.dims(x)[-self.rng.choice([1, 1, 2]) :])
         given = [self.b.param(self.name("p"), over) if self.rng.random() < 0.6 else None for _ in range(2)]
         if self.rng.random() < 0.5:
             return self.op("rms_norm", x, given[0], over=over)
@@ -149,7 +149,7 @@ class Maker:
         names = [n for n in NAMED if self.b.dims[n].size == size and n not in taken]
         if not names or at == 0:
             return None
-        return self.op("relabel", x, arrow=" ".join([*dims[:at], self.rng.choice(names), *dims[at + 1:]]))
+        return self.op("relabel", x, arrow=" ".join([*dims[:at], self.rng.choice(names), *dims[at + 1 :]]))
 
     def cut(self) -> int | None:
         """Two slices of a value, one after the other again: a dim of its own, summed away."""
@@ -223,7 +223,7 @@ class Maker:
             return self.b.op("sum", self.op("square", x), path=path)
         at = self.rng.randrange(1, len(dims))
         size = self.b.values[x].type.shape[at]
-        label = self.b.data(self.name("label"), " ".join([*dims[:at], *dims[at + 1:]]), "i64", size)
+        label = self.b.data(self.name("label"), " ".join([*dims[:at], *dims[at + 1 :]]), "i64", size)
         options: dict[str, object] = {"ignore_index": self.rng.choice([None, None, 0])}
         if kind == "cross_entropy":
             options["label_smoothing"] = self.rng.choice([0.0, 0.0, 0.1])

@@ -43,8 +43,12 @@ def compare(case: Case, result: Tensor, wanted: list[Tensor | None], seed: Tenso
     found = gradients(made, [x for xs in inputs for x in xs], [local.part(seed, rule.results[0]) for local in places])
     narrow = any(x.dtype == torch.float32 for x in case.inputs)
     close = {"atol": 1e-6, "rtol": 1e-6} if narrow else {"atol": 1e-12, "rtol": 1e-9}
-    pending = [a for f, cut in case.axes.items() if rule.factors[f].split is Mark.FREE
-               and not any(f in t for t in rule.results[0]) for a in cut] + list(case.pending)
+    pending = [
+        a
+        for f, cut in case.axes.items()
+        if rule.factors[f].split is Mark.FREE and not any(f in t for t in rule.results[0])
+        for a in cut
+    ] + list(case.pending)
     whole = joined(case, rule.results[0], [x.detach() for x in made], pending)
     torch.testing.assert_close(whole, result, **close)
     for i, dims in enumerate(rule.operands):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from tests.mutants.fault import Fault
 
 TABLE = ("runtime/test_collectives.py",)
-COLLECTIVES, BLOCKS, WIRE, MESH = (
-    f"runtime/comm/{n}.py" for n in ("collectives", "blocks", "primitives", "mesh")
-)
+COLLECTIVES, BLOCKS, WIRE, MESH = (f"runtime/comm/{n}.py" for n in ("collectives", "blocks", "primitives", "mesh"))
 
 FAULTS = (
     Fault("I->R without its all-reduce", "backward of identical_to_replicated", COLLECTIVES,

@@ -85,6 +85,7 @@ def attention(names: str, q: str, k: str, *further: str | None, **static: Any) -
     return oracle("attention", q, k, k, *further, means=attended(names, **static), make={3: truth} if "keep" in names
                   else {}, **static)  # fmt: skip
 
+
 MORE = (
     oracle("expand", "d=6", arrow="b=4 1 d", means=lambda x: np.tile(x, (4, 1, 1))),
     oracle("expand", "1 s=2 d=6", arrow="b=4 s d", means=lambda x: np.repeat(x, 4, 0)),

@@ -221,8 +221,11 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
     *(
         (operands, "SH281", f"`{sign}` needs `{name}` to be a tensor of numbers, and it is bool[b]", "f32)` makes it")
         for operands, sign, name in (
-            (("neg", "bool b=4"), "-", "x"), (("abs", "bool b=4"), "abs", "x"), (("relu", "bool b=4"), "relu", "x"),
-            (("square", "bool b=4"), "square", "x"), (("sub", "f64 b=4", "bool b"), "-", "right"),
+            (("neg", "bool b=4"), "-", "x"),
+            (("abs", "bool b=4"), "abs", "x"),
+            (("relu", "bool b=4"), "relu", "x"),
+            (("square", "bool b=4"), "square", "x"),
+            (("sub", "f64 b=4", "bool b"), "-", "right"),
             (("pow", "bool b=4", "bool b"), "**", "left"),
         )
     ),

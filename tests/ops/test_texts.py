@@ -61,10 +61,7 @@ WHOLE = [
         call("attention", "b=2 h=4 s=6 e=8", "b h s e", "b h s e", causal=True),
         "F.scaled_dot_product_attention(x0, x1, x2, is_causal=True)",
     ),
-    (
-        call("attention", "b=2 h=4 s=6 e=8", "b k=2 t=3 e", "b k t e", scale=0.5),
-        "rt.attention(x0, x1, x2, scale=0.5)",
-    ),
+    (call("attention", "b=2 h=4 s=6 e=8", "b k=2 t=3 e", "b k t e", scale=0.5), "rt.attention(x0, x1, x2, scale=0.5)"),
     (call("rotary", "b=2 h=4 s=6 e=8", over="e", along="s"), "rt.rotary(x0, 3, 2, 10000.0)"),
     (call("dropout", "b=4 c=6", p=0.1), 'rt.dropout(x0, 0.1, rt.random.key("net.x"))'),
     (call("one_hot", "i64 b=4", classes="c=6"), "F.one_hot(x0, 6)"),

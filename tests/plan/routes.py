@@ -27,8 +27,14 @@ def to_layout(state: Point, names: tuple[str, ...], mesh: int) -> Layout:
     )  # fmt: skip
 
 
-def moves(layout: Layout, shape: tuple[int, ...], itemsize: int, mesh: Mesh, gradient: bool,
-          uneven: frozenset[int] = frozenset()) -> Iterator[tuple[Move, Layout]]:
+def moves(
+    layout: Layout,
+    shape: tuple[int, ...],
+    itemsize: int,
+    mesh: Mesh,
+    gradient: bool,
+    uneven: frozenset[int] = frozenset(),
+) -> Iterator[tuple[Move, Layout]]:
     """All legal moves from `layout` on its mesh, each with what it leads to; backward bytes only with `gradient`."""
     names = tuple(axis.name for axis in mesh.axes)
     space = Space(tuple(axis.size for axis in mesh.axes), limits(shape, mesh.size, uneven), uneven)
@@ -40,13 +46,27 @@ def moves(layout: Layout, shape: tuple[int, ...], itemsize: int, mesh: Mesh, gra
         yield move, to_layout(step.to, names, layout.mesh)
 
 
-def route(source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, meshes: tuple[Mesh, ...],
-          gradient: bool, uneven: frozenset[int] = frozenset()) -> Route | None:
+def route(
+    source: Layout,
+    target: Layout,
+    shape: tuple[int, ...],
+    itemsize: int,
+    meshes: tuple[Mesh, ...],
+    gradient: bool,
+    uneven: frozenset[int] = frozenset(),
+) -> Route | None:
     """The cheapest chain of moves, then the shortest; None where none is legal."""
     return router(meshes).route(source, target, shape, itemsize, gradient, uneven)
 
 
-def distance(source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, meshes: tuple[Mesh, ...],
-             gradient: bool, uneven: frozenset[int] = frozenset()) -> int | None:
+def distance(
+    source: Layout,
+    target: Layout,
+    shape: tuple[int, ...],
+    itemsize: int,
+    meshes: tuple[Mesh, ...],
+    gradient: bool,
+    uneven: frozenset[int] = frozenset(),
+) -> int | None:
     """The cost of `route` in bytes per rank, None where there is none."""
     return router(meshes).distance(source, target, shape, itemsize, gradient, uneven)

@@ -134,21 +134,26 @@ def zero_pad(dim: int):  # type: ignore[no-untyped-def]
 
 
 def all_to_all(from_dim: int, dim: int):  # type: ignore[no-untyped-def]
-    return lambda xs: [
-        np.concatenate([chunks(x, len(xs), dim)[i] for x in xs], from_dim) for i in range(len(xs))
-    ]
+    return lambda xs: [np.concatenate([chunks(x, len(xs), dim)[i] for x in xs], from_dim) for i in range(len(xs))]
 
 
 def rows(move: Move):  # type: ignore[no-untyped-def]
     """Forward and backward of a row of the table, over the members of one group."""
     dim, from_dim, kind = move.dim, move.from_dim, MoveKind
     return {
-        kind.I_TO_R: (nothing, all_reduce), kind.P_TO_I: (all_reduce, nothing), kind.P_TO_R: (all_reduce, all_reduce),
-        kind.P_TO_S: (reduce_scatter(dim), gather(dim)), kind.S_TO_R: (gather(dim), reduce_scatter(dim)),
-        kind.S_TO_I: (gather(dim), cut(dim)), kind.I_TO_S: (cut(dim), gather(dim)),
-        kind.R_TO_S: (cut(dim), zero_pad(dim)), kind.S_TO_P: (zero_pad(dim), cut(dim)),
+        kind.I_TO_R: (nothing, all_reduce),
+        kind.P_TO_I: (all_reduce, nothing),
+        kind.P_TO_R: (all_reduce, all_reduce),
+        kind.P_TO_S: (reduce_scatter(dim), gather(dim)),
+        kind.S_TO_R: (gather(dim), reduce_scatter(dim)),
+        kind.S_TO_I: (gather(dim), cut(dim)),
+        kind.I_TO_S: (cut(dim), gather(dim)),
+        kind.R_TO_S: (cut(dim), zero_pad(dim)),
+        kind.S_TO_P: (zero_pad(dim), cut(dim)),
         kind.S_TO_S: (all_to_all(from_dim, dim), all_to_all(dim, from_dim)),
-        kind.I_TO_P: (mask, nothing), kind.R_TO_P: (mask, mask), kind.R_TO_I: (nothing, mask),
+        kind.I_TO_P: (mask, nothing),
+        kind.R_TO_P: (mask, mask),
+        kind.R_TO_I: (nothing, mask),
     }[move.kind]
 
 

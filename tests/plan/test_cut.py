@@ -55,11 +55,7 @@ def test_the_tied_table() -> None:
     Choices: the table (fixed; the head wants R: A = B), the embedding's result, tanh's (the head wants R).
     """
     embedding, tanh = 0, 1
-    choices = [
-        Choice(-1, (embedding,), 433, 433),
-        Choice(embedding, (tanh,), 0, 288),
-        Choice(tanh, (), 288, 288),
-    ]
+    choices = [Choice(-1, (embedding,), 433, 433), Choice(embedding, (tanh,), 0, 288), Choice(tanh, (), 288, 288)]
     assert decide(2, choices) == (433, (True, True))
     assert cost_of((False, False), choices) == 721
 
@@ -95,6 +91,9 @@ def test_ten_thousand_operators() -> None:
 
 def test_a_long_chain_needs_no_recursion() -> None:
     length = 10_000
-    choices = [Choice(-1, (0,), 0, 5), *(Choice(i, (i + 1,), 0, 9) for i in range(length - 1)),
-               Choice(length - 1, (), 7, 7)]
+    choices = [
+        Choice(-1, (0,), 0, 5),
+        *(Choice(i, (i + 1,), 0, 9) for i in range(length - 1)),
+        Choice(length - 1, (), 7, 7),
+    ]
     assert decide(length, choices) == (5, (True,) * length)

@@ -18,15 +18,18 @@ def factorings(n: int) -> list[tuple[int, ...]]:
     return [(f, *rest) for f in range(2, n + 1) if n % f == 0 for rest in factorings(n // f)]
 
 
-@pytest.mark.parametrize(("matrices", "refined"), [
-    ([(2, 4, 1), (8, 1)], (2, 4)),
-    ([(4, 2), (2, 4)], (2, 2, 2)),
-    ([(8,), (1, 8)], (8,)),
-    ([(2, 3), (3, 2)], None),
-    ([(2, 2, 3), (4, 3), (12,)], (2, 2, 3)),
-    ([(1,)], ()),
-    ([], ()),
-])
+@pytest.mark.parametrize(
+    ("matrices", "refined"),
+    [
+        ([(2, 4, 1), (8, 1)], (2, 4)),
+        ([(4, 2), (2, 4)], (2, 2, 2)),
+        ([(8,), (1, 8)], (8,)),
+        ([(2, 3), (3, 2)], None),
+        ([(2, 2, 3), (4, 3), (12,)], (2, 2, 3)),
+        ([(1,)], ()),
+        ([], ()),
+    ],
+)
 def test_refinement(matrices: list[tuple[int, ...]], refined: tuple[int, ...] | None) -> None:
     assert refine(matrices) == refined
 

@@ -53,8 +53,15 @@ def test_moves_on_more_meshes(data: st.DataObject) -> None:
     check(layout, shape, mesh, data.draw(st.integers(0, 999)), 12)
 
 
-def one(layout: Layout, to: Layout, kind: MoveKind, shape: tuple[int, ...], mesh: Mesh, gradient: bool = True,
-        itemsize: int = 1) -> tuple[int, int]:
+def one(
+    layout: Layout,
+    to: Layout,
+    kind: MoveKind,
+    shape: tuple[int, ...],
+    mesh: Mesh,
+    gradient: bool = True,
+    itemsize: int = 1,
+) -> tuple[int, int]:
     found = [m for m, after in moves(layout, shape, itemsize, mesh, gradient) if after == to and m.kind is kind]
     assert len(found) == 1
     return found[0].forward_bytes, found[0].backward_bytes
@@ -63,23 +70,26 @@ def one(layout: Layout, to: Layout, kind: MoveKind, shape: tuple[int, ...], mesh
 MESH = Mesh((Axis("a", 2), Axis("b", 4)))
 
 
-@pytest.mark.parametrize(("before", "after", "kind", "bytes"), [
-    (Layout(((), ())), Layout(((), ()), (), ("b",)), MoveKind.I_TO_R, (0, 96)),
-    (Layout(((), ()), ("b",)), Layout(((), ())), MoveKind.P_TO_I, (96, 0)),
-    (Layout(((), ()), ("b",)), Layout(((), ()), (), ("b",)), MoveKind.P_TO_R, (96, 96)),
-    (Layout(((), ()), ("a", "b")), Layout(((), ())), MoveKind.P_TO_I, (112, 0)),
-    (Layout(((), ()), ("b",)), Layout(((), ("b",))), MoveKind.P_TO_S, (48, 48)),
-    (Layout((("b",), ())), Layout(((), ()), (), ("b",)), MoveKind.S_TO_R, (48, 48)),
-    (Layout((("b",), ())), Layout(((), ())), MoveKind.S_TO_I, (48, 0)),
-    (Layout(((), ())), Layout((("b",), ())), MoveKind.I_TO_S, (0, 48)),
-    (Layout(((), ()), (), ("b",)), Layout((("b",), ())), MoveKind.R_TO_S, (0, 0)),
-    (Layout((("b",), ())), Layout(((), ("b",))), MoveKind.S_TO_S, (12, 12)),
-    (Layout(((), ())), Layout(((), ()), ("b",)), MoveKind.I_TO_P, (0, 0)),
-    (Layout(((), ()), (), ("b",)), Layout(((), ()), ("b",)), MoveKind.R_TO_P, (0, 0)),
-    (Layout(((), ()), (), ("b",)), Layout(((), ())), MoveKind.R_TO_I, (0, 0)),
-    (Layout((("b",), ())), Layout(((), ()), ("b",)), MoveKind.S_TO_P, (0, 0)),
-    (Layout((("a", "b"), ())), Layout((("b", "a"), ())), MoveKind.PERMUTE, (8, 8)),
-])
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "bytes"),
+    [
+        (Layout(((), ())), Layout(((), ()), (), ("b",)), MoveKind.I_TO_R, (0, 96)),
+        (Layout(((), ()), ("b",)), Layout(((), ())), MoveKind.P_TO_I, (96, 0)),
+        (Layout(((), ()), ("b",)), Layout(((), ()), (), ("b",)), MoveKind.P_TO_R, (96, 96)),
+        (Layout(((), ()), ("a", "b")), Layout(((), ())), MoveKind.P_TO_I, (112, 0)),
+        (Layout(((), ()), ("b",)), Layout(((), ("b",))), MoveKind.P_TO_S, (48, 48)),
+        (Layout((("b",), ())), Layout(((), ()), (), ("b",)), MoveKind.S_TO_R, (48, 48)),
+        (Layout((("b",), ())), Layout(((), ())), MoveKind.S_TO_I, (48, 0)),
+        (Layout(((), ())), Layout((("b",), ())), MoveKind.I_TO_S, (0, 48)),
+        (Layout(((), ()), (), ("b",)), Layout((("b",), ())), MoveKind.R_TO_S, (0, 0)),
+        (Layout((("b",), ())), Layout(((), ("b",))), MoveKind.S_TO_S, (12, 12)),
+        (Layout(((), ())), Layout(((), ()), ("b",)), MoveKind.I_TO_P, (0, 0)),
+        (Layout(((), ()), (), ("b",)), Layout(((), ()), ("b",)), MoveKind.R_TO_P, (0, 0)),
+        (Layout(((), ()), (), ("b",)), Layout(((), ())), MoveKind.R_TO_I, (0, 0)),
+        (Layout((("b",), ())), Layout(((), ()), ("b",)), MoveKind.S_TO_P, (0, 0)),
+        (Layout((("a", "b"), ())), Layout((("b", "a"), ())), MoveKind.PERMUTE, (8, 8)),
+    ],
+)
 def test_bytes_of_each_row(before: Layout, after: Layout, kind: MoveKind, bytes: tuple[int, int]) -> None:
     assert one(before, after, kind, (8, 8), MESH) == bytes
     assert one(before, after, kind, (8, 8), MESH, gradient=False) == (bytes[0], 0)

@@ -91,8 +91,5 @@ def test_megatron_22b(precision: str, norms: str, numbers: int, statistics: int)
     """
     s, b, h, a, t = 2048, 4, 6144, 64, 8
     program = MEGATRON_22B.replace("PRECISION", precision).replace("NORMS", norms)
-    few, many = (
-        by_coordinate(planned(program.replace("LAYERS", str(n)), t, "s"))[0]
-        for n in (2, 48)
-    )
+    few, many = (by_coordinate(planned(program.replace("LAYERS", str(n)), t, "s"))[0] for n in (2, 48))
     assert many.activations - few.activations == 46 * s * b // t * (numbers * h + statistics + 4 * a)

@@ -44,8 +44,9 @@ def brute(source: Layout, shape: tuple[int, ...], itemsize: int, mesh: Mesh, gra
     return best
 
 
-def assert_chain(found: Route, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, mesh: Mesh,
-                 gradient: bool) -> None:
+def assert_chain(
+    found: Route, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, mesh: Mesh, gradient: bool
+) -> None:
     """Each step is one of `moves`, the last leads to the target, and the costs add up."""
     at = source
     for move, to in found.moves:
@@ -55,10 +56,18 @@ def assert_chain(found: Route, source: Layout, target: Layout, shape: tuple[int,
     assert found.cost == sum(m.forward_bytes + m.backward_bytes for m, _ in found.moves)
 
 
-@pytest.mark.parametrize(("sizes", "shape", "sources"), [
-    ((2, 2), (16, 16), 100), ((2, 4), (64, 64), 100), ((2, 2), (16, 32, 48), 6), ((2, 2, 2), (64, 64), 3),
-    ((2, 4), (64, 4), 6), ((2, 3), (36, 36), 10), ((2, 2), (1, 16), 10),
-])
+@pytest.mark.parametrize(
+    ("sizes", "shape", "sources"),
+    [
+        ((2, 2), (16, 16), 100),
+        ((2, 4), (64, 64), 100),
+        ((2, 2), (16, 32, 48), 6),
+        ((2, 2, 2), (64, 64), 3),
+        ((2, 4), (64, 4), 6),
+        ((2, 3), (36, 36), 10),
+        ((2, 2), (1, 16), 10),
+    ],
+)
 @pytest.mark.parametrize("gradient", [True, False])
 def test_as_cheap_as_brute_force(sizes: tuple[int, ...], shape: tuple[int, ...], sources: int, gradient: bool) -> None:
     mesh = mesh_of(*sizes)
@@ -190,13 +199,17 @@ def test_results_do_not_depend_on_what_was_asked_before() -> None:
 # --- between meshes ---
 
 PAIRS = [
-    ((2, 3), (3, 2), (12, 36)), ((2, 6), (3, 4), (12, 24)), ((2, 2, 3), (2, 3, 2), (24, 12)), ((4,), (2, 2), (8, 4)),
+    ((2, 3), (3, 2), (12, 36)),
+    ((2, 6), (3, 4), (12, 24)),
+    ((2, 2, 3), (2, 3, 2), (24, 12)),
+    ((4,), (2, 2), (8, 4)),
 ]
 
 
 @pytest.mark.parametrize(("here", "there", "shape"), PAIRS)
-def test_bridges_mean_the_same_on_both_meshes(here: tuple[int, ...], there: tuple[int, ...],
-                                              shape: tuple[int, ...]) -> None:
+def test_bridges_mean_the_same_on_both_meshes(
+    here: tuple[int, ...], there: tuple[int, ...], shape: tuple[int, ...]
+) -> None:
     rng, first, second = np.random.default_rng(0), mesh_of(*here), mesh_of(*there)
     count = 0
     for out, into in bridges(first, second, shape, frozenset(), 0, 1):

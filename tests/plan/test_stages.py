@@ -92,7 +92,8 @@ def stages_of(plan: Plan) -> dict[str, int]:
 
 
 def test_written_stages() -> None:
-    plan = planned("""
+    plan = planned(
+        """
         mesh pp = 2, dp = 2, mp = 2
         split batch over dp
         split vocab over mp
@@ -102,7 +103,9 @@ def test_written_stages() -> None:
         }
         microbatches 4
         schedule "1f1b"
-    """, 8)
+    """,
+        8,
+    )
     pipeline = agrees(plan, steps=2)
     at = stages_of(plan)
     assert pipeline.coordinates == (0, 1)
@@ -149,7 +152,7 @@ train {
   epochs = 1
 }
 """
-    plan = planned("mesh pp = 2\nstages over pp {\n0: a\n1: b\n}\nmicrobatches 2\nschedule \"gpipe\"", 2, model)
+    plan = planned('mesh pp = 2\nstages over pp {\n0: a\n1: b\n}\nmicrobatches 2\nschedule "gpipe"', 2, model)
     agrees(plan)
     assert stages_of(plan)["return"] == 1
 
@@ -176,12 +179,15 @@ def test_every_schedule(name: str, rules: str) -> None:
 
 
 def test_positional_rules_are_over_the_ranks_of_a_stage() -> None:
-    plan = planned("""
+    plan = planned(
+        """
         mesh pp = 2
         stages over pp balanced
         at first: shard ((2, 1), (1, 2))
         microbatches 2
-    """, 8)
+    """,
+        8,
+    )
     pipeline = agrees(plan)
     assert [(a.name, a.size) for a in pipeline.mesh.axes] == [("pp", 2), ("a", 2), ("b", 2)]
 

@@ -17,8 +17,9 @@ from tests.plan.routes import distance, moves
 AB = Mesh((Axis("a", 2), Axis("b", 2)))
 
 
-def assert_tree(found: Tree, source: Layout, targets: list[Target], shape: tuple[int, ...], itemsize: int,
-                mesh: Mesh) -> None:
+def assert_tree(
+    found: Tree, source: Layout, targets: list[Target], shape: tuple[int, ...], itemsize: int, mesh: Mesh
+) -> None:
     for at, edge in enumerate(found.edges):
         assert edge.parent < at
         here = source if edge.parent < 0 else found.edges[edge.parent].to
@@ -113,8 +114,11 @@ def test_many_targets_and_axes() -> None:
 def test_the_order_of_targets_does_not_change_the_cost() -> None:
     every, rng = simulated.layouts(2, AB, (16, 16)), random.Random(5)
     source, *rest = rng.sample(every, 4)
-    costs = {t.cost for order in itertools.permutations(rest)
-             if (t := tree(source, [Target(x) for x in order], (16, 16), 1, (AB,))) is not None}
+    costs = {
+        t.cost
+        for order in itertools.permutations(rest)
+        if (t := tree(source, [Target(x) for x in order], (16, 16), 1, (AB,))) is not None
+    }
     assert len(costs) == 1
 
 

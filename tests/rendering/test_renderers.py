@@ -38,7 +38,9 @@ def divides() -> list[Diagnostic]:
 
 
 def test_full() -> None:
-    assert full(divides()) == """\
+    assert (
+        full(divides())
+        == """\
 error[SH304]: dim `heads` does not divide over axis `mp`
  --> three_d.shard:4:9
   |
@@ -50,6 +52,7 @@ error[SH304]: dim `heads` does not divide over axis `mp`
 help: `mp` could be 1, 2, 4 or 8
 
 """
+    )
 
 
 def test_full_puts_several_labels_of_a_line_below_one_another() -> None:

@@ -450,7 +450,6 @@ def test_an_index_of_many_parts_is_small_and_quick(tmp_path: Path) -> None:
     })  # fmt: skip
     (tmp_path / INDEX).write_text(text)
 
-
     def read() -> tuple[int, int]:
         index = Index(tmp_path)
         mine = [part for each in index.tensors.values() for part in each.overlapping((100, 0), (24, 1024))]

@@ -54,7 +54,7 @@ def test_what_is_frozen_has_no_gradient_and_nothing_of_it_is_made() -> None:
     hidden, weight, bias, label = given()
     rt.chunked_cross_entropy(hidden.detach(), weight, label, 2, bias=bias.detach()).backward()
     assert hidden.grad is None and bias.grad is None
-    theirs, = torch.autograd.grad(whole(hidden, weight, bias, label), [weight])
+    (theirs,) = torch.autograd.grad(whole(hidden, weight, bias, label), [weight])
     torch.testing.assert_close(weight.grad, theirs, rtol=1e-12, atol=1e-12)
 
 
@@ -63,9 +63,9 @@ def test_in_bf16_a_weights_gradient_is_added_up_in_f32() -> None:
     torch.manual_seed(0)
     hidden, weight = (torch.randn(*s).bfloat16().requires_grad_() for s in ((4096, 8), (16, 8)))
     label = torch.randint(0, 16, (4096,))
-    ours, = torch.autograd.grad(rt.chunked_cross_entropy(hidden, weight, label, 256), [weight])
+    (ours,) = torch.autograd.grad(rt.chunked_cross_entropy(hidden, weight, label, 256), [weight])
     exact = [x.detach().double().requires_grad_() for x in (hidden, weight)]
-    theirs, = torch.autograd.grad(whole(*exact, None, label), exact[1:])
+    (theirs,) = torch.autograd.grad(whole(*exact, None, label), exact[1:])
     unit = 2.0**-8
     # Scores are rounded to bf16, which moves a share by as much as a unit of the score, and gradients of scores again.
     scores = (exact[0] @ exact[1].T).abs().max()

@@ -231,8 +231,15 @@ def another_way_is_no_harm() -> None:
 
 
 @pytest.mark.parametrize(
-    "what", ["follows_the_paper", "comes_ahead", "sums_begin_in_backward", "when_a_sum_is_waited_for_changes_no_bit",
-             "levels_have_buckets_of_their_own", "another_way_is_no_harm"],
+    "what",
+    [
+        "follows_the_paper",
+        "comes_ahead",
+        "sums_begin_in_backward",
+        "when_a_sum_is_waited_for_changes_no_bit",
+        "levels_have_buckets_of_their_own",
+        "another_way_is_no_harm",
+    ],
 )
 def test_on_four_ranks(what: str) -> None:
     on_ranks(__file__, what, 4)

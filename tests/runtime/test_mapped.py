@@ -106,10 +106,7 @@ def test_the_numbers_are_the_same(tmp_path: Path, optimizer: str) -> None:
 
 
 def test_a_table_takes_no_memory_of_its_own(tmp_path: Path) -> None:
-    growth = {
-        where: int(warm.run([sys.executable, "-c", GROWTH, where]).stdout)
-        for where in ("", str(tmp_path))
-    }
+    growth = {where: int(warm.run([sys.executable, "-c", GROWTH, where]).stdout) for where in ("", str(tmp_path))}
     assert growth[""] > 3 * 2**26
     assert growth[str(tmp_path)] < 2**25
 

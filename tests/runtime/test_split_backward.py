@@ -23,9 +23,7 @@ NETS: dict[str, Net] = {
     "called again after another": lambda x, p: [layer(torch.tanh(layer(x, p["w"]) @ p["a"]), p["w"])],
     "called again around two": lambda x, p: [layer(torch.tanh(layer(x, p["w"]) @ p["a"]) @ p["b"], p["w"]) @ p["b"]],
     "beside the input": lambda x, p: [x @ p["a"], torch.tanh(p["w"] @ p["b"]) @ p["b"]],
-    "between two others": lambda x, p: [
-        torch.addmm(p["w"], torch.tanh(torch.addmm(p["a"][:3], x, p["b"])), p["b"]),
-    ],
+    "between two others": lambda x, p: [torch.addmm(p["w"], torch.tanh(torch.addmm(p["a"][:3], x, p["b"])), p["b"])],
     "both": lambda x, p: [layer(layer(x, p["w"]) @ p["a"], p["w"]), p["w"] * p["w"]],
 }
 

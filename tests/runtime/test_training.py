@@ -34,8 +34,7 @@ def program(mesh=MESH, zero=0, optimizer="sgd", bucket_bytes=200, reduce=("dp",)
     cut = {0: "dp"}
     zeroed = {"zero": (zero, "dp")}
     parameters = [
-        rt.Parameter(path, shape, init=("normal", 0.5), reduce=reduce, **zeroed)
-        for path, shape in SHAPES.items()
+        rt.Parameter(path, shape, init=("normal", 0.5), reduce=reduce, **zeroed) for path, shape in SHAPES.items()
     ]
     arguments = {
         "sgd": {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True},
@@ -56,10 +55,7 @@ def program(mesh=MESH, zero=0, optimizer="sgd", bucket_bytes=200, reduce=("dp",)
             batches=4,
             seed=1,
         ),
-        optimizers=[
-            rt.Optimizer(optimizer, **arguments),
-            rt.Optimizer("sgd", at=list(SHAPES)[3:], lr=0.05),
-        ],
+        optimizers=[rt.Optimizer(optimizer, **arguments), rt.Optimizer("sgd", at=list(SHAPES)[3:], lr=0.05)],
         forward=_forward,
         loss_pending=("dp",),
         metrics_pending={"largest": ("dp",), "scale": ()},

@@ -53,8 +53,7 @@ def shardc(folder: Path, *words: str) -> str:
 
 
 def trained(name: str, way: str, folder: Path, tied: bool = False) -> Any:
-    """Their model, saved in `theirs` in shards; beside it a run's `w.safetensors`, `kept` and name map, and `data.npz`.
-    """
+    """Their model, saved in `theirs` in shards; beside it a run's `w.safetensors`, `kept`, name map, `data.npz`."""
     model = theirs_of(name, tied).eval()
     if way == "import":
         # Their rotary angles are of float32, which large weights bring out.

@@ -45,7 +45,6 @@ class Reader:
         self.sound = False
         self.frame.wrong(code, fact, span, label, help=help)
 
-
     def _signature(self, type: ast.TensorType) -> Signature:
         axes = [*type.pending, *type.replicated, *(a for t in type.dims for f in t.factors for a in f.axes)]
         if axes:
@@ -69,7 +68,6 @@ class Reader:
             self.wrong("SH614", f"a dim of `{self.name}` occurs twice in one type", type.span, "twice in here",
                        "give each dim a name of its own: a program may give one dim for both")  # fmt: skip
         return Signature(type.dtype.text if type.dtype is not None else "", tuple(entries))
-
 
     def _settings(self, formals: Sequence[ast.Formal]) -> Iterator[Param]:
         for formal in formals:
@@ -102,7 +100,6 @@ class Reader:
         number = float(value) if kind == "float" else value
         return -number if negative else number
 
-
     def _all(self, kind: type[Any]) -> list[Any]:
         return [fact for fact in self.node.facts if isinstance(fact, kind)]
 
@@ -126,7 +123,7 @@ class Reader:
         name = file.value
         parts = name.split("/")
         home = self.node.span.source.name
-        help = "the file lies beside the declaration or below it, and is named so: `python \"ops/conv.py\": conv`"
+        help = 'the file lies beside the declaration or below it, and is named so: `python "ops/conv.py": conv`'
         odd = not name.endswith(".py") or "\\" in name or not name.isprintable()
         if odd or name.startswith("/") or {"..", ".", ""}.intersection(parts):
             fact = f"`{name}` is no Python file beside the declaration or below it"

@@ -45,7 +45,7 @@ def require_named(source: Source, program: Program, sink: Sink) -> None:
     for kind, name, home, span in _used(program):
         if os.path.realpath(home) not in allowed:
             fact = f"{kind} `{name}` is declared in `{home}`, which {lists} {verb} not name"
-            help = f'add it to `files` of `[extensions]` in {PROJECT}, or say `--extension {home}`'
+            help = f"add it to `files` of `[extensions]` in {PROJECT}, or say `--extension {home}`"
             sink.report("SH623", fact, span, "not to be loaded", help=help)
 
 

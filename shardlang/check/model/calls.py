@@ -73,9 +73,7 @@ def unknown_callee(callee: ast.Name, frame: Frame) -> Any:
     return frame.wrong("SH200", f"there is no `{callee.text}` here", callee.span, "unknown name", help=help)
 
 
-def invoke(
-    name: str, piped: tuple[Any, Span], span: Span, frame: Frame, keywords: Sequence[ast.Keyword] = ()
-) -> Any:
+def invoke(name: str, piped: tuple[Any, Span], span: Span, frame: Frame, keywords: Sequence[ast.Keyword] = ()) -> Any:
     """`x |> relu`: an operator with one argument that is there already."""
     return _operator(REGISTRY[name], [Argument(piped[1], None, piped[0])], keywords, None, span, frame)
 

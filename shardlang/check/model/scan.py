@@ -63,9 +63,7 @@ def scan(positional: Sequence[Argument], keywords: Sequence[ast.Keyword], span: 
     return values[0] if len(values) == 1 else Results(values)
 
 
-def _asked(
-    positional: Sequence[Argument], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
-) -> _Scan | None:
+def _asked(positional: Sequence[Argument], keywords: Sequence[ast.Keyword], span: Span, frame: Frame) -> _Scan | None:
     given: dict[str, Argument] = {}
     if not by_name(SCAN, keywords, ("over",), given, frame):
         return None

@@ -37,10 +37,7 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "network": ("a data rate", "400Gb/s"),
         "latency": _LATENCY,
     },
-    "level": {
-        "ranks": ("a count", "3072"),
-        "oversubscription": ("a ratio of at least 1", "7"),
-    },
+    "level": {"ranks": ("a count", "3072"), "oversubscription": ("a ratio of at least 1", "7")},
 }
 
 

@@ -68,9 +68,7 @@ if __name__ == "__main__":
 @options.strategy_option
 @options.set_option
 @click.pass_context
-def command(
-    ctx: click.Context, /, file: str, ranks: int, to: str, folder: str, submit: bool, **given: object
-) -> None:
+def command(ctx: click.Context, /, file: str, ranks: int, to: str, folder: str, submit: bool, **given: object) -> None:
     """Write a job on several hosts: the program and what starts it.
 
     The job goes on from its newest checkpoint, if there is one."""

@@ -75,19 +75,30 @@ def _targets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
     help="Keep parameters on the host in mapped files there; they may be larger than the memory.",
 )  # fmt: skip
 @click.option(
-    "--profile", metavar="STEPS", callback=_steps,
+    "--profile",
+    metavar="STEPS",
+    callback=_steps,
     help="Write a Chrome trace of these steps, as in 10 or 10..13 (without 13), to the log folder.",
 )
 @click.option(
-    "--stall-timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+    "--stall-timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
     help="A rank that makes no progress for so long ends the run. [default: 20 steps, at least 60 s]",
 )
 @click.option(
-    "--max-restarts", type=click.IntRange(0), default=0, metavar="N",
+    "--max-restarts",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
     help="After a failure, go on from the newest checkpoint, so often; not after the same failure twice.",
 )
 @click.option(
-    "--log", "targets", multiple=True, metavar="KIND:WHERE", callback=_targets,
+    "--log",
+    "targets",
+    multiple=True,
+    metavar="KIND:WHERE",
+    callback=_targets,
     help="Who else hears of steps, evaluations and checkpoints: tensorboard:DIR, wandb:PROJECT, mlflow:URI, "
     "jsonl:FILE or python:FILE:NAME, a function. May be repeated.",
 )

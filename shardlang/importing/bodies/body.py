@@ -168,7 +168,6 @@ class Body:
         ordered = dict.fromkeys([*first, *rest, *owned, *needed])
         return [atom for atom in ordered if atom in needed and atom not in made and not (atom.fixed or atom.declared)]
 
-
     def sources(self) -> dict[Atom, Atom]:
         """The dims that the model declares with the size of another one, and that one: of those
         that are linked, the first that an input or a parameter has."""
@@ -217,4 +216,3 @@ def authors_name(node: Node | None) -> str:
 def new_dims(shape: Sequence[int]) -> list[Term]:
     """A new dim for each size; 1 is the literal one."""
     return [fresh(each) for each in shape]
-

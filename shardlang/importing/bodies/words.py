@@ -16,8 +16,22 @@ from shardlang.importing.steps.unfold import is_number
 Word = Callable[..., Value]
 WORDS: dict[str, Word] = {}
 
-_SAME = ("relu", "silu", "tanh", "sigmoid", "exp", "log", "sqrt", "rsqrt", "square", "abs", "sin", "cos", "detach",
-         "erf")
+_SAME = (
+    "relu",
+    "silu",
+    "tanh",
+    "sigmoid",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "square",
+    "abs",
+    "sin",
+    "cos",
+    "detach",
+    "erf",
+)
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
           "ge": ">=", "remainder": "%"}  # fmt: skip
 _BASE = 10000

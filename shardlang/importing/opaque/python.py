@@ -213,5 +213,3 @@ def _schema(node: Node) -> list[str]:
     found: Sequence[Any] = torch._C._jit_get_schemas_for_operator(node.op.replace("aten.", "aten::", 1))
     given = [schema for schema in found if len(schema.arguments) >= len(node.args)]
     return [argument.name for argument in given[0].arguments] if given else []
-
-

@@ -61,8 +61,7 @@ def _aliases(traced: Traced) -> None:
 
 
 def _indices(traced: Traced) -> None:
-    """A constant that counts along its last dim, from any number in equal steps, is an `arange`.
-    """
+    """A constant that counts along its last dim, from any number in equal steps, is an `arange`."""
     for node in traced.nodes:
         if node.op != CONST or node.value.dtype not in _WHOLE or not node.shape or node.shape[-1] < 2:
             continue
@@ -167,5 +166,3 @@ def _leading(traced: Traced) -> None:
             new = node.like("aten.linear", x, *node.args[1:], shape=wanted)
             changes.update({each: new for each in readers[node]})
     traced.replace(changes)
-
-

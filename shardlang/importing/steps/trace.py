@@ -238,8 +238,7 @@ class _Reader:
         return self._add(step)
 
     def _constant_in_place(self, node: Any, step: Node) -> Any:
-        """A constant that is changed. Where it is a part of another one, no steps tell the whole.
-        """
+        """A constant that is changed. If it is a part of another one, no steps tell the whole."""
         before: Node = step.args[0]
         kept = dataclasses.replace(before, value=before.value.clone())
         found = self._computed(node, step)

@@ -163,7 +163,3 @@ def wrapped(head: str, parts: Sequence[str]) -> str:
 def _kind(value: Any) -> str:
     return "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else (
         "str" if isinstance(value, str) else "float")  # fmt: skip
-
-
-
-

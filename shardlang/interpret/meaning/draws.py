@@ -43,15 +43,17 @@ def indices(whole: Sequence[int], starts: Sequence[int], shape: Sequence[int]) -
     return index
 
 
-def uniform(key: int, whole: Sequence[int], starts: Sequence[int] | None = None,
-            shape: Sequence[int] | None = None) -> Tensor:
+def uniform(
+    key: int, whole: Sequence[int], starts: Sequence[int] | None = None, shape: Sequence[int] | None = None
+) -> Tensor:
     """float32 in [0, 1): a block of a value of shape `whole` (by default all); 24 bits a number."""
     index = indices(whole, starts or [0] * len(whole), whole if shape is None else shape)
     return torch.from_numpy(np.asarray((words(key, index) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)))
 
 
-def normal(key: int, whole: Sequence[int], starts: Sequence[int] | None = None,
-           shape: Sequence[int] | None = None) -> Tensor:
+def normal(
+    key: int, whole: Sequence[int], starts: Sequence[int] | None = None, shape: Sequence[int] | None = None
+) -> Tensor:
     """float32, mean 0 and variance 1, by Box and Muller's transform of 53 bits each in float64."""
     index = indices(whole, starts or [0] * len(whole), whole if shape is None else shape)
     radius = 1.0 - (words(key, index) >> np.uint64(11)).astype(np.float64) * 2.0**-53

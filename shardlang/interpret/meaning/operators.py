@@ -231,6 +231,7 @@ IMAGES: dict[str, Function] = {
     "group_norm": _group_norm,
 }
 
+
 def _declared(call: Call, *operands: Tensor) -> Tensor:
     """The function that a file declares, as it is; empty parts give zeros, which add nothing."""
     if not all(x.numel() for x in operands):

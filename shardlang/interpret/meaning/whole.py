@@ -70,8 +70,15 @@ class _Pass:
         return self.uses[op.id, at]
 
 
-def run(graph: Graph, fields: Mapping[int, Tensor], params: Mapping[int, Tensor], *,
-        step: int = 1, seed: int = 0, moved: torch.Generator | None = None) -> Results:
+def run(
+    graph: Graph,
+    fields: Mapping[int, Tensor],
+    params: Mapping[int, Tensor],
+    *,
+    step: int = 1,
+    seed: int = 0,
+    moved: torch.Generator | None = None,
+) -> Results:
     """One step's forward and backward pass.
 
     fields: a whole batch, by value id. params: parameters and states, by value id. step: from 1, as

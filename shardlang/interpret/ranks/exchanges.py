@@ -132,10 +132,16 @@ def exchange(xs: Sequence[Tensor], groups: Sequence[Sequence[int]], forth: Chang
     return result
 
 
-def converted(xs: Sequence[Tensor], move: Move, before: Layout, after: Layout, mesh: Mesh,
-              after_mesh: Mesh, part_sizes: SizesOfDims = ()) -> Tensors:
-    """A value's tensors after a move of the plan; a view renames axes. part_sizes: per dim.
-    """
+def converted(
+    xs: Sequence[Tensor],
+    move: Move,
+    before: Layout,
+    after: Layout,
+    mesh: Mesh,
+    after_mesh: Mesh,
+    part_sizes: SizesOfDims = (),
+) -> Tensors:
+    """A value's tensors after a move of the plan; a view renames axes. part_sizes: per dim."""
     if move.kind is MoveKind.PERMUTE:
         return permuted(xs, before, after, mesh, after_mesh)
     forth, back = row(move, part_sizes)
@@ -143,9 +149,7 @@ def converted(xs: Sequence[Tensor], move: Move, before: Layout, after: Layout, m
     return exchange(xs, groups_of(mesh, axes), forth, back)
 
 
-def permuted(
-    xs: Sequence[Tensor], before: Layout, after: Layout, mesh: Mesh, after_mesh: Mesh
-) -> Tensors:
+def permuted(xs: Sequence[Tensor], before: Layout, after: Layout, mesh: Mesh, after_mesh: Mesh) -> Tensors:
     """Every rank takes the tensor of the rank that holds its blocks and states under `before`."""
     holders = {_part(before, rank, mesh): rank for rank in range(len(xs))}
     sources = [holders[_part(after, rank, after_mesh)] for rank in range(len(xs))]

@@ -77,7 +77,9 @@ class Optimizers:
         return self.whole(params, together, rows)
 
     def stored(
-        self, kept: Mapping[int, Sequence[Tensor]], gradients: Mapping[int, Sequence[Tensor]],
+        self,
+        kept: Mapping[int, Sequence[Tensor]],
+        gradients: Mapping[int, Sequence[Tensor]],
         rows: Mapping[int, Tensor] = _NONE,
     ) -> dict[int, list[Tensor]]:
         """The tensors that each rank stores after a step. The norm sums squares over what cuts a

@@ -152,8 +152,15 @@ class _Pass:
         return {form: [next(found) for _ in xs] for form, xs in flowing.items()}
 
 
-def run(plan: Plan, fields: Mapping[int, Tensor], kept: Mapping[int, Sequence[Tensor]], *,
-        step: int = 1, seed: int = 0, inner: bool = True) -> Results:
+def run(
+    plan: Plan,
+    fields: Mapping[int, Tensor],
+    kept: Mapping[int, Sequence[Tensor]],
+    *,
+    step: int = 1,
+    seed: int = 0,
+    inner: bool = True,
+) -> Results:
     """One step on all ranks of the plan; CannotRun names the step that does not work.
 
     fields: a whole batch, by value id. kept: what each rank stores of parameters and states (see

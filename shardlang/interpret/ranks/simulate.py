@@ -55,9 +55,7 @@ class Simulated(Accumulation):
         graph = self.plan.graph
         types = (ELEMENTS[graph.values[v].type.dtype] for v in graph.data)
         fields = {v: x.to(t) for v, x, t in zip(graph.data, batch[0].values(), types, strict=True)}
-        mine = ranks.run(
-            self.plan, fields, self.kept, step=self.run.step, seed=self.program.seed, inner=False
-        )
+        mine = ranks.run(self.plan, fields, self.kept, step=self.run.step, seed=self.program.seed, inner=False)
         self.kept = {**self.kept, **mine.states}
         self.reduced, self.rows = mine.stored, self.optimizers.looked_up(mine.parts_of)
         assert graph.loss is not None

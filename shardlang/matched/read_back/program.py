@@ -166,8 +166,7 @@ class Read:
         return found
 
     def _function(self, at: int, name: str, before: Mapping[str, Bound]) -> Result:
-        """The lines of a function and what it returns. before: by name what others have returned.
-        """
+        """A function's lines and what it returns. before: by name what others have returned."""
         stage = self.stages[at]
         node = stage.file.functions[stage.names[name]]
         reader = Reader(self.text, stage.parameters, self.read)
@@ -188,5 +187,3 @@ def named(call: ast.Call) -> dict[str, ast.expr]:
 
 def _name_or_value(node: ast.expr) -> Any:
     return node.id if isinstance(node, ast.Name) else ast.literal_eval(node)
-
-

@@ -99,7 +99,6 @@ class File:
         text = behind.strip() or self.rows[node.lineno - 2].strip()
         return text[2:] if text.startswith("# ") else ""
 
-
     def told(self, node: ast.stmt) -> list[Told]:
         """The types that a statement's comment tells of: `f32[8, 16]  [batch@a, hidden]; i64[]`."""
         matches = map(_TYPE.match, self.comment(node).split("; "))
@@ -134,9 +133,7 @@ class Text:
         calls = [node.value for node in self.main.tree.body if isinstance(node, ast.Assign)]
         meshes = [call for call in calls if isinstance(call, ast.Call) and is_runtime(call.func) == "Mesh"]
         named = [word for call in meshes for word in call.keywords]
-        return frozenset(
-            key for word in named for key, value in _pairs(word) if isinstance(value, ast.Call)
-        )
+        return frozenset(key for word in named for key, value in _pairs(word) if isinstance(value, ast.Call))
 
     def degree(self, group: Group) -> int:
         sizes = next(sizes for number, sizes in self.meshes.values() if number == group.mesh)

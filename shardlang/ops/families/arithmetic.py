@@ -66,12 +66,30 @@ def _whole_quotient(site: OpSite) -> Code:
 _binary("add", "+", ((0, 1),), "The sum of two values.", nothing, work=passing_alike)
 _binary("sub", "-", ((0, 1),), "The difference of two values.", nothing)
 _binary("mul", "*", ((0,), (1,)), "The product of two values, element by element.", others)
-_binary("div", "/", ((0,),), "The quotient of two values, floating also for whole numbers.",
-        lambda local: Saved((0, 1) if local.gradient[1] else (1,)), floating=True)
-_binary("floor_divide", "//", (), "The quotient of two values, rounded down.", nothing, differentiable=False,
-        emit=_whole_quotient)
-_binary("remainder", "%", (), "left - right * (left // right): it has the sign of right.",
-        lambda local: Saved((0, 1) if local.gradient[1] else ()))
+_binary(
+    "div",
+    "/",
+    ((0,),),
+    "The quotient of two values, floating also for whole numbers.",
+    lambda local: Saved((0, 1) if local.gradient[1] else (1,)),
+    floating=True,
+)
+_binary(
+    "floor_divide",
+    "//",
+    (),
+    "The quotient of two values, rounded down.",
+    nothing,
+    differentiable=False,
+    emit=_whole_quotient,
+)
+_binary(
+    "remainder",
+    "%",
+    (),
+    "left - right * (left // right): it has the sign of right.",
+    lambda local: Saved((0, 1) if local.gradient[1] else ()),
+)
 _binary("pow", "**", (), "The left value to the power of the right.", _power, precision=Precision.INSIDE)
 
 

@@ -242,11 +242,19 @@ def _of_classes(
             work=work, streams=streams, indexes=Indexing(1, 0), divisor=KEPT_COUNT, chunked=chunked)  # fmt: skip
 
 
-_of_classes("cross_entropy", (*_CLASS_PARAMS, Param("label_smoothing", "number", 0.0)), _infer_cross_entropy,
-            _saved_cross_entropy, "cross-entropy of scores and class indices", _work_cross_entropy, CHUNKED,
-            _streams_cross_entropy)
-_of_classes("nll_loss", _CLASS_PARAMS, _infer_nll, _saved_nll,
-            "of the negative log-probabilities of the label's classes")
+_of_classes(
+    "cross_entropy",
+    (*_CLASS_PARAMS, Param("label_smoothing", "number", 0.0)),
+    _infer_cross_entropy,
+    _saved_cross_entropy,
+    "cross-entropy of scores and class indices",
+    _work_cross_entropy,
+    CHUNKED,
+    _streams_cross_entropy,
+)
+_of_classes(
+    "nll_loss", _CLASS_PARAMS, _infer_nll, _saved_nll, "of the negative log-probabilities of the label's classes"
+)
 
 
 def _infer_kept_count(site: CallSite) -> Inference | None:

@@ -99,7 +99,7 @@ declare(
     _infer_rotary,
     _emit_rotary,
     "Turns each pair (i, i + n/2) of the n elements over a dim by position * base ** (-2 i / n), as Llama does. "
-    "The position is the index along another dim. With `pairs = \"neighbours\"` pairs are (2 i, 2 i + 1), as in GPT-J; "
+    'The position is the index along another dim. With `pairs = "neighbours"` pairs are (2 i, 2 i + 1), as in GPT-J; '
     "of a `part` only so many elements, the first, are turned, and n is their number; `scales` are factors of the "
     "angles, one a pair.",
     example="(x: [batch, heads, seq, head_dim]) -> [batch, heads, seq, head_dim] "

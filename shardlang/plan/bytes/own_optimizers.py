@@ -1,5 +1,6 @@
 """Parameters, gradients and state that optimizers of the user's own gather, whole or as rows, from
 the ranks that have the rest, once a step."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -142,7 +142,9 @@ def _pipeline(plan: Plan) -> Report | None:
         stage.update(_totals(memory(plan, (stage["stage"],)), sent_bytes(plan, (stage["stage"],))))
     found["coordinates"] = [
         {
-            "stages": list(mine), **_totals(kept[at], sent_bytes(plan, mine)), **_peak(plan, at),
+            "stages": list(mine),
+            **_totals(kept[at], sent_bytes(plan, mine)),
+            **_peak(plan, at),
             **overview(plan, mine, mine),
         }
         for at, mine in enumerate(stages_by_coordinate(plan))

@@ -101,8 +101,9 @@ class SearchSpace:
         return Move(step.kind, axes, dim, from_dim, self.bytes(step.forward), backward), self.layout(step.to)
 
 
-def search_space(layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: int, mesh: Mesh,
-                 uneven: frozenset[int]) -> SearchSpace:
+def search_space(
+    layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: int, mesh: Mesh, uneven: frozenset[int]
+) -> SearchSpace:
     """The space of a search among `layouts`, all on `mesh`; axes of size 1 lie as in the last."""
     like = layouts[-1]
     layouts = tuple(with_unit_axes(x, identical(len(shape), x.mesh), mesh) for x in layouts)
@@ -122,9 +123,17 @@ def search_space(layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: 
     dims = _dims_in_play(layouts, room, active)
     uneven_dims = frozenset(i for i, d in enumerate(dims) if d in uneven)
     return SearchSpace(
-        mesh, first.mesh, Space(sizes, tuple(room[d] for d in dims), uneven_dims), runs, dims, tuple(prefixes),
-        tuple(a for a in first.pending if a not in active), tuple(a for a in first.replicated if a not in active),
-        like, math.prod(shape) * itemsize, math.prod(shares),
+        mesh,
+        first.mesh,
+        Space(sizes, tuple(room[d] for d in dims), uneven_dims),
+        runs,
+        dims,
+        tuple(prefixes),
+        tuple(a for a in first.pending if a not in active),
+        tuple(a for a in first.replicated if a not in active),
+        like,
+        math.prod(shape) * itemsize,
+        math.prod(shares),
     )
 
 
@@ -175,8 +184,15 @@ class Router:
         self._distances: dict[tuple[object, ...], int | None] = {}
         self._routes: dict[tuple[object, ...], Route | None] = {}
 
-    def distance(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
-                 uneven: frozenset[int] = frozenset()) -> int | None:
+    def distance(
+        self,
+        source: Layout,
+        target: Layout,
+        shape: tuple[int, ...],
+        itemsize: int,
+        gradient: bool,
+        uneven: frozenset[int] = frozenset(),
+    ) -> int | None:
         """Bytes each rank sends, forward and (with `gradient`) backward; None without a chain."""
         if source is target:
             return 0
@@ -188,8 +204,15 @@ class Router:
             cost = self._distances[key] = None if route is None else route.cost
             return cost
 
-    def route(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
-              uneven: frozenset[int] = frozenset()) -> Route | None:
+    def route(
+        self,
+        source: Layout,
+        target: Layout,
+        shape: tuple[int, ...],
+        itemsize: int,
+        gradient: bool,
+        uneven: frozenset[int] = frozenset(),
+    ) -> Route | None:
         key = (source, target, shape, itemsize, gradient, uneven)
         if key not in self._routes:
             find = self._same_mesh if source.mesh == target.mesh else self._across
@@ -198,8 +221,15 @@ class Router:
             self._routes[key] = find(source, target, shape, itemsize, gradient, uneven)
         return self._routes[key]
 
-    def _same_mesh(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
-                   uneven: frozenset[int]) -> Route | None:
+    def _same_mesh(
+        self,
+        source: Layout,
+        target: Layout,
+        shape: tuple[int, ...],
+        itemsize: int,
+        gradient: bool,
+        uneven: frozenset[int],
+    ) -> Route | None:
         if source == target:
             return Route(0, tuple)
         mesh = self.meshes[source.mesh]
@@ -216,8 +246,15 @@ class Router:
 
         return Route(about.bytes(cost), moves)
 
-    def _timed(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
-               uneven: frozenset[int]) -> Route | None:
+    def _timed(
+        self,
+        source: Layout,
+        target: Layout,
+        shape: tuple[int, ...],
+        itemsize: int,
+        gradient: bool,
+        uneven: frozenset[int],
+    ) -> Route | None:
         """The change in time, then one microbatch's route over the ranks; bytes of all of them."""
         assert self.time is not None
         axis = self.time[0]
@@ -231,8 +268,15 @@ class Router:
         rest = self._over_ranks(found[1], target, shape, itemsize, gradient, uneven)
         return None if rest is None else joined(first, found, rest)
 
-    def _over_ranks(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
-                    uneven: frozenset[int]) -> Route | None:
+    def _over_ranks(
+        self,
+        source: Layout,
+        target: Layout,
+        shape: tuple[int, ...],
+        itemsize: int,
+        gradient: bool,
+        uneven: frozenset[int],
+    ) -> Route | None:
         """The route between layouts that are alike in time (`target` is taken for it)."""
         assert self.time is not None
         axis, count = self.time
@@ -242,8 +286,15 @@ class Router:
         found = ranks.route(here, there, along_time.part(shape, source, axis, count), itemsize, gradient, even)
         return found and Route(found.cost * count, lambda: along_time.scaled(found.moves, source, axis, count))
 
-    def _across(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
-                uneven: frozenset[int]) -> Route | None:
+    def _across(
+        self,
+        source: Layout,
+        target: Layout,
+        shape: tuple[int, ...],
+        itemsize: int,
+        gradient: bool,
+        uneven: frozenset[int],
+    ) -> Route | None:
         """Through the cheapest layout that means the same on both meshes."""
         here, there = self.meshes[source.mesh], self.meshes[target.mesh]
         best: tuple[tuple[int, int], Route] | None = None

@@ -168,7 +168,7 @@ def _room(space: Space, dim: int, present: tuple[int, ...], degree: int) -> int:
 
 
 def _with_dim(dims: tuple[tuple[int, ...], ...], dim: int, axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    return (*dims[:dim], axes, *dims[dim + 1:])
+    return (*dims[:dim], axes, *dims[dim + 1 :])
 
 
 def _uncut_steps(here: _Here) -> Iterator[Hop]:
@@ -222,13 +222,14 @@ def _assignments(sizes: tuple[int, ...], products: tuple[int, ...]) -> tuple[Poi
         for slot, room in enumerate(left):
             if room % sizes[axis] == 0:
                 slots[slot].append(axis)
-                place(axis + 1, (*left[:slot], room // sizes[axis], *left[slot + 1:]))
+                place(axis + 1, (*left[:slot], room // sizes[axis], *left[slot + 1 :]))
                 slots[slot].pop()
 
     place(0, products)
     return tuple(
         Point(dims, sum(1 << a for a in f[-3]), sum(1 << a for a in f[-2]))
-        for f in found for dims in product(*(permutations(axes) for axes in f[:-3]))
+        for f in found
+        for dims in product(*(permutations(axes) for axes in f[:-3]))
     )
 
 

@@ -86,8 +86,10 @@ def group(named: Sequence[tuple[str, int]], matrices: Sequence[tuple[int, ...]])
         names = _names(refined, named if index == 0 else (), taken)
         meshes.append(Mesh(tuple(map(Axis, names, refined)), "mesh" if index == 0 else f"mesh{index + 1}"))
     axes_of = tuple(
-        tuple(tuple(meshes[mesh_of[i]].axes[k].name for k in ks)
-              for ks in split_axes(m, tuple(a.size for a in meshes[mesh_of[i]].axes)))
+        tuple(
+            tuple(meshes[mesh_of[i]].axes[k].name for k in ks)
+            for ks in split_axes(m, tuple(a.size for a in meshes[mesh_of[i]].axes))
+        )
         for i, m in enumerate(every)
     )
     return Grouping(tuple(meshes), tuple(mesh_of), axes_of)
@@ -192,12 +194,13 @@ def _translate_dim(axes: tuple[str, ...], names: Mapping[tuple[str, ...], tuple[
         if mine is None:
             return None
         found += names[mine]
-        axes = axes[len(mine):]
+        axes = axes[len(mine) :]
     return found
 
 
-def bridges(here: Mesh, there: Mesh, shape: tuple[int, ...], uneven: frozenset[int], mesh_here: int,
-            mesh_there: int) -> Iterator[tuple[Layout, Layout]]:
+def bridges(
+    here: Mesh, there: Mesh, shape: tuple[int, ...], uneven: frozenset[int], mesh_here: int, mesh_there: int
+) -> Iterator[tuple[Layout, Layout]]:
     """All legal layouts on `here` with their equals on `there`."""
     pieces = segments(here, there)
     rank = len(shape)
@@ -208,10 +211,18 @@ def bridges(here: Mesh, there: Mesh, shape: tuple[int, ...], uneven: frozenset[i
         marks = [[s for s, p in zip(pieces, places, strict=True) if p == mark] for mark in (-1, -2)]
         for orders in product(*(permutations(x) for x in on)):
             yield (
-                Layout(tuple(tuple(a for s in o for a in s.here) for o in orders), _axes(marks[0], True),
-                       _axes(marks[1], True), mesh_here),
-                Layout(tuple(tuple(a for s in o for a in s.there) for o in orders), _axes(marks[0], False),
-                       _axes(marks[1], False), mesh_there),
+                Layout(
+                    tuple(tuple(a for s in o for a in s.here) for o in orders),
+                    _axes(marks[0], True),
+                    _axes(marks[1], True),
+                    mesh_here,
+                ),
+                Layout(
+                    tuple(tuple(a for s in o for a in s.there) for o in orders),
+                    _axes(marks[0], False),
+                    _axes(marks[1], False),
+                    mesh_there,
+                ),
             )
 
 

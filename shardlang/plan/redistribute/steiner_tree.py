@@ -87,8 +87,14 @@ class Value:
         return at
 
 
-def tree(source: Layout, targets: Sequence[Target], shape: tuple[int, ...], itemsize: int, meshes: tuple[Mesh, ...],
-         uneven: frozenset[int] = frozenset()) -> Tree | None:
+def tree(
+    source: Layout,
+    targets: Sequence[Target],
+    shape: tuple[int, ...],
+    itemsize: int,
+    meshes: tuple[Mesh, ...],
+    uneven: frozenset[int] = frozenset(),
+) -> Tree | None:
     """The cheapest tree that reaches every target, then the one with fewest moves; None where some
     target has no route.
 
@@ -112,8 +118,14 @@ def tree(source: Layout, targets: Sequence[Target], shape: tuple[int, ...], item
     return Tree(tuple(edges), tuple(end for t in targets if (end := ends[t]) is not None))
 
 
-def _alike_in_time(source: Layout, targets: Sequence[Target], shape: tuple[int, ...], itemsize: int,
-                   meshes: tuple[Mesh, ...], uneven: frozenset[int]) -> Tree | None:
+def _alike_in_time(
+    source: Layout,
+    targets: Sequence[Target],
+    shape: tuple[int, ...],
+    itemsize: int,
+    meshes: tuple[Mesh, ...],
+    uneven: frozenset[int],
+) -> Tree | None:
     """The tree of one microbatch's part over the ranks, with the bytes of all microbatches."""
     time = meshes[0].time
     assert time is not None
@@ -153,8 +165,9 @@ def _rank(edges: list[Edge]) -> tuple[int, int]:
     return sum(e.move.forward_bytes + e.move.backward_bytes for e in edges), len(edges)
 
 
-def _exact(value: Value, source: Layout, targets: list[Target], bound: list[Edge],
-           meshes: tuple[Mesh, ...]) -> list[Edge] | None:
+def _exact(
+    value: Value, source: Layout, targets: list[Target], bound: list[Edge], meshes: tuple[Mesh, ...]
+) -> list[Edge] | None:
     """The cheapest tree, by Dreyfus and Wagner's dynamic programme; None if not below `bound`."""
     layouts = [source, *(t.layout for t in targets)]
     mesh, gradient = meshes[source.mesh], targets[0].gradient

@@ -20,8 +20,7 @@ Rules = Mapping[int, AttendRule]
 
 
 def attending(graph: Graph, rules: Rules) -> Graph:
-    """The graph with the rules of factors as `attend` says. rules: by the results that they cover.
-    """
+    """The graph with rules of factors as `attend` says. rules: by the results they cover."""
     if not rules:
         return graph
     work = Rewriting(graph)
@@ -56,9 +55,7 @@ def check_attended(
         )  # fmt: skip
 
 
-def _lack(
-    op: Op, marked: Sequence[int], demand: Demand, mesh: Mesh, by_hand: Mapping[int, tuple[int, ...]]
-) -> str:
+def _lack(op: Op, marked: Sequence[int], demand: Demand, mesh: Mesh, by_hand: Mapping[int, tuple[int, ...]]) -> str:
     """How a sequence is no multiple of the chunks that all ranks together compute; "" if it is."""
     even = any(op.rule.factors[f].exchanged == HALVES for f in marked)
     for f in marked:

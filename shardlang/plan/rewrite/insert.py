@@ -52,8 +52,19 @@ class Rewriting:
         key = str(more.pop("key", path))
         self.ops.append(
             Op(
-                len(self.ops), operator, operands, (value.id,), attrs, rule, like.span, key, like.call, like.section,
-                like.within, like.statement, like.implied and operator == like.operator,
+                len(self.ops),
+                operator,
+                operands,
+                (value.id,),
+                attrs,
+                rule,
+                like.span,
+                key,
+                like.call,
+                like.section,
+                like.within,
+                like.statement,
+                like.implied and operator == like.operator,
             )
         )
         return value.id

@@ -63,7 +63,8 @@ def gradient_lookups(graph: Graph, table: int) -> set[int]:
         op.id
         for op in graph.ops
         if (at := REGISTRY[op.operator].table) is not None
-        and op.operands[at] == table and graph.values[op.results[0]].gradient
+        and op.operands[at] == table
+        and graph.values[op.results[0]].gradient
     }
 
 

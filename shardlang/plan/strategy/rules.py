@@ -56,7 +56,7 @@ class SplitRule:
 class Rules:
     """Everything a strategy says. `placed`: value id -> the pin or shard that wins there, with how
     specific it is, and so `zero` and `hosted`; `used_axes`: rules' axes. holes: something is open;
-    until it is found, the least stands there."""""
+    until it is found, the least stands there."""
 
     graph: Graph
     sink: Sink

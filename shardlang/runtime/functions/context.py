@@ -226,9 +226,7 @@ class _Across(Function):
 _Block = tuple[tuple[int, ...], tuple[slice, slice], Seen]
 
 
-def _seen(
-    way: Way, owner: int, k: Tensor, keep: Tensor | None, bias: Tensor | None, q: Tensor
-) -> Iterator[_Block]:
+def _seen(way: Way, owner: int, k: Tensor, keep: Tensor | None, bias: Tensor | None, q: Tensor) -> Iterator[_Block]:
     """The blocks of a round."""
     half, known = q.shape[2] // 2, None if keep is None else way.kept(keep, owner)
     added = None if known is None else hidden(known, q.dtype)

@@ -49,7 +49,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--metrics", type=Path, help="JSON lines of figures")
     parser.add_argument(
         # torchrun takes `--log` for the beginning of an option of its own.
-        "--log", "--events", type=_target, action="append", default=[], metavar="KIND:WHERE",
+        "--log",
+        "--events",
+        type=_target,
+        action="append",
+        default=[],
+        metavar="KIND:WHERE",
         help="who else hears of steps: " + ", ".join(f"{kind}:{rest}" for kind, rest in TARGETS.items()),
     )
     parser.add_argument("--host-storage", type=Path, help="folder for what is placed on the host, in mapped files")
@@ -59,21 +64,32 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="go on from the latest checkpoint")
     parser.add_argument("--resume-anyway", action="store_true", help="the same, also with other data, batch or seed")
     parser.add_argument("--save-weights", type=Path, help="safetensors file of the final parameters")
+    _watching(parser)
+    return parser.parse_args()
+
+
+def _watching(parser: argparse.ArgumentParser) -> None:
+    """Adds the options about logs, stalls, restarts and profiles."""
     parser.add_argument(
-        "--log-dir", type=Path,
+        "--log-dir",
+        type=Path,
         help="a log, a record and a trace of each rank; by default a new folder each time, and without logs where "
         "torchrun or srun starts the ranks",
     )
     parser.add_argument(
-        "--stall-timeout", type=float, metavar="SECONDS",
+        "--stall-timeout",
+        type=float,
+        metavar="SECONDS",
         help="a rank that makes no progress for so long ends the run, by default 20 steps, at least 60 s",
     )
     parser.add_argument(
-        "--max-restarts", type=int, default=0, metavar="N",
+        "--max-restarts",
+        type=int,
+        default=0,
+        metavar="N",
         help="after a failure, go on from the newest checkpoint, so often (where this file forks its ranks)",
     )
     parser.add_argument("--profile", type=steps_of, metavar="STEPS", help="a trace of these steps, as in 10 or 10..13")
-    return parser.parse_args()
 
 
 def main(program: Program, main_file: Path | None = None) -> None:
@@ -161,9 +177,7 @@ def _claim(claims: Claims, program: Program, options: argparse.Namespace, log: L
     return save_weights
 
 
-def _one_rank(
-    claims: Claims, program: Program, main_file: Path, options: argparse.Namespace, place: Started
-) -> int:
+def _one_rank(claims: Claims, program: Program, main_file: Path, options: argparse.Namespace, place: Started) -> int:
     rank, size = place.rank, place.size
     save_weights: Path | None = options.save_weights
     alone = Alone(program, main_file, place, _logs(options, main_file), options.stall_timeout)

@@ -113,4 +113,3 @@ def how_it_ended(pid: int) -> int | None:
     if fields[:1] != ["Z"] or len(fields) < 50:
         return None
     return int(fields[49])
-

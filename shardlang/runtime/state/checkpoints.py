@@ -324,9 +324,7 @@ class SavedRun:
             into = into[rows.start : rows.stop] if here else into
             into.copy_(found)
 
-    def _read(
-        self, file: RankFile, name: str, part: Part, where: Sequence[range]
-    ) -> Iterator[tuple[Tensor, range]]:
+    def _read(self, file: RankFile, name: str, part: Part, where: Sequence[range]) -> Iterator[tuple[Tensor, range]]:
         """Some rows at a time of a part of a block, and which of the rows asked for they are."""
         dtype = self.tensors[name].dtype
         for found, rows in rows_of(file, name, part, dtype, where):

@@ -57,9 +57,7 @@ def whole_of(program: Program, tensor: Declared, local: Tensor | None) -> Tensor
     return primitives.put_together(mine.to(world.device))
 
 
-def save(
-    program: Program, path: Path, tensors: Sequence[tuple[Declared, Callable[[], Tensor] | None]]
-) -> None:
+def save(program: Program, path: Path, tensors: Sequence[tuple[Declared, Callable[[], Tensor] | None]]) -> None:
     """Writes every tensor whole; each comes with a function that gives this rank's block, or None
     where another stage has it. All ranks must call it."""
     with drafted(path, "the weights") if world.rank == 0 else nullcontext() as file:

@@ -39,9 +39,7 @@ def width(shape: Sequence[int], group: Group) -> int:
     return -(-(shape[0] if shape else 1) // group.size) * math.prod(shape[1:])
 
 
-def joined(
-    pieces: Sequence[Tensor], widths: Sequence[int], dtype: torch.dtype, into: Tensor | None = None
-) -> Tensor:
+def joined(pieces: Sequence[Tensor], widths: Sequence[int], dtype: torch.dtype, into: Tensor | None = None) -> Tensor:
     """[sum of widths], as `dtype`: each piece at the begin of its own part; nobody reads what is
     behind it."""
     flat = pieces[0].new_empty(sum(widths), dtype=dtype) if into is None else into

@@ -134,9 +134,7 @@ def _kept(model: Model) -> dict[str, dict[str, Tensor]]:
     return {**kept, **{path: {**kept[path], EMA: average} for path, average in model.averages.items()}}
 
 
-def resume(
-    model: Model, given: Checkpoints, facts: Mapping[str, Any], note: Callable[[str], None]
-) -> SavedRun | None:
+def resume(model: Model, given: Checkpoints, facts: Mapping[str, Any], note: Callable[[str], None]) -> SavedRun | None:
     """Fills the model from the newest checkpoint that proves whole, and notes which are passed
     over; None where there is none. Rank 0 says which are there, and all ranks go on from one or
     none: RunError where they see different ones, or the run is another."""
@@ -253,4 +251,3 @@ def offsets(model: Model, tensor: Parameter) -> tuple[int, ...]:
     block = model.program.block(tensor)
     group = model.zero_group(tensor)
     return block.offsets if group is None else (block.offsets[0] + group.start(block.shape[0]), *block.offsets[1:])
-

@@ -216,9 +216,7 @@ def _handed(planning: Planning, table: LayoutTable, choices: Sequence[Choice], r
 _Value = tuple[int, int, Tensor, tuple[tuple[int, int], ...]]
 
 
-def _value(
-    table: LayoutTable, choices: Sequence[Choice], rates: Rates, key: _Value, times: int
-) -> Handed:
+def _value(table: LayoutTable, choices: Sequence[Choice], rates: Rates, key: _Value, times: int) -> Handed:
     producer, result, tensor, readers = key
     numbers: dict[Layout, int] = {}
 

@@ -40,9 +40,7 @@ class _Origin:
     first: int
     turned: bool
 
-    def block(
-        self, offsets: tuple[int, ...], lengths: tuple[int, ...]
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def block(self, offsets: tuple[int, ...], lengths: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """A block of the tensor to load, as one of ours."""
         if self.turned:
             offsets, lengths = offsets[::-1], lengths[::-1]

@@ -110,9 +110,7 @@ def _some(known: Mapping[str, object]) -> str:
     return f"there are: {', '.join([*known][:12])}"
 
 
-def _keeping(
-    program: Program, names: Mapping[str, str], weights: Path | None, checkpoint: Path | None
-) -> Program:
+def _keeping(program: Program, names: Mapping[str, str], weights: Path | None, checkpoint: Path | None) -> Program:
     """The program, whose evaluation keeps values. UsageError where nothing says its parameters."""
     training = program.training
     if training is None:

@@ -31,9 +31,7 @@ from shardlang.errors import RunError
 @click.option("--ema", is_flag=True, help="In the file of weights, the averages that `ema` keeps.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def command(
-    ctx: click.Context, checkpoint: Path, form: str, to: Path, under: str, ema: bool, as_json: bool
-) -> None:
+def command(ctx: click.Context, checkpoint: Path, form: str, to: Path, under: str, ema: bool, as_json: bool) -> None:
     """Write a checkpoint in another form.
 
     CHECKPOINT is one of `shardc run`, a folder of them (then the newest whole one is taken), or a

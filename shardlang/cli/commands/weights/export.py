@@ -16,6 +16,7 @@ from shardlang.errors import RunError
 if TYPE_CHECKING:
     from shardlang.weights.export import Export
 
+
 @click.command(
     "export",
     epilog="Examples: shardc export trained.safetensors --map model.map --like ../gpt2 -o trained; "
@@ -74,9 +75,7 @@ def _tell(wanted: Export, to: Path, as_json: bool) -> None:
         }))  # fmt: skip
         return
     count = len(wanted.like.files)
-    output.tell(
-        f"wrote {to}: {len(way.filled)} tensors of {wanted.bytes:,} bytes in {count} file{'s' * (count != 1)}"
-    )
+    output.tell(f"wrote {to}: {len(way.filled)} tensors of {wanted.bytes:,} bytes in {count} file{'s' * (count != 1)}")
     for name, other in way.tied.items():
         output.tell(f"  {name} is {other} once more")
     if way.kept:

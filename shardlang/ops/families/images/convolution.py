@@ -243,5 +243,3 @@ def _transposed(n: int) -> None:
 
 _transposed(1)
 _transposed(2)
-
-

@@ -10,7 +10,6 @@ from shardlang.plan.plan import Plan
 GATHERED, COMING = "gathered parameters", "collectives"
 
 
-
 class Gathers:
     """Those of one pass. first: nothing is under way yet."""
 

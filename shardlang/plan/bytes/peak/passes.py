@@ -135,8 +135,7 @@ class StagePass:
         yield from (root for root in roots if root not in own)
 
     def _crossing(self) -> set[Any]:
-        """The memories of what stages receive and send, which are held until the end of a backward.
-        """
+        """Memories of what stages receive and send, which are held to the end of a backward."""
         plan, found = self.plan, set[Any]()
         for planned in transfers(plan):
             forms = (plan.graph.ops[planned.op].results[0], -1), form(planned.operands[0])

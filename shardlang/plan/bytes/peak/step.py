@@ -63,8 +63,7 @@ def steps_of_memory(plan: Plan, coordinate: int) -> Iterator[tuple[str, object, 
 
 
 def peaks_by_action(plan: Plan, coordinate: int) -> list[Peak]:
-    """The most that a rank of a coordinate holds in each of its actions, in order; last the update.
-    """
+    """The most that a rank of a coordinate holds in each action, in order; last the update."""
     lines = _lines(shallow(plan)) or _lines(unfolded(plan))
     assert lines is not None
     found = lines[coordinate].seen = []
