@@ -5,13 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardlang.importing.bodies import (  # noqa: F401  (they fill WORDS)
-    composed,
-    convolutions,
-    creations,
-    selections,
-    views,
-)
+# These modules fill WORDS.
+from shardlang.importing.bodies import composed, convolutions, creations, selections, views  # noqa: F401
 from shardlang.importing.bodies.body import Body, Const, Expr, Layer, Value, new_dims
 from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, size
 from shardlang.importing.bodies.forms import find_arrays, form, same_model

@@ -181,7 +181,7 @@ class _Counted:
     def __getattr__(self, name: str) -> Any:
         return getattr(rt, name)
 
-    def Members(self, *given: Any, **named: Any) -> rt.Members:  # noqa: N802: as the emitted text calls it
+    def Members(self, *given: Any, **named: Any) -> rt.Members:  # as the emitted text calls it
         return _CountedMembers(self, *given, **named)
 
 
