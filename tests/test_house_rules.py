@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shardlang.diagnostics import registry
+from shardlang.diagnostics import explain_pages
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "shardlang"
@@ -171,24 +171,24 @@ def _used_codes() -> set[str]:
 
 
 def test_every_code_that_is_used_has_a_page() -> None:
-    assert sorted(_used_codes() - set(registry.pages())) == []
+    assert sorted(_used_codes() - set(explain_pages.pages())) == []
 
 
 def test_every_page_is_of_a_code_that_is_used() -> None:
-    assert sorted(set(registry.pages()) - _used_codes()) == []
+    assert sorted(set(explain_pages.pages()) - _used_codes()) == []
 
 
-@pytest.mark.parametrize("code", list(registry.pages()))
+@pytest.mark.parametrize("code", list(explain_pages.pages()))
 def test_a_page_is_titled_and_shows_its_code(code: str) -> None:
-    page = registry.page(code)
-    assert registry.title(code)
+    page = explain_pages.page(code)
+    assert explain_pages.title(code)
     # A run that fails (SH5xx) or a fault of ours (SH9xx) is nothing that checking a program could show.
     assert code >= "SH500" or f"[{code}]: " in page or code in ("SH402",)
 
 
 def test_no_two_pages_are_of_one_code() -> None:
-    files = [path.name for path in registry.pages_folder().glob("*.md")]
-    assert len(files) == len(registry.pages())
+    files = [path.name for path in explain_pages.pages_folder().glob("*.md")]
+    assert len(files) == len(explain_pages.pages())
 
 
 def test_no_torch_is_admitted_that_was_never_tried() -> None:

@@ -94,17 +94,17 @@ def explain(word: str) -> str:
     """The page of a code (`SH304`), or what is declared under a name (`matmul`, `adamw`), as
     Markdown. ValueError where there is none."""
     from shardlang.cli import reference
-    from shardlang.diagnostics import registry
+    from shardlang.diagnostics import explain_pages
     from shardlang.diagnostics.nearest import offer
 
     if not isinstance(word, str):
         raise TypeError(f"a code or a name is a str, not {type(word).__name__}")
-    if word.upper() in registry.pages():
-        return registry.page(word.upper())
+    if word.upper() in explain_pages.pages():
+        return explain_pages.page(word.upper())
     names = reference.names()
     if word in names:
         return reference.entry(word)
-    known = [*names, *registry.pages()]
+    known = [*names, *explain_pages.pages()]
     raise ValueError(f"there is nothing called `{word}` to explain; {offer(word, known, '`shardc explain` lists all')}")
 
 

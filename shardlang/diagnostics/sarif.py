@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 from shardlang import __version__
 from shardlang.diagnostics.diagnostic import Diagnostic, Label
+from shardlang.diagnostics.explain_pages import title
 from shardlang.diagnostics.lines import place
-from shardlang.diagnostics.registry import title
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 

@@ -22,18 +22,19 @@ from shardlang.importing.bodies.dims import Atom, Mismatch, flat, fresh
 from shardlang.importing.bodies.interior import declare_inner
 from shardlang.importing.bodies.maker import KINDS, Shared
 from shardlang.importing.bodies.models import Model, merge_dims, models
-from shardlang.importing.compare import compare, fault, ours, theirs
+from shardlang.importing.compare import compare, fault, masked, ours, theirs
 from shardlang.importing.example import example
 from shardlang.importing.opaque import words  # noqa: F401  (it fills WORDS)
 from shardlang.importing.opaque.freed import freed
 from shardlang.importing.opaque.operations import Operations
 from shardlang.importing.opaque.pieces import made_opaque
 from shardlang.importing.steps import idioms
+from shardlang.importing.steps.branches import Place
 from shardlang.importing.steps.calls import tables, tree
+from shardlang.importing.steps.indices import indices
 from shardlang.importing.steps.leaves_out import left_out
 from shardlang.importing.steps.nodes import PARAM, STATE, Node, Traced
 from shardlang.importing.steps.normalise import normalise
-from shardlang.importing.steps.pairs import pairs
 from shardlang.importing.steps.problems import refusal
 from shardlang.importing.steps.rules import limits
 from shardlang.importing.steps.sizes import FURTHEST, other_sizes
@@ -104,11 +105,15 @@ def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path) -> Impor
     seeded = [all_tensors(each) for each, _ in made]
     dropped = left_out(module)
     first = _Way(module, inputs, seeded, wanted, dropped)
+    apart = _apart(first.free(), inputs, module)
+    if apart is not None:
+        inputs = apart
+        first = _elsewhere(module, inputs, seeded, wanted, dropped)
     second = other_sizes(inputs, first.free(), module, first.beyond(FURTHEST))
     longest = _longest(first.free(), second or inputs)
     first.unreached(longest)
     if second is not None:
-        other = _Way(copy.deepcopy(module), second, seeded, wanted, dropped)
+        other = _elsewhere(module, second, seeded, wanted, dropped)
         other.unreached(longest)
         if other.all_text() != first.all_text():
             raise _differing(first.all_text(), other.all_text())
@@ -130,6 +135,17 @@ def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path) -> Impor
     # Of tied tensors, the names that the map has come first.
     first_names = {name: tensors[name] for name in [*sorted(read), *tensors]}
     return Imported(program, names, report, first_names, declared, first.operations.python() if declared else "")
+
+
+def _apart(
+    free: Sequence[Sequence[Place]], inputs: Mapping[str, Tensor], module: nn.Module
+) -> dict[str, Tensor] | None:
+    """The inputs at other sizes of dims that may change, but for a batch, and that have the size of
+    another one: which of both a step means could not be told. None where all differ."""
+    sizes = [inputs[places[0][0]].shape[places[0][1]] for places in free]
+    alike = [places for places, size in zip(free, sizes, strict=True)
+             if sizes.count(size) > 1 and all(at for _, at in places)]  # fmt: skip
+    return other_sizes(inputs, alike, module) if alike else None
 
 
 def _longest(free: Sequence[Sequence[tuple[str, int]]], inputs: Mapping[str, Tensor]) -> int:
@@ -160,7 +176,7 @@ class _Way:
         self.traced, self.program = trace(module, inputs, wanted.place)
         self.used = _choose(self.traced, wanted.output)
         normalise(self.traced)
-        pairs(self.traced)
+        indices(self.traced)
         idioms.apply(self.traced)
         unfold(self.traced)
         tables(self.traced)
@@ -256,6 +272,7 @@ class _Way:
             if name not in inputs:
                 help = offer(name, inputs, f"it has {', '.join(f'`{each}`' for each in inputs)}")
                 raise RunError("SH600", f"the module has no input `{name}`, which --dims names", help=help)
+        known: set[Atom] = set()
         for value in self.root.inputs:
             given = self.wanted.dims.get(value.name)
             if given is not None and len(given) != len(value.dims):
@@ -263,6 +280,10 @@ class _Way:
             for at, term in enumerate(value.dims):
                 name = given[at] if given is not None else _usual(value, at)
                 for atom in flat(term)[:1]:
+                    # A dim of an input before has the name that it has there.
+                    if given is None and atom in known:
+                        continue
+                    known.add(atom)
                     atom.hint(name, -2 if given is not None else 7)
                     if given is None and at == 0 and value is not self.root.inputs[0]:
                         atom.hint("images" if len(value.dims) == 4 else f"{value.name}_batch", 7)
@@ -299,12 +320,34 @@ class _Way:
         return list(found.values())
 
     def compared(self, found: list[maps.Line]) -> float:
-        """The largest difference from the module."""
+        """The largest difference from the module, with its inputs and with some of them masked."""
         trained = [line for line in found if self.tensors[line.stored.name].is_floating_point()]
-        other = theirs(self.program, self.tensors, self.inputs, trained, self.used)
-        shapes = [tuple(each.shape) for each in other.results]
-        mine = ours(self.text, self.model.name, self.tensors, self.inputs, found, shapes, self.sizes, self.home)
-        return compare(mine, other)
+        worst = 0.0
+        for inputs in (self.inputs, masked(self.inputs)):
+            if inputs is None:
+                continue
+            other = theirs(self.program, self.tensors, inputs, trained, self.used)
+            shapes = [tuple(each.shape) for each in other.results]
+            mine = ours(self.text, self.model.name, self.tensors, inputs, found, shapes, self.sizes, self.home)
+            worst = max(worst, compare(mine, other))
+        return worst
+
+
+def _elsewhere(
+    module: nn.Module,
+    inputs: dict[str, Tensor],
+    made: list[dict[str, Tensor]],
+    wanted: Wanted,
+    dropped: Mapping[str, float],
+) -> _Way:
+    """The way at other sizes than those of the example. RunError, which says so."""
+    try:
+        return _Way(copy.deepcopy(module), inputs, made, wanted, dropped)
+    except RunError as error:
+        shapes = ", ".join(f"{name} {list(each.shape)}" for name, each in inputs.items())
+        fact = f"at other sizes of its inputs, {shapes}: {error.message}"
+        one = "give dims that are one the same name: `--dims ids=batch,seq --dims mask=batch,seq`"
+        raise RunError(error.code, fact, help=one) from error
 
 
 def _leaves(traced: Traced) -> list[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shardlang.cli.main import COMMANDS, run
-from shardlang.diagnostics import registry
+from shardlang.diagnostics import explain_pages
 from tests.cli.process import SHARDC, shardc
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -203,7 +203,9 @@ def test_fmt_of_the_standard_input() -> None:
 
 def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain"]) == 0
-    assert [line[:5] for line in capsys.readouterr().out.splitlines()][: len(registry.pages())] == [*registry.pages()]
+    assert [line[:5] for line in capsys.readouterr().out.splitlines()][: len(explain_pages.pages())] == [
+        *explain_pages.pages()
+    ]
     for code in ("SH900", "sh900", "900"):
         assert run(["explain", code]) == 0
         assert capsys.readouterr().out.startswith("# SH900: ")

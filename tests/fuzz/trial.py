@@ -25,7 +25,7 @@ from typing import Any
 from shardlang import driver
 from shardlang.cli import output
 from shardlang.cli.main import run as command
-from shardlang.diagnostics import registry
+from shardlang.diagnostics import explain_pages
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.files import Unreadable, decoded, read_program
 from shardlang.source import Source
@@ -190,7 +190,7 @@ def told(found: list[Diagnostic]) -> list[Fault]:
 
 
 def _diagnostic(d: Diagnostic) -> Iterator[Fault]:
-    if d.code not in registry.pages():
+    if d.code not in explain_pages.pages():
         yield Fault("code", d.code, "has no page")
     if d.code == "SH900":
         yield Fault("traceback", "SH900", d.message)

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from shardlang.diagnostics import registry
+from shardlang.diagnostics import explain_pages
 from shardlang.errors import RunError
 from shardlang.importing.example import load
 from shardlang.importing.imported import Wanted, import_module
 from tests.mdtest import fences
 
 ROOT = Path(__file__).resolve().parents[2]
-CODES = [code for code in registry.pages() if "SH600" <= code <= "SH608"]
+CODES = [code for code in explain_pages.pages() if "SH600" <= code <= "SH608"]
 # A fault of ours: test_import.py makes one.
 FAULT = "SH607"
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_the_module_of_a_page_reports_what_it_shows(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = {language: text for _, language, _, text in fences(registry.page(code))}
+    blocks = {language: text for _, language, _, text in fences(explain_pages.page(code))}
     assert blocks["text"].startswith(f"error[{code}]: ")
     if code == FAULT:
         return

@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.metadata import (
 
 from shardlang.checkpoints import index
 from shardlang.cli.main import run
-from shardlang.diagnostics import registry
+from shardlang.diagnostics import explain_pages
 from shardlang.runtime.dcp import written
 from shardlang.weights import export
 from tests.bind.test_distributed_checkpoints import TENSORS, kept, numbers
@@ -146,7 +146,7 @@ def test_the_page_shows_what_is_said(here: Path, capsys: pytest.CaptureFixture[s
     Path("theirs").mkdir()
     Path("theirs/.metadata").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
     assert run(["convert", "theirs", "--to", "safetensors", "-o", "w.safetensors"]) == 1
-    assert capsys.readouterr().err == next(text for _, _, _, text in fences(registry.page("SH616")))
+    assert capsys.readouterr().err == next(text for _, _, _, text in fences(explain_pages.page("SH616")))
 
 
 def told(

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from shardlang.checkpoints import headers
 from shardlang.cli.main import run
-from shardlang.diagnostics import registry
+from shardlang.diagnostics import explain_pages
 from shardlang.errors import RunError
 from shardlang.owned import SAVED_MARK
 from shardlang.runtime.state import weights as state
@@ -105,7 +105,7 @@ def test_a_map_that_is_not_one_to_one_is_refused(case: str, here: Path, capsys: 
 
 
 def test_the_page_shows_what_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = [text for _, _, _, text in fences(registry.page("SH609"))]
+    blocks = [text for _, _, _, text in fences(explain_pages.page("SH609"))]
     Path("their.map").write_text(blocks[0])
     save_file({"up.weight": np.ones((2, 3), np.float32), "down.weight": np.ones(2, np.float32)}, "w.safetensors")
     model({"joined.weight": np.zeros((4, 3), np.float32), "last.weight": np.zeros(2, np.float32)})

@@ -8,7 +8,7 @@ import sys
 import click
 
 from shardlang.cli import output
-from shardlang.diagnostics import registry
+from shardlang.diagnostics import explain_pages
 from shardlang.diagnostics.nearest import offer
 
 _ALL = "`shardc explain` lists all"
@@ -27,19 +27,19 @@ def command(word: str | None) -> None:
     Without a word, list all."""
     if word is not None and re.fullmatch(r"(SH)?[0-9]+", word, re.IGNORECASE):
         code = f"SH{word.upper().removeprefix('SH')}"
-        if code not in registry.pages():
-            raise click.UsageError(f"there is no code `{code}`; {offer(code, registry.pages(), _ALL)}")
-        output.write(registry.page(code), sys.stdout)
+        if code not in explain_pages.pages():
+            raise click.UsageError(f"there is no code `{code}`; {offer(code, explain_pages.pages(), _ALL)}")
+        output.write(explain_pages.page(code), sys.stdout)
         return
     from shardlang.cli import reference
 
     names = reference.names()
     if word is None:
-        lines = [f"{known}  {registry.title(known)}" for known in registry.pages()]
+        lines = [f"{known}  {explain_pages.title(known)}" for known in explain_pages.pages()]
         lines += [f"{name}  {reference.summary(name)}" for name in dict.fromkeys(names)]
         output.write("\n".join(lines) + "\n", sys.stdout)
     elif word in names:
         output.write(reference.entry(word), sys.stdout)
     else:
-        hint = offer(word, [*names, *registry.pages()], _ALL)
+        hint = offer(word, [*names, *explain_pages.pages()], _ALL)
         raise click.UsageError(f"there is nothing called `{word}` to explain; {hint}")

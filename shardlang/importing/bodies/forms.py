@@ -23,7 +23,8 @@ class _Form:
         self.constants: list[Const] = []
 
     def term(self, term: Term) -> str:
-        return "*".join(map(self.atom, flat(term))) or "1"
+        # No atom's number looks like a literal 1.
+        return "*".join(map(self.atom, flat(term))) or "one"
 
     def atom(self, atom: Atom) -> str:
         number = self.atoms.setdefault(atom, len(self.atoms))

@@ -269,7 +269,7 @@ def reduction(b: Maker, node: Node, x: Node, dim: Any = None, keepdim: bool = Fa
 @word("scaled_dot_product_attention")
 def attention(b: Maker, node: Node, q: Node, k: Node, v: Node, mask: Any = None, p: float = 0.0,
               causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
-              window: int | None = None, softcap: float | None = None) -> Value:  # fmt: skip
+              window: int | None = None, softcap: float | None = None, keep: Node | None = None) -> Value:  # fmt: skip
     queries, keys, values = b.use(q), b.use(k), b.use(v)
     for one, other in ((keys, queries), (values, keys)):
         for mine, theirs in zip(one.dims[:-3], other.dims[:-3], strict=True):
@@ -300,10 +300,19 @@ def attention(b: Maker, node: Node, q: Node, k: Node, v: Node, mask: Any = None,
     biases = [] if mask is None else [_bias(b, node, mask, queries, keys)]
     if p:
         named["p"] = Const(p, "p")
-    expr = Expr("attention", [queries, keys, values, *biases], named, keys=("bias",) * len(biases))
+    kept = [] if keep is None else [_kept(b, node, keep, keys)]
+    expr = Expr("attention", [queries, keys, values, *kept, *biases], named, keys=("bias",) * len(biases))
     made = b.add([*queries.dims[:-1], values.dims[-1]], expr, node=node)
     made.name = made.name or "mixed"
     return made
+
+
+def _kept(b: Maker, node: Node, keep: Node, keys: Value) -> Value:
+    """Which keys are seen, [batch, keys]."""
+    found = b.use(keep)
+    b.unify(node, keys.dims[0], found.dims[0])
+    b.unify(node, keys.dims[-2], found.dims[-1])
+    return found
 
 
 def _bias(b: Maker, node: Node, mask: Node, queries: Value, keys: Value) -> Value:
@@ -312,6 +321,8 @@ def _bias(b: Maker, node: Node, mask: Node, queries: Value, keys: Value) -> Valu
     if bias.kind == "bool":
         sides = [bias, Const(0.0, "zero"), Const(-1e30, "hidden")]
         bias = b.add(bias.dims, Expr("where", sides))
+    elif bias.kind:
+        bias = b.add(bias.dims, Expr("cast", [bias, Const(Bare("f32"), "dtype")]))
     rows = [*queries.dims[:-1]]
     for mine, theirs in zip(rows[::-1], bias.dims[-2::-1], strict=False):
         if flat(theirs):

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from shardlang.importing.steps.attends import attentions, repeated, rotary
 from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node, Scope, Stored, Traced
 from shardlang.importing.steps.patterns import Found, match
@@ -44,7 +46,7 @@ IDIOMS: list[tuple[Any, Make]] = [
 
 def apply(traced: Traced) -> None:
     """Changes the steps in place."""
-    changes: tuple[Callable[[Traced], None], ...] = (_patterns, attentions, _masks, rotary, _joined)
+    changes: tuple[Callable[[Traced], None], ...] = (_patterns, attentions, _truths, _masks, rotary, _joined)
     for change in changes:
         change(traced)
         traced.sweep()
@@ -60,6 +62,19 @@ def _patterns(traced: Traced) -> None:
             changes[node] = make(node, found)
         traced.replace(changes)
         traced.sweep()
+
+
+def _truths(traced: Traced) -> None:
+    """A mask beside a constant that hides nothing is that mask."""
+    changes = {}
+    for node in traced.nodes:
+        pairs = (node.args, node.args[::-1]) if node.op == "aten.logical_and" else ()
+        for mask, other in pairs:
+            alone = other.op == CONST and mask.op != CONST and len(mask.shape) == len(node.shape)
+            if alone and hides_nothing(other):
+                traced.compared.append(other)
+                changes[node] = mask
+    traced.replace(changes)
 
 
 def _is_last(found: Found) -> bool:
@@ -89,7 +104,53 @@ def _masks(traced: Traced) -> None:
                 node.kwargs.update({"window": rule.window} if rule.window else {})
         elif isinstance(mask, Node) and mask.op == "aten.add":
             mask, causal = _added(traced, mask)
+        elif isinstance(mask, Node) and mask.dtype == torch.bool:
+            mask, causal = _padded(traced, node, mask, causal)
         node.args = (q, repeated(k), repeated(v), mask, p, causal)
+
+
+def _padded(traced: Traced, node: Node, mask: Node, causal: bool) -> tuple[Node | None, bool]:
+    """A mask of [batch, 1, 1, keys] that is computed is `keep`, apart from constants beside it."""
+    parts = _parts(mask)
+    rules = [Rule(False, None) if hides_nothing(each) else rule_of(each) for each in parts if each.op == CONST]
+    computed = [each for each in parts if each.op != CONST]
+    flat = [each.shape for each in computed if len(each.shape) == 4 and each.shape[1:3] == (1, 1)]
+    if len(flat) < len(computed) or not computed or None in rules:
+        return mask, causal
+    traced.compared += [each for each in parts if each.op == CONST]
+    keep = [_keys(each) for each in computed]
+    for other in keep[1:]:
+        keep[0] = mask.like("aten.logical_and", keep[0], other, shape=other.shape)
+    node.kwargs["keep"] = keep[0]
+    windows = [rule.window for rule in rules if rule is not None and rule.window is not None]
+    if windows:
+        node.kwargs["window"] = min(windows)
+    return None, causal or any(rule is not None and rule.causal for rule in rules)
+
+
+def _parts(mask: Node) -> list[Node]:
+    """The truth values that are all true where a mask is."""
+    if mask.op == "aten.expand":
+        return _parts(mask.args[0])
+    if mask.op == "aten.logical_and":
+        return [part for each in mask.args for part in _parts(each)]
+    return [mask]
+
+
+# Steps of each element, of one tensor and numbers.
+_EACH = ("aten.to", "aten.ne", "aten.eq", "aten.gt", "aten.ge", "aten.lt", "aten.le", "aten.logical_not")
+
+
+def _keys(mask: Node) -> Node:
+    """A mask of [batch, 1, 1, keys] as one of [batch, keys], from before it got its dims of 1."""
+    wanted = (mask.shape[0], mask.shape[-1])
+    while mask.shape != wanted and mask.op in ("aten.view", "aten.unsqueeze"):
+        mask = mask.args[0]
+    if mask.shape == wanted:
+        return mask
+    if mask.op in _EACH and not any(isinstance(each, Node) for each in mask.args[1:]):
+        return mask.like(mask.op, _keys(mask.args[0]), *mask.args[1:], shape=wanted, kwargs=mask.kwargs)
+    return mask.like("aten.view", mask, list(wanted), shape=wanted)
 
 
 def _added(traced: Traced, mask: Node) -> tuple[Node, bool]:

@@ -49,9 +49,19 @@ class Statements:
         plain = ["x"] if len(inputs) == 1 else ["x", "y", "z"]
         for number, value in enumerate(inputs):
             usual = plain[number] if number < len(plain) else f"x{number}"
-            self.names[value] = self.free(value.name or ("ids" if value.kind == "i64" else usual))
+            self.names[value] = self.free(value.name or self._by_kind(value) or usual)
         for own in self.model.body.own:
             self.names[own.value] = own_name(self.model.body, own)
+
+    def _by_kind(self, value: Value) -> str:
+        """The usual name of an input of whole numbers or truth values."""
+        if value.kind == "bool":
+            return "keep"
+        readers = [
+            each.expr.word if each is not None and each.expr is not None else "" for each in self.uses.get(value, [])
+        ]
+        compared = readers and all(word in ("!=", "==") for word in readers)
+        return "" if value.kind != "i64" else "mask" if compared else "ids"
 
     def free(self, name: str) -> str:
         """A name that is not taken, and is from now on."""

@@ -1,8 +1,9 @@
-"""The elements of a square below its diagonal, by two constants of their rows and columns -> those
-at places that a formula counts."""
+"""Elements by several constants of their places -> a view, where these count whole dims; places
+that a formula counts, where they are below the diagonal of a square."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -10,11 +11,43 @@ import torch
 from shardlang.importing.steps.nodes import CONST, Node, Traced
 
 
-def pairs(traced: Traced) -> None:
+def indices(traced: Traced) -> None:
     """Changes the steps in place."""
-    changes = {node: _taken(node) for node in traced.nodes if node.op == "aten.index" and _below(node)}
+    changes = {}
+    for node in traced.nodes:
+        if node.op == "aten.index" and _below(node):
+            changes[node] = _taken(node)
+        elif node.op == "aten.index" and _counts_dims(node):
+            traced.compared += [each for each in node.args[1] if each.op == CONST]
+            changes[node] = node.like("aten.view", node.args[0], list(node.shape))
     traced.replace(changes)
     traced.sweep()
+
+
+def _counts_dims(node: Node) -> bool:
+    """Whether each index counts all places of a dim, along a dim of its own, in the order of the
+    dims: so the result has all elements of x in their order. Masks are written so."""
+    x, given = node.args
+    if not all(isinstance(each, Node) for each in given):
+        return False
+    along = [_along(each, size) for each, size in zip(given, x.shape, strict=False)]
+    if any(each is None for each in along):
+        return False
+    places = [each for each in along if each]
+    return places == sorted(set(places)) and math.prod(node.shape) == math.prod(x.shape)
+
+
+def _along(index: Node, size: int) -> int | None:
+    """The dim, from the right, along which an index counts from 0 to size - 1; 0 for a single 0,
+    None where it does not count so."""
+    if index.op == "aten.arange" and not index.args:
+        return -1 if index.shape == (size,) else None
+    if index.op != CONST or index.value.numel() != size or index.value.dtype == torch.bool:
+        return None
+    if index.value.flatten().tolist() != list(range(size)):
+        return None
+    shape = index.value.shape
+    return next((at - len(shape) for at in range(len(shape)) if shape[at] == size), 0) if size > 1 else 0
 
 
 def _below(node: Node) -> bool:
