@@ -83,3 +83,15 @@ def test_nothing_outlives_the_server(apart: warm.Server) -> None:
         time.sleep(0.02)
     with pytest.raises(RuntimeError, match="ended"):
         process.wait()
+
+
+def test_a_bare_command_imports_the_shardlang_of_its_folder_and_so_does_what_it_forks(tmp_path: Path) -> None:
+    (tmp_path / "shardlang").mkdir()
+    (tmp_path / "shardlang" / "__init__.py").write_text("import sys\nprint('a copy', file=sys.stderr)\n")
+    forks = "import sys; from tests import warm; print(warm.run([sys.executable, '-c', sys.argv[1]]).stdout)"
+    imports = "import sys; print('torch' in sys.modules, 'shardlang' in sys.modules); import shardlang"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{warm.ROOT}"}
+    done = warm.run([sys.executable, "-c", imports], cwd=tmp_path, env=environment, kind=warm.Bare)
+    assert (done.stdout, done.stderr) == ("True False\n", "a copy\n")
+    done = warm.run([sys.executable, "-c", forks, imports], cwd=tmp_path, env=environment, kind=warm.Bare)
+    assert (done.stdout, done.stderr) == ("True True\n\n", "a copy\n"), "by its server"

@@ -8,6 +8,9 @@ environment and streams, and its pid, exit code and signals are those of a proce
 
 What is about the start of Python itself stays with `subprocess`: which modules a command imports, what the allocator
 has seen before, and environments that Python reads as it starts.
+
+`Bare` is `Warm` for commands in a copy of the tree: nothing of shardlang is imported before. A command that in turn
+needs a server finds one that was forked with it.
 """
 
 from __future__ import annotations
@@ -31,12 +34,14 @@ import tempfile
 import threading
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 _LIMIT = 2**18  # bytes of a request
+_FORKED = "TESTS_WARM_SOCKET"  # the pid of a bare command, and the socket of the server that was forked with it
+_IMPORTED = ("numpy.random", "pytest", "torch.distributed.pipelining._backward")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -51,15 +56,19 @@ class Request:
 
 
 class Server:
-    """The client's side: the process that is forked, started at the first command and ended with the tests."""
+    """The client's side: the process that is forked, started at the first command and ended with the tests.
 
-    def __init__(self) -> None:
+    bare: it has nothing of shardlang imported.
+    """
+
+    def __init__(self, bare: bool = False) -> None:
         self.said = os.memfd_create("said")
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        words = ["-m", "tests.warm", str(theirs.fileno()), *(["bare"] if bare else [])]
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.warm", str(theirs.fileno())], cwd=ROOT, pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, stdout=self.said, stderr=self.said, start_new_session=True,
+                [sys.executable, *words], cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+                stdout=self.said, stderr=self.said, start_new_session=True,
             )  # fmt: skip
         atexit.register(self.close)
 
@@ -91,12 +100,27 @@ class Server:
         return int(answer), told
 
 
+class Forked(Server):
+    """A server that was forked with this process, a bare command, and ends with it."""
+
+    def __init__(self, number: int) -> None:
+        self.socket = socket.socket(fileno=number)
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def failed(self) -> RuntimeError:
+        return RuntimeError("the Python that was forked beside this one ended")
+
+
 _servers: list[Server] = []
+_bare: list[Server] = []
 
 
 def server() -> Server:
     if not _servers:
-        _servers.append(Server())
+        pid, _, number = os.environ.pop(_FORKED, "").partition(":")
+        _servers.append(Forked(int(number)) if pid == str(os.getpid()) else Server())
     return _servers[0]
 
 
@@ -104,6 +128,9 @@ class Warm(subprocess.Popen[str]):
     """`subprocess.Popen` whose process is forked by the server."""
 
     _told = -1
+
+    def _server(self) -> Server:
+        return server()
 
     def _execute_child(self, *given: Any) -> None:
         how = inspect.signature(subprocess.Popen._execute_child).bind(self, *given).arguments  # type: ignore[attr-defined]
@@ -116,7 +143,9 @@ class Warm(subprocess.Popen[str]):
         request = Request(list(words[1:]), folder, environment, how["start_new_session"])
         ends = [how[name] for name in ("p2cread", "c2pwrite", "errwrite")]
         try:
-            self.pid, self._told = server().start(request, [own if end == -1 else end for own, end in enumerate(ends)])
+            self.pid, self._told = self._server().start(
+                request, [own if end == -1 else end for own, end in enumerate(ends)]
+            )
             self._child_created = True
         finally:
             for end in {*ends} - {-1}:
@@ -128,7 +157,7 @@ class Warm(subprocess.Popen[str]):
         answer, told, self._told = os.read(self._told, 64), self._told, -1
         os.close(told)
         if not answer:
-            raise server().failed()
+            raise self._server().failed()
         return self.pid, int(answer)
 
     def _internal_poll(self, _deadstate: int | None = None) -> int | None:
@@ -139,9 +168,19 @@ class Warm(subprocess.Popen[str]):
         return self.returncode
 
 
+class Bare(Warm):
+    """`Warm` whose process has nothing of shardlang imported, so that it may be that of a copy of the tree."""
+
+    def _server(self) -> Server:
+        if not _bare:
+            _bare.append(Server(bare=True))
+        return _bare[0]
+
+
 def run(
     command: Sequence[str],
     *,
+    kind: type[Warm] = Warm,
     cwd: Path | str | None = None,
     env: Mapping[str, str] | None = None,
     input: str | None = None,
@@ -149,7 +188,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """`subprocess.run` with the output captured as text."""
     stdin = None if input is None else subprocess.PIPE
-    with Warm(
+    with kind(
         list(command), cwd=cwd, env=env, text=True, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         try:
@@ -203,6 +242,20 @@ def _serve(requests: socket.socket) -> Request:
                 os.close(tell)
 
 
+def _with_server(request: Request) -> Request:
+    """The request of a bare command with a server forked for it, which imports the command's shardlang when asked."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    parent = os.getpid()
+    if os.fork() == 0:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ours.close()
+        if os.getppid() != parent or not theirs.recv(1, socket.MSG_PEEK):
+            os._exit(0)
+        _end(replace(request, words=["-m", "tests.warm", str(theirs.detach())], new_session=True))
+    theirs.close()
+    return replace(request, environment={**request.environment, _FORKED: f"{parent}:{ours.detach()}"})
+
+
 def _become(request: Request) -> None:
     """Runs a command as `python` does, in this process."""
     if request.new_session:
@@ -219,6 +272,7 @@ def _become(request: Request) -> None:
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
+    sys.modules.pop("tests", None)  # may be another tree's
     first, *rest = request.words
     here = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     if first == "-c":
@@ -263,9 +317,11 @@ def _end(request: Request) -> None:
 
 
 if __name__ == "__main__":
-    for name in ("numpy.random", "torch.distributed.pipelining._backward", *modules("shardlang")):
+    number, *words = sys.argv[1:]
+    for name in _IMPORTED if words else (*_IMPORTED, *modules("shardlang")):
         importlib.import_module(name)
     sys.path.pop(0)  # the folder that this process was started in
     gc.collect()
     gc.freeze()
-    _end(_serve(socket.socket(fileno=int(sys.argv[1]))))
+    request = _serve(socket.socket(fileno=int(number)))
+    _end(_with_server(request) if words else request)

@@ -24,24 +24,28 @@ from tests.mutants import (
     weights,
 )
 
-FAULTS = (
-    *operators.FAULTS,
-    *oracle.FAULTS,
-    *planner.FAULTS,
-    *python_text.FAULTS,
-    *emitter.FAULTS,
-    *events.FAULTS,
-    *extensions.FAULTS,
-    *importing.FAULTS,
-    *loops.FAULTS,
-    *microbatches.FAULTS,
-    *runtime_collectives.FAULTS,
-    *runtime_files.FAULTS,
-    *runtime_functions.FAULTS,
-    *runtime_training.FAULTS,
-    *scans.FAULTS,
-    *search.FAULTS,
-    *stages.FAULTS,
-    *views.FAULTS,
-    *weights.FAULTS,
-)
+MODULES = {
+    module.__name__.rpartition(".")[2]: module.FAULTS
+    for module in (
+        operators,
+        oracle,
+        planner,
+        python_text,
+        emitter,
+        events,
+        extensions,
+        importing,
+        loops,
+        microbatches,
+        runtime_collectives,
+        runtime_files,
+        runtime_functions,
+        runtime_training,
+        scans,
+        search,
+        stages,
+        views,
+        weights,
+    )
+}
+FAULTS = tuple(fault for faults in MODULES.values() for fault in faults)

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.__main__ import known
 from tests.mutants.fault import ROOT, Fault, Stale
 from tests.mutants.faults import FAULTS
 from tests.mutants.pairs import FOUND
-from tests.mutants.trial import NO_PROGRAM, Copy, attempt
+from tests.mutants.trial import NO_PROGRAM, Copy, Outcome, attempt, confirmed
 
 
 @cache
@@ -36,6 +37,10 @@ def test_the_faults_that_pairs_find_are_there() -> None:
     assert set(FOUND) <= {f.name for f in FAULTS}
 
 
+def test_what_caught_faults_is_of_faults_that_are_there() -> None:
+    assert set(known()) <= {f.name for f in FAULTS}
+
+
 def test_a_text_that_is_not_there_once_is_told(tmp_path: Path) -> None:
     (tmp_path / "shardlang").mkdir()
     (tmp_path / "shardlang" / "a.py").write_text("x = 1\ny = 1\n")
@@ -54,6 +59,19 @@ def test_what_is_no_program_is_no_catch() -> None:
 
 PACKAGE = "def double(x):\n    return 2 * x\n"
 TESTS = "from shardlang.a import double\n\n\ndef test_double():\n    assert double(3) == 6\n"
+CATCHES = "tests/test_a.py::test_double"
+
+
+def copied(tmp_path: Path, tests: str = TESTS) -> Copy:
+    """A copy, in tmp_path/copy, of a tree of one function and one test."""
+    tree, folder = tmp_path / "tree", tmp_path / "copy"
+    for path, text in {
+        "shardlang/__init__.py": "", "shardlang/a.py": PACKAGE, "tests/test_a.py": tests, "pyproject.toml": "",
+    }.items():  # fmt: skip
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (tree / path).write_text(text)
+    folder.mkdir()
+    return Copy.of(tree, folder)
 
 
 @pytest.mark.parametrize(
@@ -61,14 +79,24 @@ TESTS = "from shardlang.a import double\n\n\ndef test_double():\n    assert doub
     [("2 * x", "3 * x", "caught"), ("2 * x", "x * 2", "survived"), ("2 * x", "2 * y", "broken")],
 )
 def test_a_fault_is_tried_in_a_copy(tmp_path: Path, old: str, new: str, verdict: str) -> None:
-    tree, copied = tmp_path / "tree", tmp_path / "copy"
-    for path, text in {
-        "shardlang/__init__.py": "", "shardlang/a.py": PACKAGE, "tests/test_a.py": TESTS, "pyproject.toml": "",
-    }.items():  # fmt: skip
-        (tree / path).parent.mkdir(parents=True, exist_ok=True)
-        (tree / path).write_text(text)
-    copied.mkdir()
-    copy = Copy.of(tree, copied)
+    copy = copied(tmp_path)
     outcome = attempt(copy, Fault("f", "", "a.py", old, new, ("test_a.py",)), whole_suite=False)
-    assert (outcome.verdict, outcome.by) == (verdict, "" if verdict == "survived" else "tests/test_a.py::test_double")
-    assert (tree / "shardlang/a.py").read_text() == (copied / "shardlang/a.py").read_text() == PACKAGE
+    assert (outcome.verdict, outcome.by) == (verdict, "" if verdict == "survived" else CATCHES)
+    assert (tmp_path / "tree/shardlang/a.py").read_text() == (copy.root / "shardlang/a.py").read_text() == PACKAGE
+    assert confirmed(copy, [outcome]) == [outcome]
+
+
+def test_what_caught_it_the_last_time_comes_first(tmp_path: Path) -> None:
+    copy = copied(tmp_path, "from pathlib import Path\n" + TESTS + "\n\ndef test_more():\n    Path('more').touch()\n")
+    fault = Fault("f", "", "a.py", "2 * x", "3 * x", ("test_a.py",))
+    for last in (CATCHES, "tests/test_a.py::test_more", "tests/test_a.py::test_gone", "tests/test_gone.py"):
+        outcome = attempt(copy, fault, last, whole_suite=False)
+        assert (outcome.verdict, outcome.by) == ("caught", CATCHES)
+        assert (copy.root / "more").exists() == (last != CATCHES)
+
+
+def test_a_test_that_fails_without_the_fault_catches_nothing(tmp_path: Path) -> None:
+    copy = copied(tmp_path, TESTS + "\n\ndef test_false():\n    assert False\n")
+    fault = Fault("f", "", "a.py", "2 * x", "3 * x", ())
+    both = [Outcome(fault, "caught", test, "", 0) for test in (CATCHES, "tests/test_a.py::test_false")]
+    assert [o.verdict for o in confirmed(copy, both)] == ["caught", "broken"]

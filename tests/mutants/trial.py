@@ -1,6 +1,7 @@
 """Tries one fault after the other on a copy of the tree: is the suite's failure one, and for the right reason?
 
-The copy is what is imported (PYTHONPATH), so the tree itself never holds a fault.
+The copy is what is imported (PYTHONPATH), so the tree itself never holds a fault. Each pytest is forked from a Python
+that has torch imported (`tests/warm.py`).
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 
+import pytest
+
+from tests import warm
 from tests.mutants.fault import Fault
 
 PARTS = ("shardlang", "tests", "specs", "stdlib", "starts", "grammars", "examples", "pyproject.toml", "README.md")
@@ -27,6 +32,7 @@ NO_PROGRAM = re.compile(r"\b(?:Syntax|Indentation|Import|ModuleNotFound|Name|Unb
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 _REASON = re.compile(r"^E +(\S.*)$", re.MULTILINE)
 SECONDS = 1800
+_NO_SUCH_TEST = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +78,12 @@ class Copy:
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Python in the copy."""
         environment = {**os.environ, "PYTHONPATH": str(self.root)}
-        return subprocess.run(
-            [sys.executable, *arguments], cwd=self.root, env=environment, capture_output=True, text=True,
-            timeout=SECONDS,
+        return warm.run(
+            [sys.executable, *arguments], cwd=self.root, env=environment, timeout=SECONDS, kind=warm.Bare
         )  # fmt: skip
 
-    def tests(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        return self.run("-m", "pytest", "-x", "-q", "-rfE", "--tb=short", "-p", "no:cacheprovider", *arguments)
+    def tests(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.run("-m", "pytest", "-q", "-rfE", "--tb=short", "-p", "no:cacheprovider", *arguments)
 
     def write(self, file: str, text: str) -> None:
         """A file of the package; its compiled form goes too, since a change within a second may not be noticed."""
@@ -87,17 +92,21 @@ class Copy:
         Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
 
 
-def attempt(copy: Copy, fault: Fault, whole_suite: bool = True) -> Outcome:
-    """Makes the fault, runs the tests that should catch it, then the whole suite, and puts the file back."""
+def attempt(copy: Copy, fault: Fault, known: str = "", whole_suite: bool = True) -> Outcome:
+    """Makes the fault, runs the tests that should catch it, then the whole suite, and puts the file back.
+
+    known: the test that caught it the last time, which is run before all others.
+    """
     before = (copy.root / "shardlang" / fault.file).read_text("utf-8")
     begun = time.monotonic()
-    suites = [[f"tests/{test}" for test in fault.tests]]
+    suites = [[known]] if known else []
+    suites += [[f"tests/{test}"] for test in fault.tests]
     suites += [list(WHOLE_SUITE)] if whole_suite else []
     try:
         copy.write(fault.file, fault.mutated(copy.root))
         for tests in suites:
-            done = copy.tests(tests)
-            if done.returncode != 0:
+            done = copy.tests("-x", *tests)
+            if done.returncode != 0 and not (tests == [known] and done.returncode in _NO_SUCH_TEST):
                 return _judged(fault, done, time.monotonic() - begun)
     except subprocess.TimeoutExpired:
         return Outcome(fault, "broken", "", f"the tests do not end within {SECONDS} s", time.monotonic() - begun)
@@ -118,9 +127,24 @@ def _judged(fault: Fault, done: subprocess.CompletedProcess[str], seconds: float
     return Outcome(fault, "caught" if caught else "broken", by, reason, seconds)
 
 
-def baseline(copy: Copy, faults: Sequence[Fault]) -> str:
-    """What fails of the named tests without any fault; "" where nothing does."""
-    tests = sorted({f"tests/{test}" for fault in faults for test in fault.tests})
-    wider = {t for t in tests if "::" not in t}
-    done = copy.tests([t for t in tests if t in wider or t.partition("::")[0] not in wider])
-    return "" if done.returncode == 0 else done.stdout[-4000:]
+def confirmed(copy: Copy, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The outcomes, in which a fault is broken whose test fails without any fault as well."""
+    failed: dict[str, str] = {}
+    named = sorted({o.by for o in outcomes if o.verdict == "caught"})
+    for _, group in groupby(named, lambda test: test.partition("::")[0]):
+        failed |= _failing(copy, list(group))
+    return [
+        replace(o, verdict="broken", reason=f"without the fault: {failed[o.by]}")
+        if o.verdict == "caught" and o.by in failed else o
+        for o in outcomes
+    ]  # fmt: skip
+
+
+def _failing(copy: Copy, tests: Sequence[str]) -> dict[str, str]:
+    """Those of some tests of one file that fail, and what pytest says of them."""
+    done = copy.tests(*tests)
+    if done.returncode == 0:
+        return {}
+    if len(tests) == 1:
+        return {tests[0]: done.stdout[-1000:]}
+    return {test: said for each in tests for test, said in _failing(copy, [each]).items()}
