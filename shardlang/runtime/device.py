@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,6 +36,11 @@ class Cpu:
     overlaps = False
     # Whether its memory is another than the host's.
     apart = False
+    # Steps from one collection of Python's garbage to the next; 0: when Python itself wants one.
+    # On a device each rank would have it in another step, and all others wait for that rank.
+    collects = 0
+    # Whether `peak_memory` is known.
+    measures = False
 
     def count(self) -> int | None:
         """Devices of this kind that this process sees, each for one rank; None: as many ranks as
@@ -99,6 +105,14 @@ class Cpu:
         """The most bytes that tensors have held on a device at one time; 0: not counted."""
         return 0
 
+    def moment(self) -> Any:
+        """This point in the work that the device was given, for `between`."""
+        return time.perf_counter()
+
+    def between(self, begin: Any, end: Any) -> float:
+        """Seconds that the device took from a moment to another; it may wait for that one."""
+        return float(end - begin)
+
     def copied(self, x: Tensor, device: torch.device) -> Tensor:
         """`x`, of any device, on this one."""
         return x.to(device)
@@ -132,7 +146,8 @@ class Cuda(Cpu):
     """NVIDIA's and AMD's GPUs, as torch.cuda has them. Groups are NCCL's (RCCL's)."""
 
     name, backend, noun, tags, batches_ahead = "cuda", "nccl", "GPU", False, 2
-    overlaps = apart = True
+    overlaps = apart = measures = True
+    collects = 50
 
     def __init__(self) -> None:
         self._streams: dict[tuple[torch.device, str], Any] = {}
@@ -163,6 +178,8 @@ class Cuda(Cpu):
 
     def take(self, device: torch.device) -> dict[str, Any]:
         torch.cuda.set_device(device)
+        # f32 is f32, in convolutions too, where torch takes fewer bits by default.
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         return {"device_id": device}
 
     def group(self, store: dist.Store, ranks: Sequence[int], at: int, name: str) -> Any:
@@ -186,6 +203,15 @@ class Cuda(Cpu):
 
     def peak_memory(self, device: torch.device) -> int:
         return int(torch.cuda.max_memory_allocated(device))
+
+    def moment(self) -> Any:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between(self, begin: Any, end: Any) -> float:
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1000
 
     def copied(self, x: Tensor, device: torch.device) -> Tensor:
         """From page-locked memory on a stream of its own, so that it runs beside what the device

@@ -3,8 +3,11 @@ of the devices' peak, memory beside the plan's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+
+# From this share on the memory of a rank is told to be far from its plan's.
+_FAR = 0.05
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,21 @@ class Speed:
             if self.work.peak:
                 found["mfu"] = round(self.work.flops / (max(seconds, 1e-9) * self.ranks * self.work.peak), 4)
         return found
+
+    def compared(self, exchanged: Callable[[int], list[int]]) -> Iterator[str]:
+        """A line about the memory of all ranks beside their plans, where it is far from these.
+        exchanged: one rank's number -> those of all."""
+        held, planned = exchanged(self.memory()), exchanged(self.planned)
+        known = [rank for rank, most in enumerate(held) if most and planned[rank]]
+        if not known:
+            return
+        rank = max(known, key=lambda at: abs(held[at] / planned[at] - 1))
+        share = held[rank] / planned[rank] - 1
+        if abs(share) > _FAR:
+            yield (
+                f"rank {rank} held {held[rank] / 1e9:.2f} GB at most, and the plan counts "
+                f"{planned[rank] / 1e9:.2f} GB: {100 * abs(share):.0f} % {'more' if share > 0 else 'less'}"
+            )
 
     def shown(self, seconds: float) -> str:
         """The same for the line that a person sees."""

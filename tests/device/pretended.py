@@ -242,6 +242,9 @@ class Pretended(Cpu):
     name, noun, tags, batches_ahead = NAME, "pretended device", False, 2
     devices = 64
     overlaps = apart = True
+    collects = 2
+    # What it is to say that tensors have held of it at most.
+    peak = 0
 
     def count(self) -> int:
         return self.devices
@@ -256,6 +259,16 @@ class Pretended(Cpu):
     def everyone(self) -> Any:
         return Group(super().everyone())
 
+    def peak_memory(self, device: torch.device) -> int:
+        return self.peak
+
+    def moment(self) -> int:
+        return counts.kernels.total()
+
+    def between(self, begin: int, end: int) -> float:
+        """A kernel takes a millisecond."""
+        return (end - begin) / 1000
+
     def copied(self, x: Tensor, device: torch.device) -> Tensor:
         return x.to(device, non_blocking=True)
 
@@ -268,6 +281,8 @@ class Pretended(Cpu):
         return Group(super().group(store, ranks, at, name))
 
 
-def register() -> None:
-    """From now on there is a device of this kind."""
-    devices.KINDS[NAME] = Pretended()
+def register(peak: int = 0) -> None:
+    """From now on there is a device of this kind. peak: what tensors are said to have held of it at
+    most; 0: that is not known."""
+    kind = devices.KINDS[NAME] = Pretended()
+    kind.peak, kind.measures = peak, peak > 0

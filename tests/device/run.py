@@ -30,13 +30,14 @@ class OnBoth:
 
 
 def trained(
-    text: str, runs: Sequence[RunOf], folder: Path, base: Path | None = None, settings: Mapping[str, str] | None = None
-) -> dict[RunOf, OnBoth]:
+    text: str, runs: Sequence[RunOf], folder: Path, base: Path | None = None,
+    settings: Mapping[str, str] | None = None, peak: int = 0,
+) -> dict[RunOf, OnBoth]:  # fmt: skip
     """Trains the program `text` twice a run; paths in the program are relative to `base`, by default `folder`.
-    settings: as of `--set`."""
+    settings: as of `--set`. peak: what the device says that it has held at most."""
     job = {
         "text": text, "runs": [[run.strategy, run.ranks] for run in runs], "folder": str(folder),
-        "base": str(base or folder), "settings": settings,
+        "base": str(base or folder), "settings": settings, "peak": peak,
     }  # fmt: skip
     file = folder / "job.json"
     file.write_text(json.dumps(job))
@@ -60,6 +61,7 @@ def main(job_file: str) -> int:
     import torch
 
     from shardlang.runtime.comm.mesh import world
+    from shardlang.runtime.comm.record import AHEAD, record
     from shardlang.runtime.data.dataset import Dataset
     from shardlang.runtime.launch.devices import Choice
     from shardlang.runtime.launch.launcher import launch_program, read_program
@@ -69,16 +71,18 @@ def main(job_file: str) -> int:
     from tests.device import pretended
     from tests.emit.sources import emitted_files
 
-    pretended.register()
     # The pretended device has no fused attention, whose sums have another order.
     torch.backends.cuda.enable_flash_sdp(False)
     job = json.loads(Path(job_file).read_text())
+    pretended.register(job["peak"])
 
     def counted(program: Program, data: Mapping[str, Dataset], log: Log, _: Path | None) -> None:
-        run = Run(program, data, log)
+        run, notes = Run(program, data, log), list[str]()
+        log.note = notes.append  # type: ignore[method-assign]
         before = len(pretended.counts.groups)
         run.train()
-        found = {**vars(pretended.counts), "groups_before": before, "steps": run.step}
+        found = {**vars(pretended.counts), "groups_before": before, "steps": run.step, "notes": notes}
+        found["ahead"] = bool(record.words[AHEAD])
         (folder / f"counts-{world.rank}.json").write_text(json.dumps(found))
 
     for run in (RunOf(*run) for run in job["runs"]):

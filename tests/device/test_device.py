@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,30 @@ def test_no_group_is_made_after_the_start(tmp_path: Path) -> None:
     _nothing_waits(found)
     assert [counts["groups"][counts["groups_before"] :] for counts in found.counts] == [[]] * 4
     assert "0>2 pretended" in found.counts[0]["groups"]
+
+
+def test_the_memory_of_each_rank_is_compared_with_its_plan(tmp_path: Path) -> None:
+    """At the end, where they are far from each other, by one line for all ranks and without a further group."""
+    run = RunOf("both", 4)
+    found = trained(STAGED, [run], tmp_path, peak=1_000_000_000)[run]
+    assert [line for line in found.counts[0]["notes"] if "GB" in line] == []  # the plan has no device: it counts none
+    text = STAGED.replace("train {", "device card {\n  memory = 80GB\n  compute = 100TFLOP/s\n}\n\ntrain {")
+    (folder := tmp_path / "planned").mkdir()
+    found = trained(text, [run], folder, peak=1_000_000_000)[run]
+    for counts in found.counts:
+        [line] = [line for line in counts["notes"] if "GB" in line]
+        assert re.fullmatch(r"rank \d held 1.00 GB at most, and the plan counts 0.00 GB: \d+ % more", line)
+        assert counts["groups"][counts["groups_before"] :] == []
+
+
+def test_a_step_is_timed_by_the_device(tmp_path: Path) -> None:
+    """Not by the host, which runs ahead of it: here a kernel takes a millisecond. Records say that it does."""
+    run = RunOf("both", 4)
+    found = trained(STAGED, [run], tmp_path)[run]
+    times = found.figures("step_ms")[1]
+    assert all(time == round(time) > 50 for time in times)
+    assert max(times[1:]) - min(times[1:]) <= 0.2 * max(times), times
+    assert all(counts["ahead"] for counts in found.counts)
 
 
 TENSOR = """

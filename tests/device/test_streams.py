@@ -31,8 +31,10 @@ class Machine:
         self.now: Any = Stream(self, "compute")
         self.cuda = SimpleNamespace(
             current_stream=lambda device=None: self.now, Stream=self.stream,
-            current_device=lambda: 0, stream=self.on,
+            current_device=lambda: 0, stream=self.on, Event=self.event, set_device=lambda device: None,
         )  # fmt: skip
+        less = [SimpleNamespace(allow_tf32=True) for _ in range(2)]
+        self.backends = SimpleNamespace(cuda=SimpleNamespace(matmul=less[0]), cudnn=less[1])
 
     def stream(self, device: Any) -> Stream:
         """A new one."""
@@ -44,6 +46,10 @@ class Machine:
         before, self.now = self.now, stream
         yield
         self.now = before
+
+    def event(self, enable_timing: bool) -> Any:
+        assert enable_timing
+        return Event(self)
 
     def device(self, name: str, number: int) -> str:
         return f"{name}:{number}"
@@ -72,6 +78,23 @@ class Stream:
             name=f"the mark of {self.name}",
             synchronize=lambda: self.machine.told.append(f"host waits for the mark of {self.name}"),
         )
+
+
+class Event:
+    made = 0
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.at = machine, Event.made
+        Event.made += 1
+
+    def record(self) -> None:
+        self.machine.told.append(f"{self.machine.now.name} notes a time")
+
+    def synchronize(self) -> None:
+        self.machine.told.append("host waits for a time")
+
+    def elapsed_time(self, end: Event) -> float:
+        return 250.0 * (end.at - self.at)
 
 
 class Memory:
@@ -117,6 +140,21 @@ def test_a_batch_comes_beside_the_work_before_it(machine: Machine) -> None:
     assert machine.told == [
         "copies copies page-locked to device", "compute waits for copies", "memory is used by compute",
     ]  # fmt: skip
+
+
+def test_f32_has_all_its_bits(machine: Machine) -> None:
+    """In products and, where torch leaves some out by default, in convolutions."""
+    assert Cuda().take(GPU) == {"device_id": GPU}
+    assert not machine.backends.cuda.matmul.allow_tf32 and not machine.backends.cudnn.allow_tf32
+
+
+def test_the_time_of_a_step_is_that_of_the_device(machine: Machine) -> None:
+    """Which notes it when it comes there; the host waits only when it wants to know."""
+    kind = Cuda()
+    begin, end = kind.moment(), kind.moment()
+    assert machine.told == ["compute notes a time"] * 2
+    assert kind.between(begin, end) == 0.25  # seconds
+    assert machine.told[2:] == ["host waits for a time"]
 
 
 def test_a_figure_goes_once_it_is_there(machine: Machine) -> None:

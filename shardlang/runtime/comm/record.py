@@ -34,6 +34,8 @@ KEPT, TEXTS = 64, 512
 # rank that is slow by nature (it compiles, reads data, writes a checkpoint) has an allowance.
 PID, RANK, SIZE, TOKEN, STEP, PHASE, TOLD = range(1, 8)
 PROGRESS, ALLOWANCE, USUAL = range(8, 11)
+# Whether the rank's host runs ahead of its device: what it waits for may be work of its own.
+AHEAD = 11
 _HOST_BYTES, HEAD = 160, 256
 HOST = slice(HEAD - _HOST_BYTES, HEAD)
 # Then the last collectives, in words: the number, when it began, was waited for and ended (0.0: not
@@ -104,6 +106,10 @@ class Record:
     def forget(self) -> None:
         """Goes on in memory of its own."""
         self._anew(bytearray(BYTES), "")
+
+    def ahead(self, device: bool) -> None:
+        """Whether what this rank computes and sends runs on a device, behind the host."""
+        self.words[AHEAD] = device
 
     def phase(self, name: str, slow: bool = False) -> None:
         """The rank begins with something else. slow: nothing of it may be seen for as long as a

@@ -61,7 +61,8 @@ class Call:
 @dataclass(frozen=True)
 class Seen:
     """One rank, by its record. progress: when it last got further. allowance: seconds in which that
-    need not be; usual: of a step. calls: its last collectives, the latest last."""
+    need not be; usual: of a step. ahead: its host runs ahead of its device. calls: its last
+    collectives, the latest last."""
 
     rank: int
     size: int
@@ -74,6 +75,7 @@ class Seen:
     progress: float
     allowance: float
     usual: float
+    ahead: bool = False
     calls: list[Call] = field(default_factory=list)
 
     @property
@@ -110,7 +112,7 @@ def read(path: Path, called: bool = True) -> Seen | None:
         words[form.RANK], words[form.SIZE], words[form.PID], _text(content[form.HOST]), words[form.TOKEN],
         words[form.STEP], PHASES[min(words[form.PHASE], len(PHASES) - 1)], bool(words[form.TOLD]),
         seconds[form.PROGRESS], seconds[form.ALLOWANCE], seconds[form.USUAL],
-        sorted((call for call in calls if call.number), key=lambda call: call.number),
+        bool(words[form.AHEAD]), sorted((call for call in calls if call.number), key=lambda call: call.number),
     )  # fmt: skip
 
 

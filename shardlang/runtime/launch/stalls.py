@@ -16,6 +16,9 @@ from shardlang.runtime.launch.reports import Seen
 
 # Without --stall-timeout: so many usual steps, and at least so many seconds.
 STEPS, LEAST = 20, 60.0
+# Where all ranks wait, and one on a device compiles, evaluates, or has its first step under way:
+# nobody knows yet how long the device needs, and while it works the host sees nothing get on.
+FIRST = 600.0
 # Where what is waited for is on another host: that host may say more.
 _ELSEWHERE = 3.0
 
@@ -66,6 +69,8 @@ def stalled(seen: Iterable[Seen], given: float | None, now: float, elsewhere: bo
         return None
     last = max(there, key=lambda rank: rank.progress)
     limit = _limit(last, given)
+    if given is None and any(rank.ahead and rank.allowance for rank in there):
+        limit = max(limit, FIRST)
     if now - last.progress <= limit + (_ELSEWHERE if elsewhere else 0.0):
         return None
     # Of ranks that all wait, the one that others wait for, which it has left behind.

@@ -46,6 +46,7 @@ class Stepper:
         program = self.program
         random.start(program.seed, self.step)
         compiled.start(program)
+        record.ahead(kind_of(world.device).apart)
         # A backward in two parts computes the gradients of weights later anyhow.
         split = program.pipeline is not None and program.pipeline.splits_backward
         Beside.on = kind_of(world.device).overlaps and not split
@@ -59,7 +60,9 @@ class Stepper:
         if isinstance(self.passes, Pipeline):
             channels = {*self.passes.channels, *brought(program)}
         host = any(parameter.place == "host" for parameter in program.parameters)
-        wanted = program.checkpoint is not None or program.calls or program.asks
+        # At the end the memory of all ranks is compared with the plan's.
+        measures = kind_of(world.device).measures
+        wanted = program.checkpoint is not None or program.calls or program.asks or measures
         everywhere = [everyone()] if wanted else []
         world.open([*groups, *totals, *everywhere, *self.model.groups()], channels, host)
 

@@ -20,6 +20,7 @@ from shardlang.checkpoints.index import INDEX
 from shardlang.ending import Saved
 from shardlang.errors import RunError
 from shardlang.runtime import compiled
+from shardlang.runtime.comm.exchanged import exchanged
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.dataset import Dataset
@@ -27,6 +28,7 @@ from shardlang.runtime.data.loader import Batch, Loader, load, require_end
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.events.start import loaded_files, settings, stream_of
 from shardlang.runtime.events.stream import Asking
+from shardlang.runtime.garbage import collected
 from shardlang.runtime.logs import Log, taken
 from shardlang.runtime.program import Program, load_own, numbers_of
 from shardlang.runtime.speed import Speed
@@ -78,25 +80,35 @@ class Run(Stepper):
         self.best = Best(program.evaluation)
         self.facts = facts(program, data["data"].length)
         self.saved: SavedRun | None = None
-        self._waiting: list[tuple[int, int, float, Pending]] = []
+        # Steps and epochs, the moments from which to which they took, and their figures.
+        self._waiting: list[tuple[int, int, tuple[Any, Any], Pending]] = []
         # Milliseconds on the host by name, of steps whose figures are waited for; the last step
         # that had them.
         self._timed: dict[int, dict[str, float]] = {}
         self._logged = self._written = 0  # a step of which there is a checkpoint
-        self._clock, self._begun = time.perf_counter(), 0
+        self.kind = kind_of(world.device)
+        self._restart()
+        self._begun = 0
+
+    def _restart(self) -> None:
+        """The next step's time begins now, for the host and for the device."""
+        self._clock, self._moment = time.perf_counter(), self.kind.moment()
 
     def train(self) -> None:
         """All epochs, with an evaluation after each, or as often as is set, and at the end."""
         self._resume()
         self.profile = Profile(self.program, self.total, self.step)
-        self.log.start(self.total, self.loader.batches, self._speed(), self.step)
+        self.speed = self._speed()
+        self.log.start(self.total, self.loader.batches, self.speed, self.step)
         self._tell()
-        self._clock = time.perf_counter()
-        with numbers_of(self.program):
+        self._restart()
+        with numbers_of(self.program), collected(self.kind.collects) as self.tidy:
             self._epochs()
         if self.checkpoints is not None:
             with record.during("saving"):
                 self.checkpoints.finish()
+        for line in self.speed.compared(exchanged) if self.kind.measures else ():
+            self.log.note(line)
         self.log.ended("stopped" if self.stopped else "no better" if self.best.over else "finished")
         self.log.end()
 
@@ -114,7 +126,7 @@ class Run(Stepper):
         program = self.program
         coordinate = program.mesh[program.stage_axis].index if program.pipeline is not None else 0
         planned = program.work.memory[coordinate] if program.work.memory else 0
-        memory = partial(kind_of(world.device).peak_memory, world.device)
+        memory = partial(self.kind.peak_memory, world.device)
         return Speed(program.data.batch, program.work, world.size, memory, planned)
 
     def _epochs(self) -> None:
@@ -238,13 +250,14 @@ class Run(Stepper):
             updated = self.model.update(self.step, self.total)
         if not updated and self.model.scale is not None:
             self._left_out(self.model.scale.factor)
-        now = time.perf_counter()
-        elapsed, self._clock = now - self._clock, now
+        elapsed, begin = time.perf_counter() - self._clock, self._moment
+        self._restart()
         self._begun += 1
         if self._begun > _COMPILED * compiled.Compiling.on:
             record.took(elapsed)
         self._report(held)
-        self._waiting.append((self.step, epoch, elapsed, figures))
+        self._waiting.append((self.step, epoch, (begin, self._moment), figures))
+        self.tidy(self.step)
         every = self.program.log["steps"] if self.program.log else 0
         if every and self.step % every == 0:
             self._timed[self.step] = taken(self.step - self._logged)
@@ -263,12 +276,12 @@ class Run(Stepper):
     def _report(self, held: int = 0) -> None:
         """Passes on the figures of unreported steps, except the last `held`."""
         while len(self._waiting) > held:
-            step, epoch, elapsed, pending = self._waiting.pop(0)
+            step, epoch, moments, pending = self._waiting.pop(0)
             figures = pending.wait()
             if not math.isfinite(figures["loss"]):
                 watched = partial(first, self, step)
                 raise not_finite.error(self.program, self.loader, self.saved, step, epoch, figures["loss"], watched)
-            self.log.step(step, epoch, figures, elapsed, self._timed.pop(step, None))
+            self.log.step(step, epoch, figures, self.kind.between(*moments), self._timed.pop(step, None))
 
     def _evaluate(self, epoch: int, asked: bool = False) -> None:
         """asked: besides those that are set, so that it has no part in which is best."""
@@ -282,7 +295,7 @@ class Run(Stepper):
                 self.log.note(note)
         if not asked:
             self._judge(figures)
-        self._clock = time.perf_counter()
+        self._restart()
 
     def _write(self, to: Checkpoints, best: Mapping[str, Any] | None, evaluates: bool) -> None:
         """A checkpoint of this step, from which a run goes on with an evaluation if this one
