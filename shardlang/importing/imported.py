@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,7 @@ from shardlang.importing.steps.starts import SEEDS, starts
 from shardlang.importing.steps.trace import all_tensors, trace
 from shardlang.importing.steps.unfold import unfold
 from shardlang.importing.text import maps
+from shardlang.importing.text.model_names import distinct_names
 from shardlang.importing.text.names import Namer, fields_of
 from shardlang.importing.text.renamed import Given, rename
 from shardlang.importing.text.terms import Terms
@@ -193,6 +195,7 @@ class _Way:
         if not config:
             declare_inner(self.made, self.model)
         merge_dims(self.made, self.model, config)
+        distinct_names(self.made)
         self.namer = Namer(self.made, config)
         self.namer.give(self.model)
         rename(wanted.names, self.namer)
@@ -273,6 +276,7 @@ class _Way:
                 help = offer(name, inputs, f"it has {', '.join(f'`{each}`' for each in inputs)}")
                 raise RunError("SH600", f"the module has no input `{name}`, which --dims names", help=help)
         known: set[Atom] = set()
+        words = [value for value in self.root.inputs if len(value.dims) > 1 and _usual(value, 1) == "seq"]
         for value in self.root.inputs:
             given = self.wanted.dims.get(value.name)
             if given is not None and len(given) != len(value.dims):
@@ -287,6 +291,8 @@ class _Way:
                     atom.hint(name, -2 if given is not None else 7)
                     if given is None and at == 0 and value is not self.root.inputs[0]:
                         atom.hint("images" if len(value.dims) == 4 else f"{value.name}_batch", 7)
+                    if given is None and name == "seq" and words and value is not words[0]:
+                        atom.hint(f"{prefix}_seq" if (prefix := _whose(value.name)) else "seq", 6)
                 if given is not None and name in named:
                     try:
                         self.root.unify(named[name], term)
@@ -377,6 +383,11 @@ def _usual(value: Value, at: int) -> str:
     if rank == 4:
         return ("batch", "channels", "height", "width")[at]
     return "batch" if at == 0 else "seq" if at == 1 and (rank == 3 or value.kind == "i64") else "features"
+
+
+def _whose(name: str) -> str:
+    """What an input of words belongs to: the decoder, of `decoder_input_ids`."""
+    return re.sub(r"_?(input_)?ids$|_?inputs?(_embeds)?$|_?tokens$", "", name)
 
 
 def _differences(found: Mapping[str, str]) -> list[str]:

@@ -19,10 +19,12 @@ class Bare(str):
 
 @dataclass(eq=False)
 class Const:
-    """A number of the module; where equal models differ in it, it becomes a formal named `role`."""
+    """A number of the module; where equal models differ in it, it becomes a formal named `role`.
+    usual: what the operator takes where nothing is given, so that it is written for others alone."""
 
     value: Any
     role: str
+    usual: Any = None
 
 
 @dataclass(eq=False)

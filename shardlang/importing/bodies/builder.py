@@ -85,7 +85,7 @@ class Builder(Maker):
                     self.body.copies.append((atom, like[0]))
                 else:
                     atom.declared = True
-                    atom.hint("parts", 9)
+                    atom.hint("parts", 12)
                 bound.add(atom)
 
     def _step(self, node: Node) -> Value:

@@ -13,6 +13,9 @@ from shardlang.importing.bodies.words import reduction, word
 from shardlang.importing.steps.nodes import Node
 from shardlang.importing.steps.problems import Refused
 
+# Settings in which convolutions of one model may differ.
+_VARIED = ("stride", "padding")
+
 
 @word("conv1d", "conv2d")
 def convolution(b: Maker, node: Node, x: Node, weight: Node, bias: Any = None, stride: Any = 1, padding: Any = 0,
@@ -62,8 +65,8 @@ def _slid(b: Maker, node: Node, operands: Sequence[Any], settings: dict[str, tup
     if operands[2] is not None:
         given.append(b.use(operands[2]))
         b.unify(node, b.solid(given[2], 0), made)
-    kept = {name: Const(short, name) for name, (each, usual) in settings.items()
-            if (short := _short(each)) != usual}  # fmt: skip
+    kept = {name: Const(short, name, usual) for name, (each, usual) in settings.items()
+            if (short := _short(each)) != usual or name in _VARIED}  # fmt: skip
     dims = [value.dims[0], made, *b.spatial(node.shape[2:])]
     return b.add(dims, Expr(node.op.removeprefix("aten."), given, kept), node=node)
 

@@ -65,7 +65,7 @@ def form(body: Body) -> tuple[str, list[Const]]:
     for layer in body.layers:
         numbers[layer] = len(numbers)
         terms = ",".join(f.term(layer.terms[atom]) for atom in layer.body.formals())
-        array = (layer.array.name, layer.index) if layer.array else ""
+        array = (layer.array.name.removeprefix(prefix), layer.index) if layer.array else ""
         lines.append(f"{layer.path.removeprefix(prefix)} {array} ({terms}) <{layer.body.form}>")
     for value in body.live():
         expr = value.expr

@@ -48,7 +48,8 @@ def _square(*settings: str) -> Callable[[Body], bool]:
     def fits(body: Body) -> bool:
         kernel = next(own.value for own in body.own if own.name == "weight")
         plain = all(isinstance(const.value, int) for const in body.constants)
-        names = {name for value in body.values if value.expr for name in value.expr.named}
+        names = {name for value in body.values if value.expr for name, given in value.expr.named.items()
+                 if given.value != given.usual}  # fmt: skip
         return len({size(term) for term in kernel.dims[2:]}) == 1 and plain and names <= set(settings)
 
     return fits

@@ -17,7 +17,8 @@ from shardlang.importing.bodies.library import LIBRARY, Known, known
 class Model:
     """bodies: of all calls; the first stands for them. dims: its formals, with those that they are
     one with. varying: the constants that are formals, of the first body, with their names. library:
-    what it is in std.nn; kind: what it would be there if its start were that."""
+    what it is in std.nn; kind: what it would be there if its start were that. bare: the same without
+    a bias, which `bias = false` says; is_bare: whether it is that of another."""
 
     name: str
     bodies: list[Body]
@@ -25,6 +26,8 @@ class Model:
     varying: dict[Const, str] = field(default_factory=dict)
     library: Known | None = None
     kind: str = ""
+    bare: Model | None = None
+    is_bare: bool = False
 
     @property
     def body(self) -> Body:
@@ -56,11 +59,15 @@ def models(root: Body) -> dict[Body, Model]:
         model.bodies.append(body)
         found[body] = model
     made = sorted(dict.fromkeys(found.values()), key=lambda model: _height(model.body))
-    for model in made:
+    leaves = [model for model in made if not model.body.layers]
+    for model in leaves:
+        _finish(model)
+    for model in leaves:
+        _pair(model, leaves)
+    for model in made[len(leaves) :]:
         for body in model.bodies:
             _pass_constants(body, found)
         _finish(model)
-    _distinct_names(made)
     return found
 
 
@@ -104,11 +111,16 @@ def _starts_as(body: Body, kind: Known) -> bool:
         for own in body.own)  # fmt: skip
 
 
-def _vary(model: Model) -> None:
-    """Numbers that differ between calls become formals."""
+def _vary(model: Model, twin: Model | None = None) -> None:
+    """Numbers that differ between calls, those of a twin too, become formals."""
     taken: set[str] = {own.name for own in model.body.own}
-    for at, const in enumerate(model.body.constants):
-        if len({repr(body.constants[at].value) for body in model.bodies}) > 1:
+    model.varying = {}
+    theirs = _roles(twin.body) if twin is not None else []
+    for at, (const, role) in enumerate(zip(model.body.constants, _roles(model.body), strict=True)):
+        values = {repr(body.constants[at].value) for body in model.bodies}
+        if twin is not None and role in theirs:
+            values |= {repr(body.constants[theirs.index(role)].value) for body in twin.bodies}
+        if len(values) > 1:
             plain = name = re.sub(r"\d+$", "", const.role)
             number = 1
             while name in taken:
@@ -116,6 +128,33 @@ def _vary(model: Model) -> None:
                 name = f"{plain}{number}"
             taken.add(name)
             model.varying[const] = name
+
+
+def _roles(body: Body) -> list[tuple[str, str]]:
+    """What each number of a body is: the parameter that starts with it, or "", and its role."""
+    owners = {const: own.name for own in body.own for const in own.numbers}
+    return [(owners.get(const, ""), const.role) for const in body.constants]
+
+
+def _pair(model: Model, leaves: Sequence[Model]) -> None:
+    """Finds the model that is another one without its bias: they are one, with a formal `bias`."""
+    biased = any(own.name == "bias" for own in model.body.own)
+    if model.library is not None or model.kind not in LIBRARY or not LIBRARY[model.kind].bias or not biased:
+        return
+    roles = [role for role in _roles(model.body) if role[0] != "bias"]
+    for other in leaves:
+        alike = other is not model and other.kind == model.kind and other.library is None and not other.is_bare
+        if alike and _roles(other.body) == roles and _weight(other.body) == _weight(model.body):
+            _vary(model, other)
+            _vary(other, model)
+            model.bare, other.is_bare = other, True
+            return
+
+
+def _weight(body: Body) -> tuple[str, list[int]]:
+    """How the weight starts, and the sizes of its dims that are numbers."""
+    own = next(each for each in body.own if each.name == "weight")
+    return own.start.kind, [atom.size for term in own.value.dims for atom in flat(term) if atom.fixed]
 
 
 def _pass_constants(body: Body, made: dict[Body, Model]) -> None:
@@ -131,17 +170,6 @@ def _numbers(model: Model, layer: Layer) -> list[Const]:
     at = [model.body.constants.index(const) for const in model.varying]
     names = model.varying.values()
     return [Const(layer.body.constants[number].value, name) for number, name in zip(at, names, strict=True)]
-
-
-def _distinct_names(made: list[Model]) -> None:
-    taken = set(LIBRARY) & {model.library.name for model in made if model.library}
-    for model in (each for each in made if each.library is None):
-        name, number = model.name, 1
-        while name in taken:
-            number += 1
-            name = f"{model.name}{number}"
-        taken.add(name)
-        model.name = name
 
 
 def merge_dims(made: dict[Body, Model], root: Model, config: Mapping[int, str]) -> None:

@@ -103,7 +103,7 @@ def _declare(body: Body, value: Value, places: list[int]) -> None:
     for atom in (atom for at in places for atom in flat(value.dims[at])):
         if not _chain(atom, known) or (atom.like is not None and atom not in known):
             atom.declared = True
-            atom.hint("parts", 9)
+            atom.hint("parts", 12)
 
 
 def _relabelled(body: Body, value: Value) -> Value:

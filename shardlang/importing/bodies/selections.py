@@ -246,6 +246,8 @@ def pick(b: Maker, node: Node, value: Value, at: int, index: int) -> Value:
     if not flat(value.dims[at]):
         return b.view(value, rest, node)
     place = index if index >= -1 else index % size(value.dims[at])
+    if value.kind == "i64" and value in b.body.inputs:
+        b.hint(value.dims[at], "fields", 6)
     return b.add(rest, Expr("pick", [value], {"pick": (value.dims[at], Const(place, "row"))}), value.kind, node)
 
 

@@ -290,7 +290,7 @@ def attention(b: Maker, node: Node, q: Node, k: Node, v: Node, mask: Any = None,
     for value, name in ((queries, "q"), (keys, "k"), (values, "v")):
         if value.expr is not None and value.expr.word in ("rearrange", "rotary"):
             value.name = value.name or name
-    named: dict[str, Any] = {"causal": Const(True, "causal")} if causal else {}
+    named: dict[str, Any] = {"causal": Const(bool(causal), "causal", False)}
     if scale is not None and not math.isclose(scale, size(queries.dims[-1]) ** -0.5, rel_tol=1e-6):
         named["scale"] = Const(scale, "scale")
     if window is not None:

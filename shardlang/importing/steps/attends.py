@@ -82,6 +82,12 @@ def _constant(x: Any) -> bool:
     return isinstance(x, Node) and x.op in (CONST, STATE)
 
 
+def lowest(x: Any) -> bool:
+    """Whether an argument is a number that hides a score."""
+    plain = isinstance(x, int | float) or (_constant(x) and x.value.numel() == 1)
+    return plain and _number(x) <= _HIDDEN
+
+
 def _number(x: Any) -> float:
     return float(x.value.item()) if isinstance(x, Node) and x.value.numel() == 1 else float(x)
 

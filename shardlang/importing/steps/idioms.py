@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from shardlang.importing.steps.attends import attentions, repeated, rotary
+from shardlang.importing.steps.attends import attentions, lowest, repeated, rotary
 from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node, Scope, Stored, Traced
 from shardlang.importing.steps.patterns import Found, match
 from shardlang.importing.steps.rules import Rule, hides_nothing, rule_of
@@ -102,10 +102,10 @@ def _masks(traced: Traced) -> None:
                 traced.compared.append(mask)
                 mask, causal = None, rule.causal
                 node.kwargs.update({"window": rule.window} if rule.window else {})
-        elif isinstance(mask, Node) and mask.op == "aten.add":
-            mask, causal = _added(traced, mask)
         elif isinstance(mask, Node) and mask.dtype == torch.bool:
             mask, causal = _padded(traced, node, mask, causal)
+        elif isinstance(mask, Node):
+            mask, causal = _added(traced, mask)
         node.args = (q, repeated(k), repeated(v), mask, p, causal)
 
 
@@ -154,9 +154,12 @@ def _keys(mask: Node) -> Node:
 
 
 def _added(traced: Traced, mask: Node) -> tuple[Node, bool]:
-    """A bias to which a constant causal mask is added, apart."""
-    for bias, other in (mask.args, mask.args[::-1]):
-        if isinstance(other, Node) and other.op == CONST and (
+    """A bias to which a constant causal mask is added, or which it chooses, apart."""
+    pairs = [mask.args, mask.args[::-1]] if mask.op == "aten.add" else []
+    if mask.op == "aten.where" and lowest(mask.args[2]):
+        pairs = [(mask.args[1], mask.args[0])]
+    for bias, other in pairs:
+        if isinstance(bias, Node) and isinstance(other, Node) and other.op == CONST and (
                 hides_nothing(other) or rule_of(other) == Rule(True, None)):  # fmt: skip
             traced.compared.append(other)
             return bias, not hides_nothing(other)

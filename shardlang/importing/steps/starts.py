@@ -18,30 +18,37 @@ SEEDS = (1, 2, 3)
 # one in ten thousand.
 _REJECTED = 2.2
 _DRAWN = 100_000
+# An estimate may stand for a number that is so many standard errors away.
+_CLOSE = 4
 
 
 def starts(made: Sequence[Mapping[str, Tensor]], used: set[str], accepted: frozenset[str]) -> dict[str, Init]:
     """The start of each used tensor, by its name. `made`: the tensors under one seed each. Those
-    whose names differ in numbers alone, as in an array of layers, start alike. RunError SH608."""
+    whose names differ in numbers alone, as in an array of layers, start alike; so do others, where
+    their draws may have the deviation that more draws have shown. RunError SH608."""
     groups: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for name, tensor in made[0].items():
         if name in used:
             groups.setdefault((re.sub(r"\d+", "*", name), tuple(tensor.shape)), []).append(name)
     found = {}
     same = _seeded(made, used)
-    for names in groups.values():
+    known: list[float] = []
+    for names in sorted(groups.values(), key=lambda names: -len(names) * made[0][names[0]].numel()):
         home, _, last = names[0].rpartition("bias")
         weight = made[0].get(f"{home}weight") if not last else None
-        start = _alike([[each[name].detach().double() for name in names] for each in made], weight)
+        start = _alike([[each[name].detach().double() for name in names] for each in made], weight, known)
         if start is None:
             drawn = [each[name].detach().double() for each in made for name in names]
             start = _any(names, drawn, accepted, same)
+        elif start.kind == "normal" and start.args[0] not in known:
+            known.append(start.args[0])
         found.update(dict.fromkeys(names, start))
     return found
 
 
-def _alike(made: Sequence[Sequence[Tensor]], weight: Tensor | None) -> Init | None:
-    """The start of tensors that start alike; `weight`: of a bias, the weight beside it."""
+def _alike(made: Sequence[Sequence[Tensor]], weight: Tensor | None, known: Sequence[float]) -> Init | None:
+    """The start of tensors that start alike; `weight`: of a bias, the weight beside it. known:
+    deviations of other tensors, which have more numbers."""
     first = made[0][0]
     if all(torch.equal(a, b) for each in made[1:] for a, b in zip(made[0], each, strict=True)):
         value = float(first.flatten()[0]) if first.numel() else 0.0
@@ -49,10 +56,10 @@ def _alike(made: Sequence[Sequence[Tensor]], weight: Tensor | None) -> Init | No
             return None
         return Init("zeros") if value == 0 else Init("ones") if value == 1 else Init("constant", (value,))
     drawn = torch.cat([tensor.flatten() for each in made for tensor in each])[:_DRAWN].sort().values
-    return next((start for start in _candidates(drawn, first, weight) if _fits(drawn, start)), None)
+    return next((start for start in _candidates(drawn, first, weight, known) if _fits(drawn, start)), None)
 
 
-def _candidates(drawn: Tensor, first: Tensor, weight: Tensor | None) -> list[Init]:
+def _candidates(drawn: Tensor, first: Tensor, weight: Tensor | None, known: Sequence[float]) -> list[Init]:
     """The distributions that the draws may have, first those that a layer of torch has."""
     bound, std = float(drawn.abs().max()), float(drawn.square().mean().sqrt())
     found = []
@@ -62,7 +69,9 @@ def _candidates(drawn: Tensor, first: Tensor, weight: Tensor | None) -> list[Ini
         found += [Init("kaiming_uniform", (fan_in,)), Init("xavier_uniform", (fan_in, fan_out))]
     if weight is not None and weight.dim() >= 2:
         found.append(Init("fan_uniform", (math.prod(weight.shape[1:]),)))
-    found.append(Init("normal", (_plain(std, std / math.sqrt(2 * len(drawn))),)))
+    error = std / math.sqrt(2 * len(drawn))
+    near = [each for each in known if abs(each - std) <= _CLOSE * error]
+    found += [Init("normal", (each,)) for each in [*near, _plain(std, error)]]
     limit = _plain(bound, 3 * bound / len(drawn))
     return [*found, Init("uniform", (-limit, limit))]
 
@@ -71,7 +80,7 @@ def _plain(value: float, error: float) -> float:
     """The shortest number that an estimate may stand for."""
     for digits in range(1, 8):
         near = float(f"{value:.{digits}g}")
-        if abs(near - value) <= 4 * error:
+        if abs(near - value) <= _CLOSE * error:
             return near
     return value
 

@@ -105,7 +105,9 @@ class Namer:
             passed = {names[atom] for names in above if atom in names}
             if len(passed) == 1 and "" not in passed:
                 name = passed.pop()
-                hints[name] = min(2, hints.get(name, 2))
+                # What a table calls its rows says less than a field of the configuration.
+                rank = 0 if self.config.get(atom.size) == name else 2
+                hints[name] = min(rank, hints.get(name, rank))
             for name, rank in self._suggested(model, atom):
                 hints[name] = min(rank, hints.get(name, rank))
             if atom.size in self.config and atom in model.dims:
@@ -116,7 +118,9 @@ class Namer:
         taken = names_of_members(model.body)
         called = _called(model)
         taken |= {*called.values(), *(atom.called for atom in ranked if atom in copied or atom.declared)}
-        for atom in sorted(ranked, key=lambda atom: (bool(atom.sum), min(ranked[atom].values(), default=99))):
+        given = {model.dims.get(atom, atom) for value in model.body.results for term in value.dims for atom in flat(term)}
+        ordered = sorted(ranked, key=lambda atom: (bool(atom.sum), min(ranked[atom].values(), default=99), atom not in given))
+        for atom in ordered:
             hints = ranked[atom]
             if atom.called and (atom in called or atom not in model.dims):
                 found[atom] = called.get(atom, atom.called)
@@ -163,7 +167,7 @@ def _placed(model: Model, atom: Atom) -> dict[str, int]:
 
 def _ordered(hints: Mapping[str, int]) -> list[str]:
     """Names by rank. Where two dims have one role, the second has its layer's name before that."""
-    names = sorted(hints, key=lambda name: (hints[name], name))
+    names = sorted(hints, key=lambda name: hints[name])
     if names and names[0] in _ROLES:
         best = names[0]
         names.sort(key=lambda name: 0 if name == best or hints[name] <= _CONFIG else 2 - name.endswith(f"_{best}"))
@@ -214,7 +218,7 @@ def _made_by(model: Model, atom: Atom, attends: bool) -> Iterator[tuple[str, int
 def _prefix(body: Body, layer: Layer) -> str:
     """A layer's name at the start of a dim's, or the name of the Sequential that it is in."""
     name = layer_name(body, layer)
-    return re.sub(r"_\d+$", "", name) if re.search(r"\.\d+$", layer.path) else name
+    return re.sub(r"_\d+$", "", name) if re.search(r"\.\d+$", layer.path) else name.removesuffix("_model")
 
 
 def _feature(value: Value) -> tuple[Atom, ...]:

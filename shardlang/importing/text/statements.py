@@ -215,7 +215,7 @@ class Statements:
             if self._last_of_chain(value):
                 name = name.rpartition("[")[0]
         parts = self._arguments(expr, 1)
-        parts += [self.terms.named(self.model, key, given) for key, given in expr.named.items()]
+        parts += self.terms.settings(self.model, expr)
         return f"{name}({', '.join(parts)})" if parts else name
 
     def expr(self, value: Value) -> tuple[str, int]:
@@ -230,9 +230,7 @@ class Statements:
             return f"{sign}{text if binds > strength else f'({text})'}", strength
         if expr.word in INFIX:
             return self._infix(expr)
-        parts = self._arguments(expr, 0)
-        for name, given in expr.named.items():
-            parts.append(self.terms.named(model, name, given))
+        parts = self._arguments(expr, 0) + self.terms.settings(model, expr)
         into = ""
         if expr.into is not None:
             into = f" -> {self.terms.dims(model, expr.into)}"

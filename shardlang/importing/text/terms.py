@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardlang.importing.bodies.body import Bare, Body, Const, Layer, Own, Value
+from shardlang.importing.bodies.body import Bare, Body, Const, Expr, Layer, Own, Value
 from shardlang.importing.bodies.dims import Atom, Term, flat, size
 from shardlang.importing.bodies.models import Model
 from shardlang.importing.text.names import Namer, layer_name, own_name
@@ -46,6 +46,12 @@ class Terms:
 
     def number(self, model: Model, const: Const) -> str:
         return model.varying.get(const) or literal(const.value)
+
+    def settings(self, model: Model, expr: Expr) -> list[str]:
+        """What a call is given by name: numbers where they are formals, or not the usual ones."""
+        return [self.named(model, name, given) for name, given in expr.named.items()
+                if not isinstance(given, Const) or given.usual is None or given.value != given.usual
+                or given in model.varying]  # fmt: skip
 
     def named(self, model: Model, name: str, given: Any) -> str:
         if isinstance(given, Const):

@@ -32,13 +32,24 @@ class Writer:
         parts = [f"{MODEL_MARK} `{place}`.\n", *(f"## {line}\n" for line in comments)]
         used = {(model.library.home, model.library.name) for model in models if model.library is not None}
         parts += _uses(used | {(home, name) for home, names in own.items() for name in names})
-        parts += [self.model(model) for model in models if model.library is None]
+        parts += [self.model(model) for model in models if model.library is None and not model.is_bare]
         return "".join(parts)
 
     def model(self, model: Model) -> str:
+        if model.bare is not None:
+            return self._either(model, model.bare)
         members = [*self._copies(model), *self._layers(model), *self._params(model)]
         inside = [f"  {line}\n".replace("\n ", "\n   ") for line in members]
         return f"\n{self._formals(model)}) {{\n{''.join(inside)}\n{self._forward(model)}}}\n"
+
+    def _either(self, model: Model, bare: Model) -> str:
+        """A model with a bias, or without."""
+        names = [own.name for own in model.body.own]
+        params = [f"  {line}\n" for line in self._params(model)]
+        shared = [line for name, line in zip(names, params, strict=True) if name != "bias"]
+        bias = params[names.index("bias")]
+        branches = f"  if bias {{\n{bias}\n{self._forward(model)}  }} else {{\n{self._forward(bare)}  }}\n"
+        return f"\n{self._formals(model)}) {{\n{''.join(shared)}{branches}}}\n"
 
     # Members.
 
@@ -50,6 +61,7 @@ class Writer:
             found.append(f"{name}: dim{default}")
         for const, name in model.varying.items():
             found.append(f"{name}: {_kind(const.value)}")
+        found += ["bias: bool = true"] if model.bare is not None else []
         return wrapped(f"model {model.name}(", found)
 
     def _copies(self, model: Model) -> list[str]:
@@ -92,7 +104,8 @@ class Writer:
         terms = list(given.values())
         if inner.library is not None:
             return arguments(inner.library, layer.body, terms)
-        return terms + [f"{const.role} = {self.terms.number(model, const)}" for const in layer.constants]
+        numbers = [f"{const.role} = {self.terms.number(model, const)}" for const in layer.constants]
+        return terms + numbers + ["bias = false"] * inner.is_bare
 
     def _params(self, model: Model) -> list[str]:
         lines = []
