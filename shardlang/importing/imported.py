@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,11 @@ from torch import Tensor, nn
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import offer
 from shardlang.errors import RunError
 from shardlang.graph.graph import Init
 from shardlang.importing.bodies.body import Value
 from shardlang.importing.bodies.builder import Builder
-from shardlang.importing.bodies.dims import Atom, Mismatch, flat, fresh
+from shardlang.importing.bodies.dims import Atom, flat, fresh
 from shardlang.importing.bodies.interior import declare_inner
 from shardlang.importing.bodies.maker import KINDS, Shared
 from shardlang.importing.bodies.models import Model, merge_dims, models
@@ -43,6 +41,7 @@ from shardlang.importing.steps.starts import SEEDS, starts
 from shardlang.importing.steps.trace import all_tensors, trace
 from shardlang.importing.steps.unfold import unfold
 from shardlang.importing.text import maps
+from shardlang.importing.text.inputs import name_inputs
 from shardlang.importing.text.model_names import distinct_names
 from shardlang.importing.text.names import Namer, fields_of
 from shardlang.importing.text.renamed import Given, rename
@@ -188,7 +187,7 @@ class _Way:
         while not self._built(f"{kind.__module__}.{kind.__qualname__}", begun):
             pass
         self._training_differs(dropped)
-        self._user_dims()
+        name_inputs(self.root, self.wanted.dims)
         self.made = models(self.root)
         self.model: Model = self.made[self.root]
         config = fields_of(getattr(module, "config", None))
@@ -267,40 +266,6 @@ class _Way:
             found.append(Value(dims, KINDS.get(str(each.dtype), ""), name=name))
         return found
 
-    def _user_dims(self) -> None:
-        """The names that the user gave, and usual ones for other dims of inputs."""
-        named: dict[str, tuple[Atom, ...]] = {}
-        inputs = [str(value.name) for value in self.root.inputs]
-        for name in self.wanted.dims:
-            if name not in inputs:
-                help = offer(name, inputs, f"it has {', '.join(f'`{each}`' for each in inputs)}")
-                raise RunError("SH600", f"the module has no input `{name}`, which --dims names", help=help)
-        known: set[Atom] = set()
-        words = [value for value in self.root.inputs if len(value.dims) > 1 and _usual(value, 1) == "seq"]
-        for value in self.root.inputs:
-            given = self.wanted.dims.get(value.name)
-            if given is not None and len(given) != len(value.dims):
-                raise RunError("SH600", f"`{value.name}` has {len(value.dims)} dims, and --dims names {len(given)}")
-            for at, term in enumerate(value.dims):
-                name = given[at] if given is not None else _usual(value, at)
-                for atom in flat(term)[:1]:
-                    # A dim of an input before has the name that it has there.
-                    if given is None and atom in known:
-                        continue
-                    known.add(atom)
-                    atom.hint(name, -2 if given is not None else 7)
-                    if given is None and at == 0 and value is not self.root.inputs[0]:
-                        atom.hint("images" if len(value.dims) == 4 else f"{value.name}_batch", 7)
-                    if given is None and name == "seq" and words and value is not words[0]:
-                        atom.hint(f"{prefix}_seq" if (prefix := _whose(value.name)) else "seq", 6)
-                if given is not None and name in named:
-                    try:
-                        self.root.unify(named[name], term)
-                    except Mismatch:
-                        fact = f"--dims calls dims of different sizes, or two of one tensor, `{name}`"
-                        raise RunError("SH600", fact) from None
-                named.setdefault(name, term)
-
     def trained(self) -> str:
         """The text with a `train` to fill in."""
         wanted, init = self.wanted, ""
@@ -375,19 +340,6 @@ def _choose(traced: Traced, output: str | None) -> list[int]:
 
 def _floating(node: Node) -> bool:
     return node.dtype is not None and node.dtype.is_floating_point
-
-
-def _usual(value: Value, at: int) -> str:
-    """The name of a dim of an input if nothing else says."""
-    rank = len(value.dims)
-    if rank == 4:
-        return ("batch", "channels", "height", "width")[at]
-    return "batch" if at == 0 else "seq" if at == 1 and (rank == 3 or value.kind == "i64") else "features"
-
-
-def _whose(name: str) -> str:
-    """What an input of words belongs to: the decoder, of `decoder_input_ids`."""
-    return re.sub(r"_?(input_)?ids$|_?inputs?(_embeds)?$|_?tokens$", "", name)
 
 
 def _differences(found: Mapping[str, str]) -> list[str]:

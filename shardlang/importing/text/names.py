@@ -118,9 +118,13 @@ class Namer:
         taken = names_of_members(model.body)
         called = _called(model)
         taken |= {*called.values(), *(atom.called for atom in ranked if atom in copied or atom.declared)}
-        given = {model.dims.get(atom, atom) for value in model.body.results for term in value.dims for atom in flat(term)}
-        ordered = sorted(ranked, key=lambda atom: (bool(atom.sum), min(ranked[atom].values(), default=99), atom not in given))
-        for atom in ordered:
+        # Of two dims of the whole that would have one name, that of a result has it.
+        results = () if above else model.body.results
+        given = {model.dims.get(atom, atom) for value in results for atom in flat(sum(value.dims, ()))}
+        first = {
+            atom: (bool(atom.sum), min(hints.values(), default=99), atom not in given) for atom, hints in ranked.items()
+        }
+        for atom in sorted(ranked, key=lambda atom: first[atom]):
             hints = ranked[atom]
             if atom.called and (atom in called or atom not in model.dims):
                 found[atom] = called.get(atom, atom.called)
