@@ -20,7 +20,8 @@ class Bare(str):
 @dataclass(eq=False)
 class Const:
     """A number of the module; where equal models differ in it, it becomes a formal named `role`.
-    usual: what the operator takes where nothing is given, so that it is written for others alone."""
+    usual: the number that the operator takes where none is given, so that others alone are
+    written."""
 
     value: Any
     role: str

@@ -17,8 +17,8 @@ from shardlang.importing.bodies.library import LIBRARY, Known, known
 class Model:
     """bodies: of all calls; the first stands for them. dims: its formals, with those that they are
     one with. varying: the constants that are formals, of the first body, with their names. library:
-    what it is in std.nn; kind: what it would be there if its start were that. bare: the same without
-    a bias, which `bias = false` says; is_bare: whether it is that of another."""
+    what it is in std.nn; kind: what it would be there if its start were that. bare: the same
+    without a bias, which `bias = false` says; is_bare: whether it is that of another."""
 
     name: str
     bodies: list[Body]
@@ -131,7 +131,7 @@ def _vary(model: Model, twin: Model | None = None) -> None:
 
 
 def _roles(body: Body) -> list[tuple[str, str]]:
-    """What each number of a body is: the parameter that starts with it, or "", and its role."""
+    """The parameter that starts with each number of a body, or "", and the number's role."""
     owners = {const: own.name for own in body.own for const in own.numbers}
     return [(owners.get(const, ""), const.role) for const in body.constants]
 

@@ -61,5 +61,5 @@ def _usual(value: Value, at: int) -> str:
 
 
 def _whose(name: str) -> str:
-    """What an input of words belongs to: the decoder, of `decoder_input_ids`."""
+    """The part of a name that says whose words an input has: `decoder`, of `decoder_input_ids`."""
     return re.sub(r"_?(input_)?ids$|_?inputs?(_embeds)?$|_?tokens$", "", name)

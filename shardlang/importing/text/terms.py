@@ -48,7 +48,7 @@ class Terms:
         return model.varying.get(const) or literal(const.value)
 
     def settings(self, model: Model, expr: Expr) -> list[str]:
-        """What a call is given by name: numbers where they are formals, or not the usual ones."""
+        """The settings of a call, of numbers those that are formals or not the usual ones."""
         return [self.named(model, name, given) for name, given in expr.named.items()
                 if not isinstance(given, Const) or given.usual is None or given.value != given.usual
                 or given in model.varying]  # fmt: skip
