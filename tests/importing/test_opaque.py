@@ -163,6 +163,7 @@ def test_a_view_may_cut_a_dim_that_an_operator_makes() -> None:
         (lambda x: x.repeat(1, 3), [(4, 5)], ["{0}", "3 * {1}"]),
         (lambda x: x.reshape(2, -1), [(4, 6)], ["2", "12"]),
         (lambda x, y: x @ y, [(3, 4), (4, 5)], ["{0}", "{2}"]),
+        (torch.cdist, [(5, 8), (5, 8)], ["{0}", "{2}"]),  # of one size by chance
         (lambda x: torch.linalg.inv(x + torch.eye(3)), [(2, 3, 3)], ["{0}", "3", "3"]),
     ],
 )  # fmt: skip
