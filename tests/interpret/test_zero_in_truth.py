@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.interpret.meaning import whole
 from shardlang.interpret.ranks import ranks
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
@@ -76,3 +78,39 @@ def test_what_is_larger_than_rounding_is_found(plan: Plan, path: str, by: float,
     monkeypatch.setattr(ranks, "run", wrong)
     found = verify_plan(plan).difference
     assert found is not None and (found.kind, found.path) == ("stored gradient", path)
+
+
+# Its first weights are zero, which has no other number in its last place.
+ROUNDED = """
+dim batch = 8, width = 4
+
+model Net {
+  param w: [width] = zeros()
+
+  forward(x: [batch, width]) -> [batch, width] {
+    return exp(x * w)
+  }
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, width])
+  loss = mean(model(x))
+  optimizer = sgd(lr = 0.1)
+  precision = f64
+  steps = 1
+}
+"""
+
+
+def test_rounding_moves_what_is_computed_and_not_only_what_is_given() -> None:
+    program = driver.check_source(Source("rounded.shard", ROUNDED), Sink())
+    assert program is not None
+    graph = program.graph
+    given = torch.rand(8, 4, dtype=torch.float64)
+    found = whole.run(graph, {graph.data[0]: given}, {graph.params[0]: torch.zeros(4, dtype=torch.float64)})
+    value = next(op.results[0] for op in graph.ops if op.operator == "exp")
+    assert (found.values[value] == 1).all()
+    for other in found.nearby():
+        moved = (other.values[value] - 1).abs()
+        assert moved.min() > 0 and moved.max() <= torch.finfo(torch.float64).eps

@@ -27,8 +27,8 @@ class Results:
     does not depend).
 
     uses: the part of a value's gradient that comes back along one use, by (op, operand position).
-    states: after the step, by value id. nearby: the same step from parameters and data that are
-    moved by a unit in the last place."""
+    states: after the step, by value id. nearby: the same step, in which all numbers that are given
+    and all that have a gradient are moved by a unit in the last place."""
 
     values: Mapping[int, Tensor]
     loss: Tensor | None
@@ -48,6 +48,7 @@ class _Pass:
 
     graph: Graph
     run: PassSettings
+    draws: torch.Generator | None = None
     values: dict[int, Tensor] = field(default_factory=dict)
     uses: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     states: dict[int, Tensor] = field(default_factory=dict)
@@ -56,10 +57,18 @@ class _Pass:
         operands = tuple(self._operand(op, at) for at in range(len(op.operands)))
         call = call_of(self.graph, op, self.run)
         with torch.set_grad_enabled(op.section == "loss"):
-            self.values[op.results[0]] = computed(OPERATORS, call, operands)
+            result = computed(OPERATORS, call, operands)
+            self.values[op.results[0]] = self.moved(result) if result.requires_grad else result
         written = REGISTRY[op.operator].updates
         moved = MOVED[op.operator](call, *operands) if written else ()
         self.states.update(zip((op.operands[at] for at in written), moved, strict=True))
+
+    def moved(self, x: Tensor) -> Tensor:
+        """Each number a unit in the last place away, if there are draws; its gradient moves alike."""
+        if self.draws is None or not x.is_floating_point():
+            return x
+        ways = 2 * torch.randint(2, x.shape, generator=self.draws).to(x.dtype) - 1
+        return x * (1 + ways * torch.finfo(x.dtype).eps)
 
     def _operand(self, op: Op, at: int) -> Tensor:
         value = op.operands[at]
@@ -82,22 +91,21 @@ def run(
     """One step's forward and backward pass.
 
     fields: a whole batch, by value id. params: parameters and states, by value id. step: from 1, as
-    in random keys. moved: draws which way each number that is given moves by a unit in the last
-    place."""
+    in random keys. moved: draws which way each number that is given, and each that has a gradient,
+    moves by a unit in the last place: as rounding moves them, on the way back too."""
 
     @cache
     def nearby() -> list[Results]:
         draws = torch.Generator().manual_seed(seed)
         return [run(graph, fields, params, step=step, seed=seed, moved=draws) for _ in range(DRAWS)]
 
-    state = _Pass(graph, PassSettings(step=step, seed=seed))
+    state = _Pass(graph, PassSettings(step=step, seed=seed), moved)
     for value in graph.values:
         if value.kind is Kind.RESULT:
             continue
         given = leaf(graph, value.id, fields, params)
-        if moved is not None and value.kind is not Kind.CONSTANT and given.is_floating_point():
-            ways = 2 * torch.randint(2, given.shape, generator=moved).to(given.dtype) - 1
-            given = given * (1 + ways * torch.finfo(given.dtype).eps)
+        if value.kind is not Kind.CONSTANT:
+            given = state.moved(given)
         state.values[value.id] = given.requires_grad_(value.kind is Kind.PARAM and value.gradient)
     for op in graph.ops:
         state.compute(op)
