@@ -64,7 +64,7 @@ class _Pass:
         self.states.update(zip((op.operands[at] for at in written), moved, strict=True))
 
     def moved(self, x: Tensor) -> Tensor:
-        """Each number a unit in the last place away, if there are draws; its gradient moves alike."""
+        """Each number, and its gradient, a unit in the last place away, if there are draws."""
         if self.draws is None or not x.is_floating_point():
             return x
         ways = 2 * torch.randint(2, x.shape, generator=self.draws).to(x.dtype) - 1
