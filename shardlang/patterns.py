@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 _PART = re.compile(r"([^.\[\]]+)(?:\[([^\]]*)\])?")
 _RANGE = re.compile(r"\[(\d+)\.\.(\d+)\]")
+_PARTS = r"(?:[^.]+\.)*"
+_ANY = ("**", "")
+# How many `**` of a pattern are tried at all places.
+_MANY = 3
 RUN = re.compile(r"\[(\d+)-(\d+)\]")
 
 
@@ -43,7 +47,7 @@ def matcher(pattern: str) -> Callable[[str], str]:
     parts = _PART.findall(pattern)
     numbered = any(index.strip("*") for _, index in parts)
     ranges = [(int(start), int(end)) for start, end in _RANGE.findall(pattern)]
-    expression = "".join(_expression(name, index, at == len(parts) - 1) for at, (name, index) in enumerate(parts))
+    expression = _whole(parts)
     compiled = re.compile(rf"({expression})(?:$|[.\[:])")
 
     def match(path: str) -> str:
@@ -59,10 +63,25 @@ def matcher(pattern: str) -> Callable[[str], str]:
     return match
 
 
+def _whole(parts: Sequence[tuple[str, str]]) -> str:
+    """The expression for all parts. Of many `**`, each but the last stands for as few parts as it
+    can: to try all would take time without a bound."""
+    kept = [part for part, after in zip(parts, (*parts[1:], ("", "")), strict=True) if part != after or part != _ANY]
+    texts = [_expression(name, index, at == len(kept) - 1) for at, (name, index) in enumerate(kept)]
+    places = [at for at, text in enumerate(texts) if text == _PARTS]
+    if len(places) <= _MANY:
+        return "".join(texts)
+    chunks = ["".join(texts[start:end]) for start, end in zip(places, (*places[1:], None), strict=True)]
+    fewest = "".join(f"(?>{_PARTS}?{chunk.removeprefix(_PARTS)})" for chunk in chunks[:-1])
+    return "".join(texts[: places[0]]) + fewest + chunks[-1]
+
+
 def _expression(name: str, index: str, last: bool) -> str:
     if name == "**":
-        return r".+" if last else r"(?:[^.]+\.)*"
-    text = re.escape(name).replace(r"\*", r"[^.\[]*")
+        return r".+" if last else _PARTS
+    first, *others = map(re.escape, name.split("*"))
+    few = "".join(rf"(?>[^.\[]*?{text})" for text in others[:-1])  # the first place serves where any does
+    text = first + few + (rf"[^.\[]*{others[-1]}" if others else "")
     if ".." in index:
         text += r"\[(\d+)\]"
     elif index:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import re
+import time
+
 import pytest
 
 from shardlang.patterns import SingleLayers, count, covered, expanded, indexes, matcher, places
@@ -46,3 +50,38 @@ def test_a_run_of_layers_is_told_at_one_place() -> None:
     for numbered in ("a.b[3].c", "a.b[*].c[0..4]", "a.b[3..6]"):
         with pytest.raises(SingleLayers):
             covered([numbered], [run])
+
+
+def _tried_everywhere(pattern: str) -> re.Pattern[str]:
+    """The plain expression of a pattern without indexes, each `*` and `**` tried at every place."""
+    parts = pattern.split(".")
+    names = [re.escape(part).replace(r"\*", r"[^.\[]*") for part in parts]
+    texts = [r"(?:[^.]+\.)*" if part == "**" else rf"{name}\." for part, name in zip(parts, names, strict=True)]
+    last = ".+" if parts[-1] == "**" else names[-1]
+    return re.compile(rf"({''.join(texts[:-1])}{last})(?:$|[.\[:])")
+
+
+def test_a_pattern_matches_what_trying_all_places_finds() -> None:
+    draws = random.Random(0)
+    for _ in range(4000):
+        pattern = ".".join(
+            draws.choice(["**", "**", "a", "*a", "a*b*", "*a*b", "b", "*"]) for _ in range(draws.randint(1, 9))
+        )
+        path = ".".join(draws.choice(["a", "b", "ab", "aab", "bab"]) for _ in range(draws.randint(1, 9)))
+        wanted = _tried_everywhere(pattern).match(path)
+        assert matcher(pattern)(path) == (wanted[1] if wanted else ""), (pattern, path)
+
+
+@pytest.mark.parametrize(
+    "pattern, path",
+    [
+        ("*p" * 25 + "*x", "p" * 80),
+        ("**." * 25 + "x", ".".join(["a"] * 40)),
+        ("**.a." * 25 + "x", ".".join(["a"] * 60)),
+        ("a*a" * 2000, "a" * 2000),
+    ],
+)
+def test_a_pattern_takes_no_time_without_a_bound(pattern: str, path: str) -> None:
+    begun = time.process_time()
+    assert matcher(pattern)(path) == ""
+    assert time.process_time() - begun < 1.0

@@ -56,6 +56,8 @@ def test_lines_are_read() -> None:
         (GOOD + "a = b = c", "`a = b = c` is no line of a name map"),
         (GOOD + "a = b upside down", "`a = b upside down` is no line of a name map"),
         (GOOD + "blocks[*].w = h.0.w", "`blocks[*].w` has 1 `*`, and `h.0.w` 0"),
+        (GOOD + "ignore a.***", "a part of `a.***` has 3 `*`, and at most 2 can be there between dots or brackets"),
+        (GOOD + "*a*b* = *a*b*", "a part of `*a*b*` has 3 `*`, and at most 2 can be there between dots or brackets"),
         (GOOD + "x = y part 4 of 3", "there is no part 4 of 3"),
         (GOOD + "x = y part 0 of 3", "there is no part 0 of 3"),
         (GOOD + "blocks[*].wieght = h.*.w", "the program has no parameter `blocks[*].wieght`"),

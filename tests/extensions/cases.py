@@ -302,4 +302,66 @@ WRONG = [
         "the function fails on whole operands: ValueError: no such thing",
     ),
     Example("no_tensor" + ROWS, "", "def no_tensor(x):\n    return x.tolist()\n", "`no_tensor` gave list"),
+    Example(
+        "turned_single" + ROWS,
+        "",
+        "def turned_single(x):\n    return x.flip(1) * 2 if x.dtype == torch.float32 else x * 2\n",
+        "in f32 its results differ by",
+    ),
+    Example(
+        "single_backward" + ROWS,
+        "",
+        "class Double(torch.autograd.Function):\n"
+        "    @staticmethod\n    def forward(ctx, x):\n        return 2 * x\n\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        return g * (3 if g.dtype == torch.float32 else 2)\n\n\n"
+        "def single_backward(x):\n    return Double.apply(x)\n",
+        "in f32 the gradients of `x` differ by 1",
+    ),
+    Example(
+        "evaluated" + ROWS,
+        "",
+        "def evaluated(x):\n    return x * 2 if torch.is_grad_enabled() else x\n",
+        "without a gradient, as in evaluation, its results differ by",
+    ),
+    Example(
+        "of_both(x: [batch, d], w: [d]) -> [batch, d]",
+        "",
+        "class Both(torch.autograd.Function):\n"
+        "    @staticmethod\n    def forward(ctx, x, w):\n        ctx.save_for_backward(x, w)\n        return x * w\n\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        x, w = ctx.saved_tensors\n"
+        "        return g * w * (1 if ctx.needs_input_grad[1] else 2), (g * x).sum(0)\n\n\n"
+        "def of_both(x, w):\n    return Both.apply(x, w)\n",
+        "where only `x` needs a gradient, its gradients differ by",
+    ),
+    Example(
+        "limited" + ROWS,
+        "linear x",
+        "def limited(x):\n    return x.clamp(-100, 100)\n",
+        "`x` pending over 2 ranks the results differ",
+    ),
+    Example(
+        "of_many" + ROWS,
+        "",
+        "def of_many(x):\n    return x - x.mean(0) if len(x) > 50 else x * 1\n",
+        "`batch` split over 2 ranks the results differ",
+    ),
+    Example(
+        "mode" + ROWS,
+        "",
+        "def mode(x):\n    x = 2 * x\n    torch.set_num_threads(torch.get_num_threads() + 1)\n    return x\n",
+        "it changes the number of threads of torch",
+    ),
+    Example(
+        "worn" + ROWS,
+        "",
+        "CALLS = []\n\n\ndef worn(x):\n    CALLS.append(x)\n    return x * (1 + (len(CALLS) > 150))\n",
+        "a call gives other results after calls with other operands",
+    ),
+    Example(
+        "sparse" + ROWS,
+        "",
+        "def sparse(x):\n    return x.to_sparse()\n",
+        "it gave a tensor that is sparse_coo, of operands that are dense",
+    ),
+    Example("elsewhere" + ROWS, "", "def elsewhere(x):\n    return x.to('meta')\n", "it gave a tensor that is on meta"),
 ]

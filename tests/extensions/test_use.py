@@ -59,8 +59,8 @@ def test_checking_planning_and_formatting_never_run_the_python(
 def test_the_page_shows_what_verify_says(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = said("verify", folder / "my_ops.shard", capsys=capsys)
     assert code == 0
-    assert "causal_conv: 41 splits at 3 sets of sizes agree (" in text
-    assert "causal_conv: 41 splits at 3 sets of sizes agree (" in PAGE
+    assert "causal_conv: 47 splits at 3 sets of sizes agree (" in text
+    assert "causal_conv: 47 splits at 3 sets of sizes agree (" in PAGE
 
 
 def test_nothing_runs_an_operator_that_is_not_verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,6 +106,36 @@ def test_a_verified_operator_computes_under_a_strategy_what_it_computes_on_one_d
     assert done.returncode == 0, done.stdout + done.stderr
     (check,) = json.loads(done.stdout)["checks"]
     assert check["ok"] and check["emitted"] is not None
+
+
+def test_a_function_gets_operands_as_it_was_tried_on(verified: Path) -> None:
+    """A value that is turned lies in memory in another order, which `view` does not take."""
+    ops, net = verified / "my_ops.py", verified / "net.shard"
+    ops.write_text(
+        ops.read_text().replace(
+            "    taps =", "    x, w = x.view(-1).view(x.shape), w.view(-1).view(w.shape)\n    taps ="
+        )
+    )
+    text = net.read_text().replace("param w: [channels, taps]", "param w: [taps, channels]")
+    net.write_text(text.replace("causal_conv(x, w,", "causal_conv(x, rearrange(w -> [channels, taps]),"))
+    for words in (["my_ops.shard"], ["net.shard", "--ranks", "4"]):
+        done = warm.run([*SHARDC, "verify", *words], cwd=verified)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_function_that_fails_in_a_program_is_told_with_its_line(verified: Path) -> None:
+    """It was tried at other sizes."""
+    ops = verified / "my_ops.py"
+    ops.write_text(ops.read_text() + "\n\ndef fails(x):\n    raise ValueError('an odd one')\n")
+    ops.write_text(ops.read_text().replace("    taps =", "    if x.shape[1:] + w.shape[1:] in ((6, 12, 3), (3, 12, 3)):\n        fails(x)\n    taps ="))
+    line = ops.read_text().splitlines().index("    raise ValueError('an odd one')") + 1
+    done = warm.run([*SHARDC, "verify", "my_ops.shard"], cwd=verified)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for words in (["verify", "net.shard", "--ranks", "4"], ["run", "net.shard", "--ranks", "4", "--simulate"]):
+        done = warm.run([*SHARDC, *words], cwd=verified)
+        assert done.returncode == 3 and "SH900" not in done.stderr, done.stderr
+        assert "error[SH618]: `causal_conv`" in done.stderr and "ValueError: an odd one" in done.stderr
+        assert f"my_ops.py:{line}" in done.stderr
 
 
 def test_empty_parts_are_not_asked(verified: Path) -> None:

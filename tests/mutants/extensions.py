@@ -9,6 +9,8 @@ BAD_DATA = ("extensions/test_bad_data.py",)
 RATES = ("extensions/test_schedules.py",)
 OPTIMIZERS = ("extensions/test_optimizers.py",)
 PROJECT = ("extensions/test_project.py",)
+OPERATORS = ("extensions/test_operators.py",)
+USE = ("extensions/test_use.py",)
 INSIDE = ("extensions/test_inside.py", "extensions/test_operators.py")
 
 FAULTS = (
@@ -44,6 +46,16 @@ FAULTS = (
           "for each in listed(self._result):", "for each in ():", INSIDE),
     Fault("sums of an operator are not counted", "`reduces` in verify", "interpret/brute/declared.py",
           "if rank.reduced != (", "if False and rank.reduced != (", INSIDE),
+    Fault("f32 is not held to f64", "a function in f32", "interpret/brute/wholes.py",
+          '_ROUNDED, "in f32 its results")', '1e9, "in f32 its results")', OPERATORS),
+    Fault("evaluation is not held to training", "a function without gradients", "interpret/brute/wholes.py",
+          "with torch.no_grad():\n        _require", "with torch.enable_grad():\n        _require", OPERATORS),
+    Fault("parts of pending sums are small", "what is linear near 0 alone", "interpret/brute/splits.py",
+          "_FAR = 1e3", "_FAR = 1.0", OPERATORS),
+    Fault("many are not tried", "functions that treat many otherwise", "interpret/brute/trials.py",
+          "_MANY = (120, 128, 127)", "_MANY = ()", OPERATORS),
+    Fault("operands in any order of memory", "what a function was tried on", "runtime/functions/declared.py",
+          "*(x.contiguous() for x in operands)", "*operands", USE),
     Fault("a sum without its dual", "`group.sum` backward", "runtime/functions/declared.py",
           "collectives.all_reduce_replicated(x, each)", "collectives.all_reduce(x, each)", INSIDE),
 )  # fmt: skip

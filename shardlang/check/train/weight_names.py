@@ -25,6 +25,8 @@ _RULE = re.compile(
     r"(?:\s+part\s+(?P<part>\d+)\s+of\s+(?P<parts>\d+))?"
 )
 _WORD = re.compile(r"(?P<word>prefix|ignore)\s+(?P<theirs>[^\s=]+)|tied\s+(?P<tied>[^\s=]+)\s*=\s*(?P<to>[^\s=]+)")
+_DELIMITER = re.compile(r"([.\[\]])")
+_STARS = 2
 _HELP = (
     "write `our.weight = their.weight`, then `transposed` or `part 1 of 3`; or `ignore NAME`, `prefix NAME`, "
     "`tied NAME = OTHER`"
@@ -45,11 +47,11 @@ def read_names(source: Source, context: Context) -> NameMap | None:
         elif word is not None and word["tied"] is not None:
             if _stars(word["tied"], word["to"], span, context.sink):
                 tied.append((word["tied"], word["to"]))
-        elif word is not None:
-            ignored.append(word["theirs"])
         elif rule is not None:
             rules.extend(_rule(rule, span, context.sink))
-        else:
+        elif word is not None and _few(word["theirs"], span, context.sink):
+            ignored.append(word["theirs"])
+        elif word is None:
             context.sink.report("SH240", f"`{line}` is no line of a name map", span, "", help=_HELP)
     if len(context.sink.found) > before:
         return None
@@ -83,12 +85,21 @@ def _rule(match: re.Match[str], span: Span, sink: Sink) -> list[NameRule]:
 def _stars(left: str, right: str, span: Span, sink: Sink) -> bool:
     """Whether both sides of a line have as many stars; else it is reported."""
     if left.count("*") == right.count("*"):
-        return True
+        return _few(left, span, sink) and _few(right, span, sink)
     sink.report(
         "SH240", f"`{left}` has {left.count('*')} `*`, and `{right}` {right.count('*')}", span, "",
         help="each `*` on the left stands for an index, and the one in the same place on the right for the same",
     )  # fmt: skip
     return False
+
+
+def _few(name: str, span: Span, sink: Sink) -> bool:
+    """Whether no part of a name has more stars than can be tried; else it is reported."""
+    most = max(part.count("*") for part in _DELIMITER.split(name))
+    if most > _STARS:
+        fact = f"a part of `{name}` has {most} `*`, and at most {_STARS} can be there between dots or brackets"
+        sink.report("SH240", fact, span, "", help="one `*` stands for all of a part")
+    return most <= _STARS
 
 
 def put_in(text: str, found: Sequence[str]) -> str:
@@ -99,7 +110,8 @@ def put_in(text: str, found: Sequence[str]) -> str:
 
 def pattern(text: str) -> re.Pattern[str]:
     """A pattern for a name with `*`: each stands for anything without a dot or a bracket."""
-    return re.compile(re.escape(text).replace(r"\*", r"([^.\[\]]+)"))
+    parts = [re.escape(part).replace(r"\*", r"([^.\[\]]+)") for part in _DELIMITER.split(text)]
+    return re.compile("".join(rf"(?>{part}(?![^.\[\]]))" if "(" in part else part for part in parts))
 
 
 def fitted(init: Setting, graph: Graph, span: Span, frame: Frame) -> Setting:

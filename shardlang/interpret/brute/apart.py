@@ -52,7 +52,7 @@ def verify(declaration: Declaration | OwnDecl) -> Verdict:
 def _try(declaration: Declaration | OwnDecl, tell: Callable[[Any], None]) -> None:
     """Tells of each trial as it begins ("" before the first), and of the verdict, in the child."""
     from shardlang.interpret.brute import declared, optimizers
-    from shardlang.interpret.brute.declared import said
+    from shardlang.interpret.brute.wholes import said
 
     def begun(trial: str) -> None:
         tell({"at": trial})

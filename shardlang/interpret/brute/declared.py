@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,9 +18,10 @@ from torch import Tensor
 
 from shardlang.check.own import OwnDecl
 from shardlang.extensions import loaded
-from shardlang.interpret.brute.splits import Case, Local, Rank, check, evaluate, gradients, splits, text
+from shardlang.interpret.brute.splits import Case, Local, Rank, check, splits
 from shardlang.interpret.brute.threads import Ranks
-from shardlang.interpret.brute.trials import Trial, further, trials
+from shardlang.interpret.brute.trials import Trial, further, large, trials
+from shardlang.interpret.brute.wholes import Refused, again, held, said, shaped, single
 from shardlang.ops.declared import REST, Declaration
 from shardlang.ops.rule import Split
 
@@ -40,14 +41,6 @@ class Verdict:
     free: tuple[str, ...] = ()
 
 
-class Refused(Exception):
-    """The message, and what helps."""
-
-    def __init__(self, message: str, help: str = "") -> None:
-        super().__init__(message)
-        self.help = help
-
-
 def verify(declaration: Declaration, begun: Callable[[str], None] = lambda trial: None) -> Verdict:
     """The verdict on an operator. begun: is told each trial that is tried, and "" before the first,
     where the file is loaded. RunError SH619 where it cannot be."""
@@ -56,6 +49,7 @@ def verify(declaration: Declaration, begun: Callable[[str], None] = lambda trial
     loaded.module(Path(declaration.path), declaration.source)
     loaded.function(declaration.source, declaration.function)
     done: list[Trial] = []
+    results: list[Tensor] = []
     tried, at = 0, ""
     begun(at)
     try:
@@ -64,114 +58,47 @@ def verify(declaration: Declaration, begun: Callable[[str], None] = lambda trial
                 raise Refused(f"the function fails on whole operands: {said(trial)}")
             at = str(trial)
             begun(at)
-            _whole(trial)
-            tried += _splits(trial)
+            results.append(held(trial))
+            tried += _splits(trial, splits(trial.case()))
+            single(trial)
             done.append(trial)
+        for name, trial in large(done[0]):
+            at = str(trial)
+            begun(at)
+            tried += _splits(trial, _of_one(trial, name))
         for other in itertools.chain.from_iterable(map(further, done)):
             at = str(other)
             begun(at)
-            _shape(other)
+            shaped(other)
+        for trial, result in zip(done, results, strict=True):
+            at = str(trial)
+            begun(at)
+            again(trial, result)
     except Refused as refused:
         return Verdict(declaration, str(refused), refused.help, at, tried, len(done))
     free = tuple(name for name in sorted(declaration.whole) if _could_be_free(name, done))
     return Verdict(declaration, "", "", "", tried, len(done), free)
 
 
-# --- whole operands ----------------------------------------------------------
-
-
-def _whole(trial: Trial) -> None:
-    """Holds the function on whole operands to its declaration."""
-    case = trial.case()
-    inputs = [_leaf(x) for x in case.inputs]
-    before = [x.detach().clone() for x in inputs]
-    result = _called(case, inputs)
-    _require_type(trial, case, result)
-    names = [name for name, _ in trial.declaration.operands]
-    changed = [n for n, x, y in zip(names, inputs, before, strict=True) if not torch.equal(x.detach(), y)]
-    if changed:
-        raise Refused(f"it changes its operand `{changed[0]}`", "make a new tensor: an operand has other readers")
-    others = [_leaf(x) for x in case.inputs]
-    if not torch.equal(result.detach(), _called(case, others).detach()):
-        help = "random numbers are operands: `randn` and `dropout` draw the same on any number of ranks"
-        raise Refused("two calls with equal operands give different results", help)
-    single = trial.case("f32")
-    _require_type(trial, single, _called(single, [_leaf(x) for x in single.inputs]))
-    if result.is_floating_point() and any(x.requires_grad for x in inputs):
-        _require_gradient(trial, case, result, inputs, others)
-
-
-def _shape(trial: Trial) -> None:
-    """Holds the shape of a result to the declaration, at sizes at which the function need not have
-    one."""
-    case = trial.case()
-    try:
-        with torch.no_grad():
-            result = evaluate(text(case), [x.detach().clone() for x in case.inputs], case=case)
-    except Exception:  # a window may need to be shorter than what it moves over
-        return
-    _require_type(trial, case, result)
-
-
-def _leaf(x: Tensor) -> Tensor:
-    return x.detach().clone().requires_grad_(x.requires_grad)
-
-
-def _called(case: Case, inputs: list[Tensor]) -> Tensor:
-    try:
-        result: Tensor = evaluate(text(case), inputs, case=case)
-    except Exception as error:
-        raise Refused(f"the function fails on whole operands: {said(error)}") from None
-    return result
-
-
-def _require_type(trial: Trial, case: Case, result: Tensor) -> None:
-    (type,) = case.inference.results
-    shape, dtype = tuple(result.shape), _SHORT.get(result.dtype, str(result.dtype))
-    if shape != type.shape:
-        raise Refused(f"its result has shape {list(shape)}, and {list(type.shape)} is declared")
-    if dtype != type.dtype:
-        given = "operands of the run's type" if not trial.declaration.result.dtype else "these operands"
-        raise Refused(f"its result is {dtype} where {type.dtype} is declared, for {given}")
-
-
-_SHORT = {
-    torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16",
-    torch.int64: "i64", torch.int32: "i32", torch.bool: "bool",
-}  # fmt: skip
-
-
-def _require_gradient(trial: Trial, case: Case, result: Tensor, inputs: list[Tensor], others: list[Tensor]) -> None:
-    if not result.requires_grad:
-        raise Refused("its result has no gradient", "compute it by functions of torch that are differentiable")
-    seed = torch.ones_like(result)
-    first, second = gradients(result, inputs, seed), gradients(_called(case, others), others, seed)
-    if any(a is not None and b is not None and not torch.equal(a, b) for a, b in zip(first, second, strict=True)):
-        raise Refused("two calls with equal operands give different gradients")
-    wanted = [x for x in inputs if x.requires_grad]
-
-    def function(*given: Tensor) -> Tensor:
-        found = iter(given)
-        return _called(case, [next(found) if x.requires_grad else x for x in inputs])
-
-    try:
-        torch.autograd.gradcheck(function, tuple(wanted), fast_mode=True)
-    except Refused:
-        raise
-    except Exception as error:
-        raise Refused(f"its backward is not the derivative of its forward: {said(error)}") from None
-
-
 # --- splits ------------------------------------------------------------------
 
 
-def _splits(trial: Trial) -> int:
+def _splits(trial: Trial, cases: Iterable[Case]) -> int:
     """Holds each split of a trial to the whole; how many there are."""
     count = 0
-    for case in splits(trial.case()):
+    for case in cases:
         _one(trial, case)
         count += 1
     return count
+
+
+def _of_one(trial: Trial, name: str) -> Iterator[Case]:
+    """The splits of one dim alone, over one axis."""
+    case = trial.case()
+    mine = set(dict(case.inference.attrs["factors"]).get(name, ()))
+    for split in splits(case):
+        if not split.pending and len(split.sizes) == 1 and mine.issuperset(split.axes):
+            yield split
 
 
 def _one(trial: Trial, case: Case) -> None:
@@ -253,12 +180,6 @@ def _how(trial: Trial, error: Exception) -> str:
     about = f"the gradients of `{trial.declaration.operands[int(what[2])][0]}`" if what[2] else what[1]
     about = "the results" if about == "results" else about
     return f"{about} differ" + (f" by {float(largest[1]):.3g} at {largest[2]}" if largest else "")
-
-
-def said(error: BaseException) -> str:
-    """The first line of an exception."""
-    line = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {line}"[:200].removesuffix(": ")
 
 
 def _could_be_free(name: str, done: list[Trial]) -> bool:

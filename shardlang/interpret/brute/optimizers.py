@@ -19,7 +19,8 @@ from torch import Tensor
 from shardlang.check.own import NEEDS, OwnDecl
 from shardlang.errors import RunError
 from shardlang.extensions.loaded import Function
-from shardlang.interpret.brute.declared import Refused, Verdict
+from shardlang.interpret.brute.declared import Verdict
+from shardlang.interpret.brute.wholes import Refused
 from shardlang.runtime.state.own_optimizers import State, stepped
 
 _SHAPES = ((), (5,), (12,), (4, 6), (7, 5), (12, 8), (3, 4, 5))

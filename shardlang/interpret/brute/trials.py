@@ -38,6 +38,8 @@ _POOLS = (
 _WAYS = 120
 # At how many further sizes, and up to which, the result's shape is compared.
 _FURTHER, _LARGEST = 40, 13
+# A size that is large beside the others, for a function that treats many in another way than a few.
+_MANY = (120, 128, 127)
 # The sizes of the dims that `...` stands for.
 _LEADING = (2, 3)
 # How many elements a tensor of a trial may have: each split copies it several times.
@@ -131,6 +133,19 @@ def further(trial: Trial) -> Iterator[Trial]:
             yield tried
 
 
+def large(trial: Trial) -> Iterator[tuple[str, Trial]]:
+    """The call of a trial with many of one dim, for each dim that may be split, by its name; none
+    where the function fails there."""
+    for name in trial.sizes:
+        if name in trial.declaration.whole:
+            continue
+        for size in _MANY:
+            tried = replace(trial, sizes={**trial.sizes, name: size})
+            if _made(tried) and isinstance(_runs(tried), Trial):
+                yield name, tried
+                break
+
+
 def _has_rest(declaration: Declaration) -> bool:
     return any(("...",) in signature.dims for _, signature in declaration.operands)
 
@@ -206,6 +221,12 @@ def _runs(trial: Trial) -> Trial | Exception:
             result = evaluate(text(case), [x.detach().clone() for x in case.inputs], case=case)
         except Exception as error:
             return error
+        if result.layout is not torch.strided or result.device.type != "cpu":
+            return TypeError(f"it gave a tensor that is {_kind(result)}, of operands that are dense and on cpu")
         if not bool(torch.isnan(result).any()):
             return tried
     return ValueError("its result is not a number, for positive operands too")
+
+
+def _kind(x: Tensor) -> str:
+    return f"on {x.device}" if x.layout is torch.strided else str(x.layout).removeprefix("torch.")

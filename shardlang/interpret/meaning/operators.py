@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from shardlang.errors import RunError
 from shardlang.extensions import loaded
 from shardlang.interpret.meaning.call import Call
 from shardlang.interpret.meaning.lookups import ATTENTION, LOOKUPS
@@ -244,7 +245,12 @@ def _declared(call: Call, *operands: Tensor) -> Tensor:
     if declaration.inside:
         sizes = {name: math.prod(call.sizes[f] for f in factors) for name, factors in call.attrs["factors"]}
         settings[GROUP] = _Alone(sizes)
-    result: Tensor = function(*operands, **settings)
+    try:
+        result: Tensor = function(*(x.contiguous() for x in operands), **settings)
+    except Exception as error:
+        fact = f"`{declaration.name}` is not what it is declared to be: {type(error).__name__}: {error}"
+        path = Path(declaration.path)
+        raise RunError("SH618", fact, file=path, line=loaded.line_of(error, path)) from error
     return result
 
 

@@ -67,8 +67,8 @@ class Declared:
         return loaded.Function(file, self.files[file], name)
 
     def call(self, file: str, name: str, /, *operands: Tensor, **settings: Any) -> Tensor:
-        """The function's result."""
-        result = loaded.function(self.files[file], name)(*operands, **settings)
+        """The function's result. It was tried on operands that are contiguous, and gets such."""
+        result = loaded.function(self.files[file], name)(*(x.contiguous() for x in operands), **settings)
         if not isinstance(result, Tensor):
             raise TypeError(f"`{name}` gave {type(result).__name__} where a tensor was declared")
         group = settings.get("group")
