@@ -64,8 +64,8 @@ def matcher(pattern: str) -> Callable[[str], str]:
 
 
 def _whole(parts: Sequence[tuple[str, str]]) -> str:
-    """The expression for all parts. Of many `**`, each but the last stands for as few parts as it
-    can: to try all would take time without a bound."""
+    """The expression for all parts. Where there are many `**`, each but the last
+    stands for as few parts as it can: to try all would take time without a bound."""
     kept = [part for part, after in zip(parts, (*parts[1:], ("", "")), strict=True) if part != after or part != _ANY]
     texts = [_expression(name, index, at == len(kept) - 1) for at, (name, index) in enumerate(kept)]
     places = [at for at, text in enumerate(texts) if text == _PARTS]

@@ -82,6 +82,6 @@ class Names:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """As in shardlang/check/train/weight_names.py: a part between dots or brackets is tried once."""
+    """As in check/train/weight_names.py: a part between dots or brackets is tried once."""
     parts = [re.escape(part).replace(r"\*", r"([^.\[\]]+)") for part in re.split(r"([.\[\]])", text)]
     return re.compile("".join(rf"(?>{part}(?![^.\[\]]))" if "(" in part else part for part in parts))

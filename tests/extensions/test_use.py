@@ -127,7 +127,8 @@ def test_a_function_that_fails_in_a_program_is_told_with_its_line(verified: Path
     """It was tried at other sizes."""
     ops = verified / "my_ops.py"
     ops.write_text(ops.read_text() + "\n\ndef fails(x):\n    raise ValueError('an odd one')\n")
-    ops.write_text(ops.read_text().replace("    taps =", "    if x.shape[1:] + w.shape[1:] in ((6, 12, 3), (3, 12, 3)):\n        fails(x)\n    taps ="))
+    here = "    if x.shape[1:] + w.shape[1:] in ((6, 12, 3), (3, 12, 3)):\n        fails(x)\n"
+    ops.write_text(ops.read_text().replace("    taps =", f"{here}    taps ="))
     line = ops.read_text().splitlines().index("    raise ValueError('an odd one')") + 1
     done = warm.run([*SHARDC, "verify", "my_ops.shard"], cwd=verified)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -32,7 +32,8 @@ from shardlang.types.layout import chunk_sizes
 
 # Of the numbers themselves, and of 1 where they are smaller.
 TOLERANCE = 1e-9
-# How much larger the parts of a pending sum are than the sum: a function that is linear near 0 alone shows it.
+# How much larger the parts of a pending sum are than the sum, for an operator that a file declares:
+# one that is linear near 0 alone shows it.
 _FAR = 1e3
 
 
@@ -274,7 +275,7 @@ def _pending_parts(case: Case, ranks: Ranks) -> list[list[Tensor]]:
     for axis, operands in case.pending.items():
         for i in operands:
             x = case.inputs[i].detach()
-            far = _FAR if x.dtype == torch.float64 else 1.0
+            far = _FAR if x.dtype == torch.float64 and case.call.operator == DECLARED else 1.0
             noise = [far * torch.randn_like(x) for _ in range(case.sizes[axis] - 1)]
             pieces = [*noise, x - sum(noise)]
             for rank, at in enumerate(ranks.coordinates):

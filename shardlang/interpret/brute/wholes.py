@@ -1,5 +1,7 @@
 """A call of a declared operator on whole operands -> whether the function does what its declaration
-says, before any split: its result's type and shape, its gradients, that it is the same each time, in
+says, before any split.
+
+That is the type and the shape of its result, its gradients, and that it is the same each time, in
 f32 as in f64, and in evaluation as in training."""
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from torch import Tensor
 from shardlang.interpret.brute.splits import TOLERANCE, Case, evaluate, gradients, text
 from shardlang.interpret.brute.trials import Trial
 
-# How far results in f32 may be from those in f64, of the largest number: a half of the digits of f32.
+# How far results in f32 may be from those in f64, of the largest number: half of the digits of f32.
 _ROUNDED = 1e-3
 
 
@@ -169,7 +171,7 @@ def _require_close(found: Tensor, wanted: Tensor, tolerance: float, what: str, h
 
 
 def _modes() -> dict[str, object]:
-    """What a function could change of torch for all others."""
+    """The settings of torch that a function could change for all others."""
     return {
         "the default element type": torch.get_default_dtype(),
         "whether gradients are recorded": torch.is_grad_enabled(),
