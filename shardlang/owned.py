@@ -33,6 +33,8 @@ TOKENS_MARK = b"SHARDTOK"
 EVENTS_MARK = b'{"event": "start", '
 # What a file of `shardc predict` ends with: the comment of an archive.
 PREDICTED_MARK = b"written by shardc predict"
+# How a line of what `shardc predict --generate` writes begins.
+GENERATED_MARK = b'{"generated_by": "shardlang", '
 # Stands in the head of a page of `shardc report`.
 PAGE_MARK = '<meta name="generator" content="shardc report">'
 # What files of `shardc calibrate` begin with: the program, and its profile.
@@ -114,6 +116,7 @@ NAMES = Kind("the name map", _begins(NAMES_MARK.encode()), "another file for -o"
 OPAQUE = Kind("the steps of the module", _begins(f'"""{OPAQUE_MARK}'.encode()), "another file for -o")
 REPORT = Kind("the report", _begins(REPORT_MARK.encode()), "another file for --report")
 PREDICTED = Kind("what is predicted", _ends(PREDICTED_MARK), "another file for --out")
+GENERATED = Kind("what is generated", _begins(GENERATED_MARK), "another file for --out")
 TOKENS = Kind("tokens", _begins(TOKENS_MARK), "another file for -o")
 
 

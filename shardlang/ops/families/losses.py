@@ -31,6 +31,8 @@ CHUNKED = "chunked_cross_entropy"
 def _class_dim(site: CallSite) -> int | None:
     """The position of the one dim that the label lacks; None after reporting SH289."""
     scores, label = site.operands
+    if _twice(site):
+        return None
     for at in _likely_first(scores, label):
         if same_dims(site, scores.dims[:at] + scores.dims[at + 1 :], label.dims):
             return at
@@ -44,6 +46,29 @@ def _class_dim(site: CallSite) -> int | None:
         help="a label is the index of a class: `i64`, with the dims of the scores but the class dim, in their order",
     )
     return None
+
+
+def _twice(site: CallSite) -> bool:
+    """Whether the label's dims do not say which dim of the scores the classes are, as both are one
+    dim; it is reported (SH289)."""
+    scores, label = site.operands
+    resolve = site.dims.resolve
+    dims, due = [resolve(t) for t in scores.dims], [resolve(t) for t in label.dims]
+    places = [at for at in range(len(dims)) if dims[:at] + dims[at + 1 :] == due]
+    if len(places) < 2:
+        return False
+    names, dim = site.names, quoted(term_text(dims[places[-1]]))
+    kept = [term_text(t) for t in scores.dims]
+    kept[places[-1]] = "classes"
+    site.sink.report(
+        "SH289",
+        f"{quoted(names[0])} has {dim} twice, so nothing says which of the two is the classes of {site.operator.name}",
+        site.span,
+        labels=[(site.spans[0], str(scores)), (site.spans[1], str(label))],
+        help=f"declare `dim classes = {term_text(dims[places[-1]])}`, and say which it is: "
+        f"`relabel({names[0] if names[0].isidentifier() else 'scores'} -> [{', '.join(kept)}])`",
+    )
+    return True
 
 
 def _likely_first(scores: TensorType, label: TensorType) -> list[int]:

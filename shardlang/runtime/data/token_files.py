@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,6 +35,9 @@ class Tokenizer(Protocol):
     def encode(self, text: Iterator[str]) -> Iterator[np.ndarray]:
         """uint32 arrays that together are the tokens of the text, line by line (ends kept)."""
 
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens; what is no whole character of UTF-8 becomes U+FFFD."""
+
 
 class Bytes:
     """Each byte of the text in UTF-8 is a token."""
@@ -44,6 +47,9 @@ class Bytes:
     def encode(self, text: Iterator[str]) -> Iterator[np.ndarray]:
         for line in text:
             yield np.frombuffer(line.encode(), np.uint8).astype(np.uint32)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return bytes(tokens).decode(errors="replace")
 
 
 class FromFile:
@@ -64,6 +70,15 @@ class FromFile:
     def encode(self, text: Iterator[str]) -> Iterator[np.ndarray]:
         for line in text:
             yield np.asarray(self._tokenizer.encode(line, add_special_tokens=False).ids, np.uint32)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode([*tokens], skip_special_tokens=False)
+        return text
+
+    def special(self, text: str) -> int | None:
+        """The number of the token that is called so, if there is one."""
+        found: int | None = self._tokenizer.token_to_id(text)
+        return found
 
 
 def _lines(paths: Iterable[Path]) -> Iterator[str]:

@@ -1,17 +1,21 @@
-"""`shardc predict`: the values of a trained model for each example of a set, under any strategy."""
+"""`shardc predict`: under any strategy, the values of a trained model for each example of a set, or
+what it goes on with after prompts."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shardlang import driver
+from shardlang.check.generates import generates
 from shardlang.cli import options, output
+from shardlang.cli.commands.ranks import generation
 from shardlang.cli.files import require_folder, write_files
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import offer
@@ -19,23 +23,31 @@ from shardlang.errors import RunError
 from shardlang.files import folder_of
 from shardlang.launch.started import require_alone
 from shardlang.locks import Claims
-from shardlang.owned import PREDICTED, SAVED, is_own
+from shardlang.owned import GENERATED, PREDICTED, SAVED, is_own
 from shardlang.run_files import claim
+from shardlang.scratch import scratch
 
 if TYPE_CHECKING:
     from shardlang.check.program import Program
+    from shardlang.cli.commands.ranks.generation import Started
+    from shardlang.runtime.data.dataset import Dataset
+    from shardlang.runtime.launch.rank import Work
 
 
 @click.command(
     "predict",
     epilog="Examples: shardc predict examples/digits.shard --ranks 2 --weights weights.safetensors --out scores.npz; "
-    "shardc predict model.shard --ranks 8 --checkpoint checkpoints --value logits --out logits.npz",
+    "shardc predict model.shard --ranks 8 --checkpoint checkpoints --value logits --out logits.npz; "
+    "shardc predict model.shard --ranks 2 --checkpoint checkpoints --generate --prompt 'To be' --temperature 0.8",
 )
 @options.file_argument
 @options.ranks_option(required=True)
 @options.strategy_option
 @options.set_option
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The .npz file to write.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE",
+    help="The .npz file to write; with --generate, a file of JSON lines.",
+)  # fmt: skip
 @click.option("--weights", type=click.Path(path_type=Path), metavar="FILE", help="Safetensors of the parameters.")
 @click.option(
     "--checkpoint", type=click.Path(path_type=Path), metavar="DIR",
@@ -46,26 +58,32 @@ if TYPE_CHECKING:
     "--value", "wanted", multiple=True, metavar="NAME",
     help="A value to write. May be repeated. [default: all that `train` names for each example]",
 )  # fmt: skip
+@generation.options
 @options.device_option
 @options.log_dir_option
 @click.pass_context
 def command(
-    ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], out: Path,
+    ctx: click.Context, /, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], out: Path | None,
     weights: Path | None, checkpoint: Path | None, ema: bool, wanted: tuple[str, ...], device: str | None,
-    log_dir: Path | None,
+    log_dir: Path | None, generate: bool, **further: Any,
 ) -> None:  # fmt: skip
     """Write what a trained model gives for each example.
 
-    The examples are those of `eval`, without one those of `data`."""
+    The examples are those of `eval`, without one those of `data`. With --generate, a language model
+    goes on with prompts."""
     if weights is not None and checkpoint is not None:
         raise click.UsageError("the parameters are of --weights or of --checkpoint, not of both")
     if ema and checkpoint is None:
         raise click.UsageError("a checkpoint has the averages of the parameters: give --checkpoint DIR with --ema")
-    require_folder(out)
+    asked = generation.asked(generate, further)
+    if out is not None:
+        require_folder(out)
+    elif asked is None:
+        raise click.UsageError("nothing says where the values go: give --out FILE.npz")
     sink = Sink()
     program = driver.check_source(options.source(file), sink, overrides, strategy)
-    names = _names(program, wanted) if program is not None and program.training is not None else {}
-    kept = _keeping(program, names, weights, checkpoint) if program is not None else None
+    names, text = _wanted(program, wanted, asked, sink)
+    kept = _keeping(program, names, weights, checkpoint) if program is not None and not sink.failed else None
     plan = driver.plan_program(kept, strategy, ranks, sink) if kept is not None else None
     files = driver.emit_plan(plan, sink) if plan is not None else None
     code = output.show(sink)
@@ -73,14 +91,34 @@ def command(
         ctx.exit(code)
     try:
         require_alone("`shardc predict`")
-        with Claims() as claims:
-            target = claims.file(out, PREDICTED)
+        with Claims() as claims, scratch("predict") as apart:
+            target = claims.file(out or apart.path / "generated.jsonl", PREDICTED if text is None else GENERATED)
             folder = claim(claims, ranks, log_dir, None, None, files).log_dir
-            code = _predict(files, folder, ranks, device, folder_of(file), target, names, checkpoint, ema)
+            started = partial(_started, files, folder, ranks, device, folder_of(file))
+            written = target, checkpoint, ema
+            code = _predict(started, names, *written) if text is None else text(started, *written, out is None)
     except RunError as error:
         print(error, file=sys.stderr)
         code = 3
     ctx.exit(code)
+
+
+def _wanted(
+    program: Program | None, wanted: tuple[str, ...], asked: generation.Asked | None, sink: Sink
+) -> tuple[dict[str, str], Callable[..., int] | None]:
+    """The paths of the values to keep, with their names; and what makes text, if it is asked for."""
+    if program is None or program.training is None:
+        return {}, None
+    if asked is None:
+        return _names(program, wanted), None
+    if len(wanted) > 1:
+        raise click.UsageError("text is made of one value: give --value once")
+    named = [v for v in program.graph.values if wanted and v.path in _names(program, wanted)]
+    found = generates(program, named[0] if named else None, sink)
+    if found is None:
+        return {}, None
+    generation.tokenizer_for(asked, found.vocab)
+    return {found.scores.path: "scores"}, partial(generation.generate, asked, (found.tokens.name, found.vocab))
 
 
 def _names(program: Program, wanted: tuple[str, ...]) -> dict[str, str]:
@@ -128,17 +166,23 @@ def _keeping(program: Program, names: Mapping[str, str], weights: Path | None, c
     return replace(program, training=training, predicted=tuple(names))
 
 
-def _predict(
-    files: Mapping[str, str], folder: Path, ranks: int, device: str | None, base: Path, out: Path,
-    names: Mapping[str, str], checkpoint: Path | None, ema: bool,
+def _predict(started: Started, names: Mapping[str, str], out: Path, checkpoint: Path | None, ema: bool) -> int:
+    """Writes the values of each example; the exit code."""
+    from shardlang.runtime.predict.examples import Predict
+
+    return started(Predict(out, names, checkpoint, ema))
+
+
+def _started(
+    files: Mapping[str, str], folder: Path, ranks: int, device: str | None, base: Path, work: Work,
+    data: Mapping[str, Dataset] | None = None,
 ) -> int:  # fmt: skip
-    """Runs the emitted files; the exit code."""
+    """Runs the emitted files, whose ranks do a work, on their own data or what is given; the exit
+    code."""
     write_files(folder, files)
     from shardlang.runtime.launch.devices import chosen
     from shardlang.runtime.launch.launcher import launch_program, read_program
-    from shardlang.runtime.step.predict import Predict
 
     program = read_program(folder / "main.py")
     program.base = base
-    work = Predict(out, names, checkpoint, ema)
-    return launch_program(program, folder / "main.py", ranks, chosen(device, ranks), folder, None, None, work)
+    return launch_program(program, folder / "main.py", ranks, chosen(device, ranks), folder, None, None, work, data)

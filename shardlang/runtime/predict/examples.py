@@ -38,24 +38,37 @@ class Kept:
         """Takes in a batch of `rows` real rows: of each value this rank's block, for each
         microbatch. All ranks call it."""
         for field in self.program.predicted:
-            whole = put_together(self._mine(field, values[field.name]))
+            whole = put_together(_mine(self.program, field, values[field.name]))
             if world.rank == 0:
                 whole = whole.float() if whole.dtype == torch.bfloat16 else whole
                 self.parts[field.name].append(whole[:rows].cpu().numpy())
 
-    def _mine(self, field: Field, blocks: Sequence[Tensor]) -> Tensor:
-        """The batch, with zeros where this rank has nothing, or another one counts."""
-        found = torch.zeros(field.shape, dtype=dtype_of(self.program, field), device=world.device)
-        if blocks and self._counts(field):
-            for number in microbatches(len(blocks)):
-                found[self.program.block(field).slices()] = blocks[number]
-        return found
 
-    def _counts(self, field: Field) -> bool:
-        """Whether this rank is the first of those that hold the same block."""
-        mesh = field.mesh or self.program.mesh
-        cut = {axis for axes in field.cut.values() for axis in ((axes,) if isinstance(axes, str) else axes)}
-        return not any(mesh._coordinate(axis) for axis in mesh if axis not in {*cut, self.program.stage_axis})
+def _mine(program: Program, field: Field, blocks: Sequence[Tensor]) -> Tensor:
+    """The batch, with zeros where this rank has nothing, or another one counts."""
+    found = torch.zeros(field.shape, dtype=dtype_of(program, field), device=world.device)
+    if blocks and counts(program, field):
+        for number in microbatches(len(blocks)):
+            found[program.block(field).slices()] = blocks[number]
+    return found
+
+
+def counts(program: Program, field: Field) -> bool:
+    """Whether this rank is the first of those that hold the same block."""
+    mesh = field.mesh or program.mesh
+    cut = {axis for axes in field.cut.values() for axis in ((axes,) if isinstance(axes, str) else axes)}
+    return not any(mesh._coordinate(axis) for axis in mesh if axis not in {*cut, program.stage_axis})
+
+
+def trained(program: Program, data: Mapping[str, Dataset], log: Log, checkpoint: Path | None, ema: bool) -> Run:
+    """A run of the program that only evaluates, with the parameters of a checkpoint if one is
+    given."""
+    require_ranks(program, world.size)
+    run = Run(replace(program, optimizers=(), checkpoint=None, ema=None), data, log)
+    if checkpoint is not None:
+        found = resumed(run.model, checkpoint, log.note, ema).folder
+        log.note(f"{'averages of ' * ema}parameters of {found}")
+    return run
 
 
 @dataclass(frozen=True)
@@ -69,11 +82,7 @@ class Predict:
     ema: bool = False
 
     def __call__(self, program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
-        require_ranks(program, world.size)
-        run = Run(replace(program, optimizers=(), checkpoint=None, ema=None), data, log)
-        if self.checkpoint is not None:
-            found = resumed(run.model, self.checkpoint, log.note, self.ema).folder
-            log.note(f"{'averages of ' * self.ema}parameters of {found}")
+        run = trained(program, data, log, self.checkpoint, self.ema)
         kept = Kept(program)
         assert run.test is not None
         with numbers_of(program), record.during("evaluating"):
