@@ -106,7 +106,7 @@ def command(
 def _wanted(
     program: Program | None, wanted: tuple[str, ...], asked: generation.Asked | None, sink: Sink
 ) -> tuple[dict[str, str], Callable[..., int] | None]:
-    """The paths of the values to keep, with their names; and what makes text, if it is asked for."""
+    """The paths of the values to keep, with their names; and what makes text."""
     if program is None or program.training is None:
         return {}, None
     if asked is None:
