@@ -26,6 +26,8 @@ MEASURED, DATA_SHEET, DEFAULT = "measured", "data sheet", "default"
 # Without tensor cores f32 has a sixteenth of the dense bf16 rate: A100 19.5 of 312, H100 67 of 989
 # TFLOP/s (NVIDIA's data sheets). torch computes f32 products so unless it is told to round them.
 _F32_OF_16_BITS: Final = 1 / 16
+# With them it has half of that rate: 156 of 312, 494.7 of 989 TFLOP/s (the same).
+_TF32_OF_16_BITS: Final = 1 / 2
 _NEEDED_FOR_ONE: Final = ("compute", "bandwidth")
 
 
@@ -137,6 +139,8 @@ def described(program: Program, sink: Sink | None = None) -> Hardware | None:
     origins = tuple((name, DATA_SHEET) for name in found)
     compute = found.get("compute", 0.0)
     found = {"compute_f32": compute * _F32_OF_16_BITS, "compute_f8": compute, "devices": 0, **found}
+    if program.training is not None and program.training.precision == "tf32":
+        found["compute_f32"] = max(found["compute_f32"], compute * _TF32_OF_16_BITS)
     base = Hardware(device.name.text, around.name.text if around else "", origins=origins)
     return _profiled(replace(base, **found, levels=tuple(map(_level, around.levels)) if around else ()), device, sink)
 

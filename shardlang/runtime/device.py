@@ -84,6 +84,10 @@ class Cpu:
         """Makes it this thread's own; what torch.distributed is to be told of it besides."""
         return {}
 
+    def round_products(self, on: bool) -> None:
+        """Whether products of f32, convolutions too, read their factors with 10 bits behind the
+        point (TF32), where the device can."""
+
     def group(self, store: dist.Store, ranks: Sequence[int], at: int, name: str) -> Any:
         """A process group of `ranks`, ascending, in which this process is number `at`; all of them
         call it."""
@@ -178,9 +182,12 @@ class Cuda(Cpu):
 
     def take(self, device: torch.device) -> dict[str, Any]:
         torch.cuda.set_device(device)
-        # f32 is f32, in convolutions too, where torch takes fewer bits by default.
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        self.round_products(False)
         return {"device_id": device}
+
+    def round_products(self, on: bool) -> None:
+        # torch does in convolutions, by default, and does not in other products.
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on
 
     def group(self, store: dist.Store, ranks: Sequence[int], at: int, name: str) -> Any:
         options = dist.ProcessGroupNCCL.Options()

@@ -86,6 +86,17 @@ def test_a_cluster_of_a_library_brings_its_device() -> None:
     assert (other.nodes, other.levels, other.compute_f8) == (0, (), 312e12)
 
 
+@pytest.mark.parametrize(("precision", "rate"), [("f32", 67e12), ("tf32", 989e12 / 2), ("bf16", 67e12)])
+def test_products_that_are_rounded_have_half_the_rate_of_16_bits(precision: str, rate: float) -> None:
+    """As NVIDIA's data sheets have it: 494.7 of 989 TFLOP/s."""
+    sink = Sink()
+    text = "use std.clusters: h100_24k\n" + PROGRAM.replace("train {", f"train {{\n  precision = {precision}")
+    program = driver.check_source(Source("net.shard", text), sink)
+    assert program is not None, [d.message for d in sink.found]
+    found = described(program)
+    assert found is not None and found.compute_f32 == rate
+
+
 @pytest.mark.parametrize(
     ("name", "device"), [("small", "h100"), ("std.clusters.gb200_nvl72", "gb200"), ("{folder}/other.shard", "mine")]
 )

@@ -70,6 +70,7 @@ class Counts:
         self.copies: collections.Counter[str] = collections.Counter()
         self.groups: list[str] = []
         self.products_beside = self.sums_under_way = 0
+        self.rounds = False
 
 
 counts = Counts()
@@ -258,6 +259,9 @@ class Pretended(Cpu):
 
     def everyone(self) -> Any:
         return Group(super().everyone())
+
+    def round_products(self, on: bool) -> None:
+        counts.rounds = on
 
     def peak_memory(self, device: torch.device) -> int:
         return self.peak

@@ -156,6 +156,58 @@ def test_the_memory_of_each_rank_is_compared_with_its_plan(tmp_path: Path) -> No
         assert counts["groups"][counts["groups_before"] :] == []
 
 
+BEGUN = """
+dim batch = 8, seq = 4, d = 8, h = 6
+
+model Step {
+  param w: [d, h] = normal(0.3)
+
+  forward(x: [batch, d], before: [batch, h]) -> [batch, h] {
+    return tanh(x @ w + before)
+  }
+}
+
+model Net {
+  layer step = Step()
+
+  forward(x: [batch, seq, d]) -> [batch, h] {
+    last = scan(step, x, expand(0.0 -> [batch, h]), over = seq)
+    return last
+  }
+}
+
+strategy split {
+  mesh dp = 2
+  split batch over dp
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, seq, d], y: [batch, h], batches = 4, seed = 1)
+  loss = mse_loss(model(x), y)
+  optimizer = adamw(lr = 1e-2)
+  steps = 3
+}
+"""
+
+
+def test_a_number_that_is_repeated_is_on_the_device(tmp_path: Path) -> None:
+    """As the state before the first step of a recurrence is; none of its elements comes from the host."""
+    run = RunOf("split", 2)
+    found = trained(BEGUN, [run], tmp_path)[run]
+    _same(found)
+    _nothing_waits(found)
+
+
+@pytest.mark.parametrize("precision", ["f32", "tf32"])
+def test_a_device_rounds_products_where_that_is_asked_for(precision: str, tmp_path: Path) -> None:
+    """What is kept and what the host computes is in f32 all the same."""
+    run = RunOf("both", 4)
+    found = trained(STAGED.replace("steps = 3", f"steps = 3\n  precision = {precision}"), [run], tmp_path)[run]
+    _same(found)
+    assert [counts["rounds"] for counts in found.counts] == [precision == "tf32"] * 4
+
+
 def test_a_step_is_timed_by_the_device(tmp_path: Path) -> None:
     """Not by the host, which runs ahead of it: here a kernel takes a millisecond. Records say that it does."""
     run = RunOf("both", 4)

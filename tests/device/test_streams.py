@@ -143,9 +143,12 @@ def test_a_batch_comes_beside_the_work_before_it(machine: Machine) -> None:
 
 
 def test_f32_has_all_its_bits(machine: Machine) -> None:
-    """In products and, where torch leaves some out by default, in convolutions."""
-    assert Cuda().take(GPU) == {"device_id": GPU}
-    assert not machine.backends.cuda.matmul.allow_tf32 and not machine.backends.cudnn.allow_tf32
+    """In products and, where torch leaves some out by default, in convolutions; unless `precision = tf32`."""
+    kind, flags = Cuda(), (machine.backends.cuda.matmul, machine.backends.cudnn)
+    assert kind.take(GPU) == {"device_id": GPU}
+    assert [flag.allow_tf32 for flag in flags] == [False, False]
+    kind.round_products(True)
+    assert [flag.allow_tf32 for flag in flags] == [True, True]
 
 
 def test_the_time_of_a_step_is_that_of_the_device(machine: Machine) -> None:

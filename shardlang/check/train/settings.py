@@ -37,7 +37,9 @@ SCHEDULES: Mapping[str, Declared] = {
 }
 _NUMBERS = (Param("epochs", "int"), Param("steps", "int"), Param("seed", "int"), Param("clip", "number"),
             Param("ema", "number"))  # fmt: skip
-_PRECISIONS = ("f32", "f64", *LOW)
+_PRECISIONS = ("f32", "f64", "tf32", *LOW)
+# Words that say how a device computes with a type, not what is kept.
+_KEPT = {"tf32": "f32"}
 _COMPILED = ("none", "blocks")
 
 
@@ -73,7 +75,8 @@ def _precision(node: ast.Expr, frame: Frame) -> str:
     one (`bf16(stream = bf16)`); "f32" after a report."""
     text = called(node) or (node.text if isinstance(node, ast.Name) else node.span.text)
     if text in _PRECISIONS:
-        frame.context.dtype, frame.context.low = ("f32", text) if text in LOW else (text, "")
+        kept = _KEPT.get(text, text)
+        frame.context.dtype, frame.context.low = ("f32", text) if text in LOW else (kept, "")
         frame.context.stream = isinstance(node, ast.Call) and _stream(text, node, frame)
         return text
     help = offer(text, _PRECISIONS, f"it is one of {', '.join(_PRECISIONS)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardlang.emit.text.names import number_text
 from shardlang.emit.text.sizes import Sizes
 from shardlang.graph.graph import Kind, Op
-from shardlang.ops.code import TORCH
+from shardlang.ops.code import RT
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import TORCH_DTYPES
@@ -74,7 +74,7 @@ class Sites:
         text, value = self.names[use.value, use.conversion], self.plan.graph.values[use.value]
         if value.kind is not Kind.CONSTANT or REGISTRY[op.operator].numbers:
             return text
-        return TORCH("tensor", text, dtype=TORCH_DTYPES[value.type.dtype])
+        return RT("number", text, TORCH_DTYPES[value.type.dtype])
 
     def _number(self, use: OperandUse) -> float | int | None:
         """A static number; None for what is a tensor, as a part of a sum of numbers is."""

@@ -23,6 +23,7 @@ from shardlang.runtime.functions.lookups import (
     dropout2d,
     embedding,
     gather,
+    number,
     one_hot,
     pick,
     rand,
@@ -49,6 +50,6 @@ __all__ = [
     "attention", "auc", "avg_pool1d", "avg_pool2d", "batch_norm", "batch_norm_eval", "chunked_cross_entropy", "conv1d",
     "conv2d", "conv_transpose1d", "conv_transpose2d", "count", "cross_entropy", "dropout", "dropout2d", "embedding",
     "even_attention", "gather", "group_norm", "interpolate", "layer_norm", "linear", "log_softmax", "logsumexp",
-    "max_pool1d", "max_pool2d", "nll_loss", "one_hot", "pick", "rand", "randn", "ring_attention", "rms_norm", "rotary",
-    "softmax", "take", "tally", "top_k", "var", "without_gradient",
+    "max_pool1d", "max_pool2d", "nll_loss", "number", "one_hot", "pick", "rand", "randn", "ring_attention", "rms_norm",
+    "rotary", "softmax", "take", "tally", "top_k", "var", "without_gradient",
 ]  # fmt: skip

@@ -106,6 +106,11 @@ def arange(size: int, start: int = 0) -> Tensor:
     return random.places(start, size, world.device)
 
 
+def number(value: float, dtype: torch.dtype) -> Tensor:
+    """[]: a number for operators that take tensors alone, on this rank's device."""
+    return torch.full((), value, dtype=dtype, device=world.device)
+
+
 class _Masked(Function):
     """x times `scale` where `kept` is true, else 0. Backward keeps a byte of each element."""
 

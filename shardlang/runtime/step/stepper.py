@@ -46,10 +46,12 @@ class Stepper:
         program = self.program
         random.start(program.seed, self.step)
         compiled.start(program)
-        record.ahead(kind_of(world.device).apart)
+        kind = kind_of(world.device)
+        record.ahead(kind.apart)
+        kind.round_products(program.precision == "tf32")
         # A backward in two parts computes the gradients of weights later anyhow.
         split = program.pipeline is not None and program.pipeline.splits_backward
-        Beside.on = kind_of(world.device).overlaps and not split
+        Beside.on = kind.overlaps and not split
 
     def _connect(self) -> None:
         """Makes the process groups of a step, and of what is saved."""

@@ -21,7 +21,7 @@ parameters = [
 def forward(p, ids, label):
     # clicks.shard:10  rows = embedding(ids, table)
     rows_ = rt.exchanged_embedding(ids, p.table, 400, mesh.dp, sparse=True)  # f32[8, 4, 8]  [batch@dp, fields, width]
-    rows_device = rt.to_device(rows_)  # f32[8, 4, 8]  [batch@dp, fields, width]
+    rows_device = rt.to_device(rows_)                                        # f32[8, 4, 8]  [batch@dp, fields, width]
 
     # clicks.shard:11  pooled = sum(rows, over = fields)
     pooled = rows_device.sum(1)  # f32[8, 8]  [batch@dp, width]
@@ -36,18 +36,11 @@ def forward(p, ids, label):
 
 
 program = rt.Program(
-    name="clicks.shard",
-    strategy="exchanged",
-    ranks=4,
-    mesh=mesh,
-    groups=(("dp",),),
-    seed=0,
+    name="clicks.shard", strategy="exchanged", ranks=4,
+    mesh=mesh, groups=(("dp",),), seed=0,
     parameters=parameters,
     data=rt.Source(
-        "random",
-        batch=32,
-        batches=8,
-        seed=1,
+        "random", batch=32, batches=8, seed=1,
         fields=[
             rt.Field("ids", "i64", (32, 4), cut={0: "dp"}, bound=400, place="host"),
             rt.Field("label", "f32", (32, 1), cut={0: "dp"}),
@@ -57,11 +50,8 @@ program = rt.Program(
         rt.Optimizer("lazy_adam", lr=0.01, betas=(0.9, 0.999), eps=1e-08, at=("table",)),
         rt.Optimizer("adam", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.0),
     ],
-    forward=forward,
-    loss_pending=("dp",),
-    metrics_pending={},
-    steps=8,
-    bucket_bytes=25_000_000,
+    forward=forward, loss_pending=("dp",), metrics_pending={},
+    steps=8, bucket_bytes=25_000_000,
     precision="f32",
 )
 

@@ -20,7 +20,7 @@ parameters = [
 
 def forward(p, x, label):
     # dense_chain.shard:11  y = x @ w
-    y = x @ p.w  # f32[8, 64]  [batch@a, k]
+    y = x @ p.w                                          # f32[8, 64]  [batch@a, k]
     y_gathered = rt.all_gather_replicated(y, 0, mesh.a)  # f32[32, 64]  [batch, k] ^a
 
     # dense_chain.shard:12  z = y @ v
@@ -33,26 +33,21 @@ def forward(p, x, label):
 
 
 program = rt.Program(
-    name="dense_chain.shard",
-    strategy="rows_then_columns",
-    ranks=4,
-    mesh=mesh,
-    groups=(("a",),),
-    seed=0,
+    name="dense_chain.shard", strategy="rows_then_columns", ranks=4,
+    mesh=mesh, groups=(("a",),), seed=0,
     parameters=parameters,
     data=rt.Source(
-        "random",
-        batch=32,
-        batches=8,
-        seed=7,
-        fields=[rt.Field("x", "f32", (32, 64), cut={0: "a"}), rt.Field("label", "f32", (32, 64), cut={1: "a"})],
+        "random", batch=32, batches=8, seed=7,
+        fields=[
+            rt.Field("x", "f32", (32, 64), cut={0: "a"}),
+            rt.Field("label", "f32", (32, 64), cut={1: "a"}),
+        ],
     ),
-    optimizers=[rt.Optimizer("sgd", lr=0.1, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False)],
-    forward=forward,
-    loss_pending=("a",),
-    metrics_pending={},
-    epochs=2,
-    bucket_bytes=25_000_000,
+    optimizers=[
+        rt.Optimizer("sgd", lr=0.1, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False),
+    ],
+    forward=forward, loss_pending=("a",), metrics_pending={},
+    epochs=2, bucket_bytes=25_000_000,
     precision="f32",
 )
 

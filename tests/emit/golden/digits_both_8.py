@@ -17,9 +17,8 @@ parameters = [
     rt.Parameter("up.weight", (128, 64), ("kaiming_uniform", 64.0), cut={0: "mp"}, reduce="dp"),
     rt.Parameter("up.bias", (128,), ("uniform", -0.125, 0.125), cut={0: "mp"}, reduce="dp"),
     rt.Parameter("down.weight", (10, 128), ("kaiming_uniform", 128.0), cut={1: "mp"}, reduce="dp"),
-    rt.Parameter(
-        "down.bias", (10,), ("uniform", -0.08838834764831845, 0.08838834764831845), cut={0: "mp"}, reduce="dp"
-    ),
+    rt.Parameter("down.bias", (10,), ("uniform", -0.08838834764831845, 0.08838834764831845),
+                 cut={0: "mp"}, reduce="dp"),
 ]
 
 
@@ -33,9 +32,9 @@ def digits(p, image):
     h = torch.relu(up_out)  # f32[16, 64]  [batch@dp, hidden@mp]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (down)
-    down_out_1_pending = F.linear(h, p.down.weight)  # f32[16, 10]  [batch@dp, classes] +mp
+    down_out_1_pending = F.linear(h, p.down.weight)                 # f32[16, 10]  [batch@dp, classes] +mp
     down_out_1 = rt.reduce_scatter(down_out_1_pending, 1, mesh.mp)  # f32[16, 5]  [batch@dp, classes@mp]
-    scores = down_out_1 + p.down.bias  # f32[16, 5]  [batch@dp, classes@mp]
+    scores = down_out_1 + p.down.bias                               # f32[16, 5]  [batch@dp, classes@mp]
     return scores
 
 
@@ -49,8 +48,8 @@ def forward(p, image, label):
     with torch.no_grad():
         # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
         accuracy_1 = rt.argmax(scores, 1, mesh.mp, start=mesh.mp.index * 5)  # i64[16]  [batch@dp]
-        accuracy_2 = accuracy_1 == label  # bool[16]  [batch@dp]
-        accuracy = accuracy_2.float().sum() / 64  # f32[]  [] +dp
+        accuracy_2 = accuracy_1 == label                                     # bool[16]  [batch@dp]
+        accuracy = accuracy_2.float().sum() / 64                             # f32[]  [] +dp
 
     return loss, {"accuracy": accuracy}
 
@@ -62,13 +61,11 @@ def evaluate(p, image, label, rows):
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
     accuracy_1 = rt.argmax(scores, 1, mesh.mp, start=mesh.mp.index * 5)  # i64[16]  [batch@dp]
-    accuracy_2 = accuracy_1 == label  # bool[16]  [batch@dp]
+    accuracy_2 = accuracy_1 == label                                     # bool[16]  [batch@dp]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
     loss_total = rt.tally(
-        rt.cross_entropy(scores, label, 1, mesh.mp, start=mesh.mp.index * 5, reduction="none"),
-        0,
-        mesh.dp.index * 16,
+        rt.cross_entropy(scores, label, 1, mesh.mp, start=mesh.mp.index * 5, reduction="none"), 0, mesh.dp.index * 16,
         rows,
     )  # f64[2]  (sum, count) +dp
 
@@ -86,40 +83,29 @@ def finish(totals):
 
 
 program = rt.Program(
-    name="digits.shard",
-    strategy="both",
-    ranks=8,
-    mesh=mesh,
-    groups=(("dp",), ("mp",)),
-    seed=0,
+    name="digits.shard", strategy="both", ranks=8,
+    mesh=mesh, groups=(("dp",), ("mp",)), seed=0,
     parameters=parameters,
     data=rt.Source(
-        "digits",
-        batch=64,
-        split="train",
+        "digits", batch=64, split="train",
         fields=[
             rt.Field("image", "f32", (64, 64), cut={0: "dp"}),
             rt.Field("label", "i64", (64,), cut={0: "dp"}, bound=10),
         ],
     ),
     eval=rt.Source(
-        "digits",
-        batch=64,
-        split="test",
+        "digits", batch=64, split="test",
         fields=[
             rt.Field("image", "f32", (64, 64), cut={0: "dp"}),
             rt.Field("label", "i64", (64,), cut={0: "dp"}, bound=10),
         ],
     ),
-    optimizers=[rt.Optimizer("sgd", lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False)],
-    forward=forward,
-    loss_pending=("dp",),
-    metrics_pending={"accuracy": ("dp",)},
-    evaluate=evaluate,
-    finish=finish,
-    eval_pending={"loss:1": ("dp",), "accuracy:1": ("dp",)},
-    epochs=10,
-    bucket_bytes=25_000_000,
+    optimizers=[
+        rt.Optimizer("sgd", lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False),
+    ],
+    forward=forward, loss_pending=("dp",), metrics_pending={"accuracy": ("dp",)},
+    evaluate=evaluate, finish=finish, eval_pending={"loss:1": ("dp",), "accuracy:1": ("dp",)},
+    epochs=10, bucket_bytes=25_000_000,
     precision="f32",
 )
 

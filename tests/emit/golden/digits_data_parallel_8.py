@@ -44,8 +44,8 @@ def forward(p, image, label):
 
     with torch.no_grad():
         # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
-        accuracy_1 = scores.argmax(1)  # i64[8]  [batch@dp]
-        accuracy_2 = accuracy_1 == label  # bool[8]  [batch@dp]
+        accuracy_1 = scores.argmax(1)             # i64[8]  [batch@dp]
+        accuracy_2 = accuracy_1 == label          # bool[8]  [batch@dp]
         accuracy = accuracy_2.float().sum() / 64  # f32[]  [] +dp
 
     return loss, {"accuracy": accuracy}
@@ -57,7 +57,7 @@ def evaluate(p, image, label, rows):
     scores = digits(p, image)  # f32[8, 10]  [batch@dp, classes]
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
-    accuracy_1 = scores.argmax(1)  # i64[8]  [batch@dp]
+    accuracy_1 = scores.argmax(1)     # i64[8]  [batch@dp]
     accuracy_2 = accuracy_1 == label  # bool[8]  [batch@dp]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
@@ -78,40 +78,29 @@ def finish(totals):
 
 
 program = rt.Program(
-    name="digits.shard",
-    strategy="data_parallel",
-    ranks=8,
-    mesh=mesh,
-    groups=(("dp",),),
-    seed=0,
+    name="digits.shard", strategy="data_parallel", ranks=8,
+    mesh=mesh, groups=(("dp",),), seed=0,
     parameters=parameters,
     data=rt.Source(
-        "digits",
-        batch=64,
-        split="train",
+        "digits", batch=64, split="train",
         fields=[
             rt.Field("image", "f32", (64, 64), cut={0: "dp"}),
             rt.Field("label", "i64", (64,), cut={0: "dp"}, bound=10),
         ],
     ),
     eval=rt.Source(
-        "digits",
-        batch=64,
-        split="test",
+        "digits", batch=64, split="test",
         fields=[
             rt.Field("image", "f32", (64, 64), cut={0: "dp"}),
             rt.Field("label", "i64", (64,), cut={0: "dp"}, bound=10),
         ],
     ),
-    optimizers=[rt.Optimizer("sgd", lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False)],
-    forward=forward,
-    loss_pending=("dp",),
-    metrics_pending={"accuracy": ("dp",)},
-    evaluate=evaluate,
-    finish=finish,
-    eval_pending={"loss:1": ("dp",), "accuracy:1": ("dp",)},
-    epochs=10,
-    bucket_bytes=25_000_000,
+    optimizers=[
+        rt.Optimizer("sgd", lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False),
+    ],
+    forward=forward, loss_pending=("dp",), metrics_pending={"accuracy": ("dp",)},
+    evaluate=evaluate, finish=finish, eval_pending={"loss:1": ("dp",), "accuracy:1": ("dp",)},
+    epochs=10, bucket_bytes=25_000_000,
     precision="f32",
 )
 

@@ -32,8 +32,8 @@ def digits(p, image):
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (down)
     down_bias_pending = rt.identical_to_pending(p.down.bias, mesh.mp)  # f32[10]  [classes] +mp
-    scores_pending = F.linear(h, p.down.weight, down_bias_pending)  # f32[64, 10]  [batch, classes] +mp
-    scores = rt.reduce_scatter(scores_pending, 0, mesh.mp)  # f32[8, 10]  [batch@mp, classes]
+    scores_pending = F.linear(h, p.down.weight, down_bias_pending)     # f32[64, 10]  [batch, classes] +mp
+    scores = rt.reduce_scatter(scores_pending, 0, mesh.mp)             # f32[8, 10]  [batch@mp, classes]
     return scores
 
 
@@ -46,8 +46,8 @@ def forward(p, image, label):
 
     with torch.no_grad():
         # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
-        accuracy_1 = scores.argmax(1)  # i64[8]  [batch@mp]
-        accuracy_2 = accuracy_1 == label  # bool[8]  [batch@mp]
+        accuracy_1 = scores.argmax(1)             # i64[8]  [batch@mp]
+        accuracy_2 = accuracy_1 == label          # bool[8]  [batch@mp]
         accuracy = accuracy_2.float().sum() / 64  # f32[]  [] +mp
 
     return loss, {"accuracy": accuracy}
@@ -59,7 +59,7 @@ def evaluate(p, image, label, rows):
     scores = digits(p, image)  # f32[8, 10]  [batch@mp, classes]
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
-    accuracy_1 = scores.argmax(1)  # i64[8]  [batch@mp]
+    accuracy_1 = scores.argmax(1)     # i64[8]  [batch@mp]
     accuracy_2 = accuracy_1 == label  # bool[8]  [batch@mp]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
@@ -80,34 +80,29 @@ def finish(totals):
 
 
 program = rt.Program(
-    name="digits.shard",
-    strategy="tensor_parallel",
-    ranks=8,
-    mesh=mesh,
-    groups=(("mp",),),
-    seed=0,
+    name="digits.shard", strategy="tensor_parallel", ranks=8,
+    mesh=mesh, groups=(("mp",),), seed=0,
     parameters=parameters,
     data=rt.Source(
-        "digits",
-        batch=64,
-        split="train",
-        fields=[rt.Field("image", "f32", (64, 64)), rt.Field("label", "i64", (64,), cut={0: "mp"}, bound=10)],
+        "digits", batch=64, split="train",
+        fields=[
+            rt.Field("image", "f32", (64, 64)),
+            rt.Field("label", "i64", (64,), cut={0: "mp"}, bound=10),
+        ],
     ),
     eval=rt.Source(
-        "digits",
-        batch=64,
-        split="test",
-        fields=[rt.Field("image", "f32", (64, 64)), rt.Field("label", "i64", (64,), cut={0: "mp"}, bound=10)],
+        "digits", batch=64, split="test",
+        fields=[
+            rt.Field("image", "f32", (64, 64)),
+            rt.Field("label", "i64", (64,), cut={0: "mp"}, bound=10),
+        ],
     ),
-    optimizers=[rt.Optimizer("sgd", lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False)],
-    forward=forward,
-    loss_pending=("mp",),
-    metrics_pending={"accuracy": ("mp",)},
-    evaluate=evaluate,
-    finish=finish,
-    eval_pending={"loss:1": ("mp",), "accuracy:1": ("mp",)},
-    epochs=10,
-    bucket_bytes=25_000_000,
+    optimizers=[
+        rt.Optimizer("sgd", lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False),
+    ],
+    forward=forward, loss_pending=("mp",), metrics_pending={"accuracy": ("mp",)},
+    evaluate=evaluate, finish=finish, eval_pending={"loss:1": ("mp",), "accuracy:1": ("mp",)},
+    epochs=10, bucket_bytes=25_000_000,
     precision="f32",
 )
 

@@ -31,19 +31,19 @@ def forward(p, image, label):
 
     # mnist_ddp.shard:16  a = conv1(image) |> max_pool2d(2) |> relu
     a_1 = F.max_pool2d(conv1_out, 2)  # f32[64, 10, 12, 12]  [batch@dp, conv1.out, 12, 12]
-    a = torch.relu(a_1)  # f32[64, 10, 12, 12]  [batch@dp, conv1.out, 12, 12]
+    a = torch.relu(a_1)               # f32[64, 10, 12, 12]  [batch@dp, conv1.out, 12, 12]
 
     # std.nn:27  return conv2d(x, weight, bias, stride = stride, padding = padding)   (conv2)
     conv2_out = F.conv2d(a, p.conv2.weight, p.conv2.bias)  # f32[64, 20, 8, 8]  [batch@dp, conv2.out, 8, 8]
 
     # std.nn:147  return dropout2d(x, p = p)   (drop2)
     drop2_out = rt.dropout2d(
-        conv2_out, 0.5, rt.random.key("drop2.return"), whole=(128, 20, 8, 8), offsets=(mesh.dp.index * 64, 0, 0, 0)
+        conv2_out, 0.5, rt.random.key("drop2.return"), whole=(128, 20, 8, 8), offsets=(mesh.dp.index * 64, 0, 0, 0),
     )  # f32[64, 20, 8, 8]  [batch@dp, conv2.out, 8, 8]
 
     # mnist_ddp.shard:17  b = conv2(a) |> drop2 |> max_pool2d(2) |> relu
     b_1 = F.max_pool2d(drop2_out, 2)  # f32[64, 20, 4, 4]  [batch@dp, conv2.out, 4, 4]
-    b = torch.relu(b_1)  # f32[64, 20, 4, 4]  [batch@dp, conv2.out, 4, 4]
+    b = torch.relu(b_1)               # f32[64, 20, 4, 4]  [batch@dp, conv2.out, 4, 4]
 
     # mnist_ddp.shard:18  c = flatten(b, keep = batch) |> fc1 |> relu |> drop
     c_1 = b.flatten(1)  # f32[64, 320]  [batch@dp, conv2.out * 4 * 4]
@@ -69,8 +69,8 @@ def forward(p, image, label):
 
     with torch.no_grad():
         # mnist_ddp.shard:34  metric accuracy = mean(argmax(scores, over = classes) == label)
-        accuracy_1 = scores.argmax(1)  # i64[64]  [batch@dp]
-        accuracy_2 = accuracy_1 == label  # bool[64]  [batch@dp]
+        accuracy_1 = scores.argmax(1)              # i64[64]  [batch@dp]
+        accuracy_2 = accuracy_1 == label           # bool[64]  [batch@dp]
         accuracy = accuracy_2.float().sum() / 128  # f32[]  [] +dp
 
     return loss, {"accuracy": accuracy}
@@ -83,14 +83,14 @@ def evaluate(p, image, label, rows):
 
     # mnist_ddp.shard:16  a = conv1(image) |> max_pool2d(2) |> relu
     a_1 = F.max_pool2d(conv1_out, 2)  # f32[64, 10, 12, 12]  [batch@dp, conv1.out, 12, 12]
-    a = torch.relu(a_1)  # f32[64, 10, 12, 12]  [batch@dp, conv1.out, 12, 12]
+    a = torch.relu(a_1)               # f32[64, 10, 12, 12]  [batch@dp, conv1.out, 12, 12]
 
     # std.nn:27  return conv2d(x, weight, bias, stride = stride, padding = padding)   (conv2)
     conv2_out = F.conv2d(a, p.conv2.weight, p.conv2.bias)  # f32[64, 20, 8, 8]  [batch@dp, conv2.out, 8, 8]
 
     # mnist_ddp.shard:17  b = conv2(a) |> drop2 |> max_pool2d(2) |> relu
     b_1 = F.max_pool2d(conv2_out, 2)  # f32[64, 20, 4, 4]  [batch@dp, conv2.out, 4, 4]
-    b = torch.relu(b_1)  # f32[64, 20, 4, 4]  [batch@dp, conv2.out, 4, 4]
+    b = torch.relu(b_1)               # f32[64, 20, 4, 4]  [batch@dp, conv2.out, 4, 4]
 
     # mnist_ddp.shard:18  c = flatten(b, keep = batch) |> fc1 |> relu |> drop
     c_1 = b.flatten(1)  # f32[64, 320]  [batch@dp, conv2.out * 4 * 4]
@@ -108,7 +108,7 @@ def evaluate(p, image, label, rows):
     scores = F.log_softmax(fc2_out, 1)  # f32[64, 10]  [batch@dp, classes]
 
     # mnist_ddp.shard:34  metric accuracy = mean(argmax(scores, over = classes) == label)
-    accuracy_1 = scores.argmax(1)  # i64[64]  [batch@dp]
+    accuracy_1 = scores.argmax(1)     # i64[64]  [batch@dp]
     accuracy_2 = accuracy_1 == label  # bool[64]  [batch@dp]
 
     # mnist_ddp.shard:33  loss = nll_loss(scores, label)
@@ -129,42 +129,29 @@ def finish(totals):
 
 
 program = rt.Program(
-    name="mnist_ddp.shard",
-    strategy="ddp",
-    ranks=2,
-    mesh=mesh,
-    groups=(("dp",),),
-    seed=0,
+    name="mnist_ddp.shard", strategy="ddp", ranks=2,
+    mesh=mesh, groups=(("dp",),), seed=0,
     parameters=parameters,
     data=rt.Source(
-        "mnist",
-        batch=128,
-        path="data/mnist",
-        split="train",
+        "mnist", batch=128, path="data/mnist", split="train",
         fields=[
             rt.Field("image", "f32", (128, 1, 28, 28), cut={0: "dp"}),
             rt.Field("label", "i64", (128,), cut={0: "dp"}, bound=10),
         ],
     ),
     eval=rt.Source(
-        "mnist",
-        batch=128,
-        path="data/mnist",
-        split="test",
+        "mnist", batch=128, path="data/mnist", split="test",
         fields=[
             rt.Field("image", "f32", (128, 1, 28, 28), cut={0: "dp"}),
             rt.Field("label", "i64", (128,), cut={0: "dp"}, bound=10),
         ],
     ),
-    optimizers=[rt.Optimizer("sgd", lr=0.01, momentum=0.5, dampening=0.0, weight_decay=0.0, nesterov=False)],
-    forward=forward,
-    loss_pending=("dp",),
-    metrics_pending={"accuracy": ("dp",)},
-    evaluate=evaluate,
-    finish=finish,
-    eval_pending={"loss:1": ("dp",), "accuracy:1": ("dp",)},
-    epochs=10,
-    bucket_bytes=25_000_000,
+    optimizers=[
+        rt.Optimizer("sgd", lr=0.01, momentum=0.5, dampening=0.0, weight_decay=0.0, nesterov=False),
+    ],
+    forward=forward, loss_pending=("dp",), metrics_pending={"accuracy": ("dp",)},
+    evaluate=evaluate, finish=finish, eval_pending={"loss:1": ("dp",), "accuracy:1": ("dp",)},
+    epochs=10, bucket_bytes=25_000_000,
     precision="f32",
 )
 

@@ -13,12 +13,14 @@ from shardlang import runtime as rt
 
 mesh = rt.Mesh(a=2, b=4)
 
-parameters = [rt.Parameter("w1", (32, 16), ("normal", 0.01), cut={0: "b"}, reduce="a")]
+parameters = [
+    rt.Parameter("w1", (32, 16), ("normal", 0.01), cut={0: "b"}, reduce="a"),
+]
 
 
 def forward(p, x, label):
     # operator_parallel.shard:10  h = x @ w1
-    h_pending = x @ p.w1  # f32[8, 16]  [batch@a, classes] +b
+    h_pending = x @ p.w1                         # f32[8, 16]  [batch@a, classes] +b
     h = rt.reduce_scatter(h_pending, 0, mesh.b)  # f32[2, 16]  [batch@(a, b), classes]
 
     # operator_parallel.shard:11  a = relu(h)
@@ -31,29 +33,21 @@ def forward(p, x, label):
 
 
 program = rt.Program(
-    name="operator_parallel.shard",
-    strategy="mixed",
-    ranks=8,
-    mesh=mesh,
-    groups=(("a",), ("b",), ("a", "b")),
-    seed=0,
+    name="operator_parallel.shard", strategy="mixed", ranks=8,
+    mesh=mesh, groups=(("a",), ("b",), ("a", "b")), seed=0,
     parameters=parameters,
     data=rt.Source(
-        "random",
-        batch=16,
-        batches=4,
-        seed=1,
+        "random", batch=16, batches=4, seed=1,
         fields=[
             rt.Field("x", "f32", (16, 32), cut={0: "a", 1: "b"}),
             rt.Field("label", "i64", (16,), cut={0: ("a", "b")}, bound=16),
         ],
     ),
-    optimizers=[rt.Optimizer("sgd", lr=0.01, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False)],
-    forward=forward,
-    loss_pending=("a", "b"),
-    metrics_pending={},
-    epochs=1,
-    bucket_bytes=25_000_000,
+    optimizers=[
+        rt.Optimizer("sgd", lr=0.01, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False),
+    ],
+    forward=forward, loss_pending=("a", "b"), metrics_pending={},
+    epochs=1, bucket_bytes=25_000_000,
     precision="f32",
 )
 

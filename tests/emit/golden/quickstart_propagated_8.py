@@ -21,14 +21,14 @@ parameters = [
 
 def forward(p, x, label):
     # quickstart.shard:11  h = x @ w
-    h_pending = x @ p.w  # f32[8, 16]  [batch@a, hidden] +b
+    h_pending = x @ p.w                          # f32[8, 16]  [batch@a, hidden] +b
     h = rt.reduce_scatter(h_pending, 1, mesh.b)  # f32[8, 4]  [batch@a, hidden@b]
 
     # quickstart.shard:12  a = relu(h)
     a = torch.relu(h)  # f32[8, 4]  [batch@a, hidden@b]
 
     # quickstart.shard:13  return a @ w2
-    out_pending = a @ p.w2  # f32[8, 16]  [batch@a, output] +b
+    out_pending = a @ p.w2                           # f32[8, 16]  [batch@a, output] +b
     out = rt.reduce_scatter(out_pending, 1, mesh.b)  # f32[8, 4]  [batch@a, output@b]
 
     # quickstart.shard:25  loss = mse_loss(model(x), label)
@@ -38,29 +38,21 @@ def forward(p, x, label):
 
 
 program = rt.Program(
-    name="quickstart.shard",
-    strategy="propagated",
-    ranks=8,
-    mesh=mesh,
-    groups=(("a",), ("b",), ("a", "b")),
-    seed=0,
+    name="quickstart.shard", strategy="propagated", ranks=8,
+    mesh=mesh, groups=(("a",), ("b",), ("a", "b")), seed=0,
     parameters=parameters,
     data=rt.Source(
-        "random",
-        batch=16,
-        batches=4,
-        seed=1,
+        "random", batch=16, batches=4, seed=1,
         fields=[
             rt.Field("x", "f32", (16, 32), cut={0: "a", 1: "b"}),
             rt.Field("label", "f32", (16, 16), cut={0: "a", 1: "b"}),
         ],
     ),
-    optimizers=[rt.Optimizer("sgd", lr=0.4, momentum=0.1, dampening=0.0, weight_decay=0.0, nesterov=False)],
-    forward=forward,
-    loss_pending=("a", "b"),
-    metrics_pending={},
-    epochs=5,
-    bucket_bytes=25_000_000,
+    optimizers=[
+        rt.Optimizer("sgd", lr=0.4, momentum=0.1, dampening=0.0, weight_decay=0.0, nesterov=False),
+    ],
+    forward=forward, loss_pending=("a", "b"), metrics_pending={},
+    epochs=5, bucket_bytes=25_000_000,
     precision="f32",
 )
 

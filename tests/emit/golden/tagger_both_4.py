@@ -41,27 +41,24 @@ def forward(p, x, label, loss_count):
     # tagger.shard:12  h = up(x) |> relu |> dropout(p = 0.25)
     h_1 = torch.relu(up_out)  # f64[2, 8, 8]  [batch@dp, seq, hidden@mp]
     h = rt.dropout(
-        h_1,
-        0.25,
-        rt.random.key("h"),
-        whole=(16, 8, 16),
+        h_1, 0.25, rt.random.key("h"), whole=(16, 8, 16),
         offsets=(mesh["microbatch", "dp"].index * 2, 0, mesh.mp.index * 8),
     )  # f64[2, 8, 8]  [batch@dp, seq, hidden@mp]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (head)
     head_bias_pending = rt.identical_to_pending(p.head.bias, mesh.mp)  # f64[12]  [classes] +mp ^dp
-    logits_pending = F.linear(h, p.head.weight, head_bias_pending)  # f64[2, 8, 12]  [batch@dp, seq, classes] +mp
-    logits = rt.reduce_scatter(logits_pending, 1, mesh.mp)  # f64[2, 4, 12]  [batch@dp, seq@mp, classes]
+    logits_pending = F.linear(h, p.head.weight, head_bias_pending)     # f64[2, 8, 12]  [batch@dp, seq, classes] +mp
+    logits = rt.reduce_scatter(logits_pending, 1, mesh.mp)             # f64[2, 4, 12]  [batch@dp, seq@mp, classes]
 
     # tagger.shard:56  loss = cross_entropy(logits, label, ignore_index = 0)
     label_batch_seq = rt.split(label, 1, mesh.mp)  # i64[2, 4]  [batch@dp, seq@mp]
-    loss_pending = (
-        F.cross_entropy(logits.flatten(0, 1), label_batch_seq.flatten(), ignore_index=0, reduction="sum") / loss_count
-    )  # f64[]  [] +(dp, mp)
+    loss_pending = F.cross_entropy(
+        logits.flatten(0, 1), label_batch_seq.flatten(), ignore_index=0, reduction="sum",
+    ) / loss_count  # f64[]  [] +(dp, mp)
 
     with torch.no_grad():
         # tagger.shard:58  metric accuracy = mean(argmax(logits, over = classes) == label)
-        accuracy_1 = logits.argmax(2)  # i64[2, 4]  [batch@dp, seq@mp]
+        accuracy_1 = logits.argmax(2)               # i64[2, 4]  [batch@dp, seq@mp]
         accuracy_2 = accuracy_1 == label_batch_seq  # bool[2, 4]  [batch@dp, seq@mp]
         accuracy = accuracy_2.double().sum() / 128  # f64[]  [] +(dp, mp)
 
@@ -69,7 +66,7 @@ def forward(p, x, label, loss_count):
         # f64[6, 8]  [classes@dp, hidden@mp]
         head_weight_classes_hidden = rt.split_replicated(p.head.weight, 0, mesh.dp)
         size_1 = torch.square(head_weight_classes_hidden)  # f64[6, 8]  [classes@dp, hidden@mp]
-        size = size_1.sum()  # f64[]  [] +(dp, mp)
+        size = size_1.sum()                                # f64[]  [] +(dp, mp)
 
     return loss_pending, {"accuracy": accuracy, "size": size}, {"loss_pending": loss_pending}
 
@@ -77,7 +74,7 @@ def forward(p, x, label, loss_count):
 def conclude(p, loss_pending):
     # tagger.shard:57  metric perplexity = exp(loss)
     loss = rt.all_reduce(loss_pending, mesh["dp", "mp"])  # f64[]  []
-    perplexity = torch.exp(loss)  # f64[]  []
+    perplexity = torch.exp(loss)                          # f64[]  []
 
     return {"perplexity": perplexity}
 
@@ -92,26 +89,23 @@ def evaluate(p, x, label, rows):
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (head)
     head_bias_pending = rt.identical_to_pending(p.head.bias, mesh.mp)  # f64[12]  [classes] +mp ^dp
-    logits_pending = F.linear(h_1, p.head.weight, head_bias_pending)  # f64[2, 8, 12]  [batch@dp, seq, classes] +mp
-    logits = rt.reduce_scatter(logits_pending, 1, mesh.mp)  # f64[2, 4, 12]  [batch@dp, seq@mp, classes]
+    logits_pending = F.linear(h_1, p.head.weight, head_bias_pending)   # f64[2, 8, 12]  [batch@dp, seq, classes] +mp
+    logits = rt.reduce_scatter(logits_pending, 1, mesh.mp)             # f64[2, 4, 12]  [batch@dp, seq@mp, classes]
 
     # tagger.shard:58  metric accuracy = mean(argmax(logits, over = classes) == label)
     label_batch_seq = rt.split(label, 1, mesh.mp)  # i64[2, 4]  [batch@dp, seq@mp]
-    accuracy_1 = logits.argmax(2)  # i64[2, 4]  [batch@dp, seq@mp]
-    accuracy_2 = accuracy_1 == label_batch_seq  # bool[2, 4]  [batch@dp, seq@mp]
+    accuracy_1 = logits.argmax(2)                  # i64[2, 4]  [batch@dp, seq@mp]
+    accuracy_2 = accuracy_1 == label_batch_seq     # bool[2, 4]  [batch@dp, seq@mp]
 
     # tagger.shard:59  metric size = sum(square(model.head.weight))
     head_weight_classes_hidden = rt.split_replicated(p.head.weight, 0, mesh.dp)  # f64[6, 8]  [classes@dp, hidden@mp]
-    size_1 = torch.square(head_weight_classes_hidden)  # f64[6, 8]  [classes@dp, hidden@mp]
-    size = size_1.sum()  # f64[]  [] +(dp, mp)
+    size_1 = torch.square(head_weight_classes_hidden)                            # f64[6, 8]  [classes@dp, hidden@mp]
+    size = size_1.sum()                                                          # f64[]  [] +(dp, mp)
 
     # tagger.shard:56  loss = cross_entropy(logits, label, ignore_index = 0)
     loss_total = rt.tally(
-        F.cross_entropy(logits.movedim(2, 1), label_batch_seq, ignore_index=0, reduction="none"),
-        0,
-        mesh["microbatch", "dp"].index * 2,
-        rows,
-        mask=label_batch_seq != 0,
+        F.cross_entropy(logits.movedim(2, 1), label_batch_seq, ignore_index=0, reduction="none"), 0,
+        mesh["microbatch", "dp"].index * 2, rows, mask=label_batch_seq != 0,
     )  # f64[2]  (sum, count) +(dp, mp)
 
     # tagger.shard:58  metric accuracy = mean(argmax(logits, over = classes) == label)
@@ -135,47 +129,36 @@ def finish(totals):
 
 
 program = rt.Program(
-    name="tagger.shard",
-    strategy="both",
-    ranks=4,
-    mesh=mesh,
-    groups=(("dp",), ("mp",), ("dp", "mp")),
-    seed=0,
+    name="tagger.shard", strategy="both", ranks=4,
+    mesh=mesh, groups=(("dp",), ("mp",), ("dp", "mp")), seed=0,
     parameters=parameters,
     data=rt.Source(
-        "random",
-        batch=16,
-        batches=4,
+        "random", batch=16, batches=4,
         fields=[
             rt.Field("x", "f64", (16, 8, 8), cut={0: ("microbatch", "dp")}),
             rt.Field("label", "i64", (16, 8), cut={0: ("microbatch", "dp")}, bound=12),
         ],
     ),
     eval=rt.Source(
-        "random",
-        batch=16,
-        batches=2,
+        "random", batch=16, batches=2,
         fields=[
             rt.Field("x", "f64", (16, 8, 8), cut={0: ("microbatch", "dp")}),
             rt.Field("label", "i64", (16, 8), cut={0: ("microbatch", "dp")}, bound=12),
         ],
     ),
-    optimizers=[rt.Optimizer("adamw", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01)],
-    prepare=prepare,
-    prepared=prepared,
-    conclude=conclude,
-    forward=forward,
-    loss_pending=("dp", "mp", "microbatch"),
+    optimizers=[
+        rt.Optimizer("adamw", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01),
+    ],
+    prepare=prepare, prepared=prepared, conclude=conclude,
+    forward=forward, loss_pending=("dp", "mp", "microbatch"),
     metrics_pending={"perplexity": (), "accuracy": ("dp", "mp", "microbatch"), "size": ("dp", "mp")},
-    evaluate=evaluate,
-    finish=finish,
+    evaluate=evaluate, finish=finish,
     eval_pending={
         "loss:1": ("dp", "mp", "microbatch"),
         "accuracy:1": ("dp", "mp", "microbatch"),
         "size:1": ("dp", "mp"),
     },
-    epochs=2,
-    bucket_bytes=25_000_000,
+    epochs=2, bucket_bytes=25_000_000,
     clip=0.5,
     precision="f64",
 )

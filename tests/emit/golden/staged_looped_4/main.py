@@ -38,7 +38,9 @@ def finish(totals):
     return {"loss": loss, "perplexity": perplexity, "accuracy": accuracy}
 
 
-received = [rt.Received("f64", (16, 8, 16), cut={0: ("microbatch", "dp")}, gradient=True)]
+received = [
+    rt.Received("f64", (16, 8, 16), cut={0: ("microbatch", "dp")}, gradient=True),
+]
 
 stages = [
     rt.Stage(stage0.forward, parameters=("embed",), fields=("x",), evaluate=stage0.evaluate),
@@ -53,21 +55,14 @@ stages = [
         evaluate=stage2.evaluate,
     ),
     rt.Stage(
-        stage3.forward,
-        parameters=("head",),
-        receives=received,
-        fields=("label",),
-        evaluate=stage3.evaluate,
-        prepare=stage3.prepare,
-        prepared=stage3.prepared,
-        conclude=stage3.conclude,
+        stage3.forward, parameters=("head",), receives=received, fields=("label",), evaluate=stage3.evaluate,
+        prepare=stage3.prepare, prepared=stage3.prepared, conclude=stage3.conclude,
     ),
 ]
 
 # interleaved_1f1b: 0F2 is stage 0, forward, microbatch 2; X*3 is X three times, each one microbatch further
 schedule = rt.Schedule(
-    axis="pp",
-    coordinates=(0, 1, 0, 1),
+    axis="pp", coordinates=(0, 1, 0, 1),
     actions=[
         "0F0 0F1 2F0 2F1 (0F2 2B0)*2 (2F2 0B0)*2 2B2 2B3 0B2 0B3",
         "1F0 1F1 (3F0 3B0)*2 (1F2 1B0)*2 (3F2 3B2)*2 1B2 1B3",
@@ -75,40 +70,30 @@ schedule = rt.Schedule(
 )
 
 program = rt.Program(
-    name="staged.shard",
-    strategy="looped",
-    ranks=4,
-    mesh=mesh,
-    groups=(("dp",),),
-    seed=0,
+    name="staged.shard", strategy="looped", ranks=4,
+    mesh=mesh, groups=(("dp",),), seed=0,
     parameters=parameters,
     data=rt.Source(
-        "random",
-        batch=16,
-        batches=4,
+        "random", batch=16, batches=4,
         fields=[
             rt.Field("x", "f64", (16, 8, 8), cut={0: ("microbatch", "dp")}),
             rt.Field("label", "i64", (16, 8), cut={0: ("microbatch", "dp")}, bound=12),
         ],
     ),
     eval=rt.Source(
-        "random",
-        batch=16,
-        batches=2,
+        "random", batch=16, batches=2,
         fields=[
             rt.Field("x", "f64", (16, 8, 8), cut={0: ("microbatch", "dp")}),
             rt.Field("label", "i64", (16, 8), cut={0: ("microbatch", "dp")}, bound=12),
         ],
     ),
-    optimizers=[rt.Optimizer("adamw", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01)],
-    stages=stages,
-    pipeline=schedule,
-    loss_pending=("dp", "microbatch"),
+    optimizers=[
+        rt.Optimizer("adamw", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01),
+    ],
+    stages=stages, pipeline=schedule, loss_pending=("dp", "microbatch"),
     metrics_pending={"perplexity": (), "accuracy": ("dp", "microbatch")},
-    finish=finish,
-    eval_pending={"loss:1": ("dp", "microbatch"), "accuracy:1": ("dp", "microbatch")},
-    epochs=2,
-    bucket_bytes=25_000_000,
+    finish=finish, eval_pending={"loss:1": ("dp", "microbatch"), "accuracy:1": ("dp", "microbatch")},
+    epochs=2, bucket_bytes=25_000_000,
     clip=0.5,
     precision="f64",
 )

@@ -20,7 +20,7 @@ def net_2(p, m, h):
     last_out = F.linear(m, p.last.weight, p.last.bias)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     # staged.shard:16  y = last(m) + h |> relu
-    y_1 = last_out + h  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+    y_1 = last_out + h   # f64[2, 8, 16]  [batch@dp, seq, hidden]
     y = torch.relu(y_1)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
     return y
 

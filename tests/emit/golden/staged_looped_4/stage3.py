@@ -38,8 +38,8 @@ def forward(p, y, label, loss_count):
 
     with torch.no_grad():
         # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)
-        accuracy_1 = logits.argmax(2)  # i64[2, 8]  [batch@dp, seq]
-        accuracy_2 = accuracy_1 == label  # bool[2, 8]  [batch@dp, seq]
+        accuracy_1 = logits.argmax(2)               # i64[2, 8]  [batch@dp, seq]
+        accuracy_2 = accuracy_1 == label            # bool[2, 8]  [batch@dp, seq]
         accuracy = accuracy_2.double().sum() / 128  # f64[]  [] +dp
 
     return loss_pending, {"accuracy": accuracy}, {"loss_pending": loss_pending}
@@ -48,7 +48,7 @@ def forward(p, y, label, loss_count):
 def conclude(p, loss_pending):
     # staged.shard:99  metric perplexity = exp(loss)
     loss = rt.all_reduce(loss_pending, mesh.dp)  # f64[]  []
-    perplexity = torch.exp(loss)  # f64[]  []
+    perplexity = torch.exp(loss)                 # f64[]  []
 
     return {"perplexity": perplexity}
 
@@ -61,16 +61,13 @@ def evaluate(p, y, label, rows):
     logits = F.linear(y, p.head.weight, p.head.bias)  # f64[2, 8, 12]  [batch@dp, seq, vocab]
 
     # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)
-    accuracy_1 = logits.argmax(2)  # i64[2, 8]  [batch@dp, seq]
+    accuracy_1 = logits.argmax(2)     # i64[2, 8]  [batch@dp, seq]
     accuracy_2 = accuracy_1 == label  # bool[2, 8]  [batch@dp, seq]
 
     # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
     loss_total = rt.tally(
-        F.cross_entropy(logits.movedim(2, 1), label, ignore_index=0, reduction="none"),
-        0,
-        mesh["microbatch", "dp"].index * 2,
-        rows,
-        mask=label != 0,
+        F.cross_entropy(logits.movedim(2, 1), label, ignore_index=0, reduction="none"), 0,
+        mesh["microbatch", "dp"].index * 2, rows, mask=label != 0,
     )  # f64[2]  (sum, count) +dp
 
     # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)

@@ -16,9 +16,8 @@ mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
 
 parameters = [
     rt.Parameter("embed.weight", (16, 8), ("kaiming_uniform", 8.0), reduce=("dp", "mp"), zero=(3, "dp")),
-    rt.Parameter(
-        "embed.bias", (16,), ("uniform", -0.3535533905932738, 0.3535533905932738), reduce=("dp", "mp"), zero=(3, "dp")
-    ),
+    rt.Parameter("embed.bias", (16,), ("uniform", -0.3535533905932738, 0.3535533905932738),
+                 reduce=("dp", "mp"), zero=(3, "dp")),
     rt.Parameter("middle.weight", (16, 16), ("kaiming_uniform", 16.0), reduce=("dp", "mp"), zero=(3, "dp")),
     rt.Parameter("middle.bias", (16,), ("uniform", -0.25, 0.25), reduce=("dp", "mp"), zero=(3, "dp")),
     rt.Parameter("last.weight", (16, 16), ("kaiming_uniform", 16.0), reduce=("dp", "mp"), zero=(3, "dp")),
@@ -40,10 +39,7 @@ def finish(totals):
 
 stages = [
     rt.Stage(
-        stage0.forward,
-        parameters=("embed", "middle"),
-        fields=("x",),
-        evaluate=stage0.evaluate,
+        stage0.forward, parameters=("embed", "middle"), fields=("x",), evaluate=stage0.evaluate,
         gathers=rt.Order(forward=(("embed", "middle"),), inputs=("middle",)),
     ),
     rt.Stage(
@@ -55,51 +51,45 @@ stages = [
         ],
         fields=("label",),
         evaluate=stage1.evaluate,
-        prepare=stage1.prepare,
-        prepared=stage1.prepared,
-        conclude=stage1.conclude,
+        prepare=stage1.prepare, prepared=stage1.prepared, conclude=stage1.conclude,
         gathers=rt.Order(forward=("last", "head"), inputs=(("last", "head.weight"),)),
     ),
 ]
 
 # zero_bubble: 0F2 is stage 0, forward, microbatch 2; X*3 is X three times, each one microbatch further
-schedule = rt.Schedule(axis="pp", coordinates=(0, 1), actions=["0F0 0F1 (0I0 0W0)*2", "(1F0 1I0)*2 1W0 1W1"])
+schedule = rt.Schedule(
+    axis="pp", coordinates=(0, 1),
+    actions=[
+        "0F0 0F1 (0I0 0W0)*2",
+        "(1F0 1I0)*2 1W0 1W1",
+    ],
+)
 
 program = rt.Program(
-    name="staged.shard",
-    strategy="recomputed",
-    ranks=8,
-    mesh=mesh,
-    groups=(("dp",), ("mp",), ("dp", "mp")),
-    seed=0,
+    name="staged.shard", strategy="recomputed", ranks=8,
+    mesh=mesh, groups=(("dp",), ("mp",), ("dp", "mp")), seed=0,
     parameters=parameters,
     data=rt.Source(
-        "random",
-        batch=16,
-        batches=4,
+        "random", batch=16, batches=4,
         fields=[
             rt.Field("x", "f64", (16, 8, 8), cut={0: ("microbatch", "dp"), 1: "mp"}),
             rt.Field("label", "i64", (16, 8), cut={0: ("microbatch", "dp"), 1: "mp"}, bound=12),
         ],
     ),
     eval=rt.Source(
-        "random",
-        batch=16,
-        batches=2,
+        "random", batch=16, batches=2,
         fields=[
             rt.Field("x", "f64", (16, 8, 8), cut={0: ("microbatch", "dp"), 1: "mp"}),
             rt.Field("label", "i64", (16, 8), cut={0: ("microbatch", "dp"), 1: "mp"}, bound=12),
         ],
     ),
-    optimizers=[rt.Optimizer("adamw", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01)],
-    stages=stages,
-    pipeline=schedule,
-    loss_pending=("dp", "mp", "microbatch"),
+    optimizers=[
+        rt.Optimizer("adamw", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01),
+    ],
+    stages=stages, pipeline=schedule, loss_pending=("dp", "mp", "microbatch"),
     metrics_pending={"perplexity": (), "accuracy": ("dp", "mp", "microbatch")},
-    finish=finish,
-    eval_pending={"loss:1": ("dp", "mp", "microbatch"), "accuracy:1": ("dp", "mp", "microbatch")},
-    epochs=2,
-    bucket_bytes=25_000_000,
+    finish=finish, eval_pending={"loss:1": ("dp", "mp", "microbatch"), "accuracy:1": ("dp", "mp", "microbatch")},
+    epochs=2, bucket_bytes=25_000_000,
     clip=0.5,
     precision="f64",
 )

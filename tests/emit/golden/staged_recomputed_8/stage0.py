@@ -28,10 +28,7 @@ def forward(p, x):
     # staged.shard:15  m = middle(h) |> relu |> dropout(p = 0.25)
     m_1 = torch.relu(middle_out)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
     m = rt.dropout(
-        m_1,
-        0.25,
-        rt.random.key("m"),
-        whole=(16, 8, 16),
+        m_1, 0.25, rt.random.key("m"), whole=(16, 8, 16),
         offsets=(mesh["microbatch", "dp"].index * 4, mesh.mp.index * 4, 0),
     )  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 

@@ -22,7 +22,7 @@ def net(p, m, h):
     last_out = rt.recompute(linear, p.last, m)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
     # staged.shard:16  y = last(m) + h |> relu
-    y_1 = last_out + h  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+    y_1 = last_out + h   # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
     y = torch.relu(y_1)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (head)
@@ -37,7 +37,7 @@ def net_2(p, m, h):
     last_out = linear(p.last, m)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
     # staged.shard:16  y = last(m) + h |> relu
-    y_1 = last_out + h  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+    y_1 = last_out + h   # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
     y = torch.relu(y_1)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (head)
@@ -71,8 +71,8 @@ def forward(p, m, h, label, loss_count):
 
     with torch.no_grad():
         # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)
-        accuracy_1 = logits.argmax(2)  # i64[4, 4]  [batch@dp, seq@mp]
-        accuracy_2 = accuracy_1 == label  # bool[4, 4]  [batch@dp, seq@mp]
+        accuracy_1 = logits.argmax(2)               # i64[4, 4]  [batch@dp, seq@mp]
+        accuracy_2 = accuracy_1 == label            # bool[4, 4]  [batch@dp, seq@mp]
         accuracy = accuracy_2.double().sum() / 128  # f64[]  [] +(dp, mp)
 
     return loss_pending, {"accuracy": accuracy}, {"loss_pending": loss_pending}
@@ -81,7 +81,7 @@ def forward(p, m, h, label, loss_count):
 def conclude(p, loss_pending):
     # staged.shard:99  metric perplexity = exp(loss)
     loss = rt.all_reduce(loss_pending, mesh["dp", "mp"])  # f64[]  []
-    perplexity = torch.exp(loss)  # f64[]  []
+    perplexity = torch.exp(loss)                          # f64[]  []
 
     return {"perplexity": perplexity}
 
@@ -95,16 +95,13 @@ def evaluate(p, m, h, label, rows):
     logits = net_2(p, m, h)  # f64[4, 4, 12]  [batch@dp, seq@mp, vocab]
 
     # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)
-    accuracy_1 = logits.argmax(2)  # i64[4, 4]  [batch@dp, seq@mp]
+    accuracy_1 = logits.argmax(2)     # i64[4, 4]  [batch@dp, seq@mp]
     accuracy_2 = accuracy_1 == label  # bool[4, 4]  [batch@dp, seq@mp]
 
     # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
     loss_total = rt.tally(
-        F.cross_entropy(logits.movedim(2, 1), label, ignore_index=0, reduction="none"),
-        0,
-        mesh["microbatch", "dp"].index * 4,
-        rows,
-        mask=label != 0,
+        F.cross_entropy(logits.movedim(2, 1), label, ignore_index=0, reduction="none"), 0,
+        mesh["microbatch", "dp"].index * 4, rows, mask=label != 0,
     )  # f64[2]  (sum, count) +(dp, mp)
 
     # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)
