@@ -30,6 +30,9 @@ class Statements:
         self.model, self.terms = model, terms
         self.values = model.body.live()
         self.names: dict[Value, str] = {}
+        self.last = {value.name: value for value in self.values}
+        # Names of the author that two values would have: the last has it.
+        self.twice: set[str] = set()
         # Values that stand in a line of their own, as a line would be too long with them.
         self.apart: set[Value] = set()
         self.uses: dict[Value, list[Value | None]] = {}
@@ -72,10 +75,11 @@ class Statements:
         known, taken = dict(self.names), set(self.taken)
         while True:
             self.names, self.taken = dict(known), set(taken)
+            twice = set(self.twice)
             found = self._lines()
             longest = {each for value, text in self.written if len(text) + len(self.names.get(value, "")) > _WIDE
                        for each in self._parts(value)}  # fmt: skip
-            if longest <= self.apart:
+            if longest <= self.apart and self.twice == twice:
                 return found
             self.apart |= longest
 
@@ -100,7 +104,9 @@ class Statements:
             elif self._named(value):
                 text = self.statement(value)
                 self.written.append((value, text))
-                self.names[value] = self.free(value.name or self._plain(value))
+                name = self._authors(value)
+                self.twice |= {name} if identifier(name) in self.taken else set()
+                self.names[value] = self.free(name or self._plain(value))
                 lines.append(f"{self.names[value]} = {text}")
         results = [self.statement(value) for value in self.model.body.results]
         self.written += zip(self.model.body.results, results, strict=True)
@@ -122,9 +128,14 @@ class Statements:
         user = uses[0] if uses else None
         if user is None or self.chained(user) is value:
             return False
-        if value.name and value.name != user.name and identifier(value.name) not in self.taken:
+        name = self._authors(value)
+        if name and name != user.name and identifier(name) not in self.taken:
             return True
         return value in self.apart or len(self.expr(value)[0]) > _LONG
+
+    def _authors(self, value: Value) -> str:
+        """The name that the author gave a value, if it is not needed for another."""
+        return "" if value.name in self.twice and self.last[value.name] is not value else value.name
 
     def _plain(self, value: Value) -> str:
         """A name for a value that its author gave none."""
