@@ -7,7 +7,7 @@ is left to build.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import Sink
@@ -15,7 +15,7 @@ from shardlang.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.syntax.build import Builder
 from shardlang.syntax.literals import number, string
-from shardlang.syntax.tables import KEPT, RESERVED, Tables
+from shardlang.syntax.tables import KEPT, RESERVED, Production, Tables
 from shardlang.syntax.tokens import Token, begins_item
 
 # Levels of nodes within one another. Later passes recurse, a few frames a level, and Python allows
@@ -44,28 +44,27 @@ class Automaton:
         self.previous: Token = (" ", 0, 0)
         actions = Builder(sink).actions
         self.reductions = [(p, actions.get(p.action)) for p in tables.productions]
-        # Of each production that hands its only symbol on, and no more: the target. They are most
-        # of all reductions.
-        self.handed_on = [p.target if p.action == "" and p.size == 1 else None for p in tables.productions]
 
     def run(self, tokens: Iterator[Token], recover: Recover) -> Any:
         """The value of the start rule."""
-        actions, gotos, states, handed_on = self.tables.actions, self.tables.gotos, self.states, self.handed_on
+        actions, states, handed_on, chains = self.tables.actions, self.states, self.tables.handed_on, self.tables.chains
         keywords = set(self.tables.keywords.values()).difference(RESERVED)
         token: Token | None = next(tokens)
         while token is not None:
             kind = token[0]
-            row = actions[states[-1]]
-            step = row.get(kind)
+            state = states[-1]
+            step = actions[state].get(kind)
             if step is None and kind in keywords and not begins_item(self.source.text, token):
                 kind = "NAME"
-                step = row.get(kind)
+                step = actions[state].get(kind)
             if step is None:
                 token = recover(self, token, False)
             elif step < 0:
-                target = handed_on[-1 - step]
-                if target is not None:
-                    states[-1] = gotos[states[-2]][target]
+                if handed_on[-1 - step]:
+                    at = states[-2], state, token[0]
+                    states[-1], lists = chains[at] if at in chains else self._handed_on(step, at)
+                    for _ in range(lists):
+                        self.values[-1] = [self.values[-1]]
                 elif not self.reduce(-1 - step):
                     token = recover(self, token, True)
                 elif states[-1] == self.end_state:
@@ -75,17 +74,30 @@ class Automaton:
                 token = next(tokens)
         return None
 
+    def _handed_on(self, step: int | None, at: tuple[int, int, str]) -> tuple[int, int]:
+        """The state in place of the last one after rules in a row that hand their only symbol on,
+        and how many of them make a list of it. step: of the first of them; at: the state before
+        it, it, and the kind of the next token."""
+        tables, (before, state, kind), lists = self.tables, at, 0
+        while step is not None and step < 0 and tables.handed_on[-1 - step]:
+            production = tables.productions[-1 - step]
+            lists += production.action == "*" and not production.kept[0][1]
+            state = tables.gotos[before][production.target]
+            step = tables.actions[state].get(kind)
+        tables.chains[at] = state, lists
+        return state, lists
+
     def shift(self, state: int, kind: str, token: Token) -> None:
         _, start, end = token
         value: Any = None
-        if kind == "NAME":
-            value = ast.Name(self.source.text[start:end], span=Span(self.source, start, end))
-        elif kind == "NUMBER":
-            value = number(Span(self.source, start, end), self.sink)
-        elif kind == "STRING":
-            value = string(Span(self.source, start, end), self.sink)
-        elif kind in KEPT:
+        if kind in KEPT:
             value = Span(self.source, start, end)
+            if kind == "NAME":
+                value = ast.Name(self.source.text[start:end], span=value)
+            elif kind == "NUMBER":
+                value = number(value, self.sink)
+            elif kind == "STRING":
+                value = string(value, self.sink)
         self.states.append(state)
         self.values.append(value)
         self.starts.append(start)
@@ -110,17 +122,11 @@ class Automaton:
             depth += 1
             if depth > DEEPEST:
                 return False
-        value: Any
-        start = starts[first] if size else ends[-1]
-        end = ends[-1]
-        children: list[Any] = []
-        for place, spliced in production.kept:
-            if not spliced:
-                children.append(values[first + place])
-            elif children or action is not None:
-                children.extend(values[first + place])
-            else:
-                children = values[first + place]
+        start, end = starts[first] if size else ends[-1], ends[-1]
+        if production.plain:
+            children = [values[first + place] for place, _ in production.kept]
+        else:
+            children = _spliced(production, values[first:], action is None)
         if action is not None:
             value = action(children, Span(self.source, start, end))
         else:
@@ -133,3 +139,16 @@ class Automaton:
         ends.append(end)
         depths.append(depth)
         return True
+
+
+def _spliced(production: Production, values: Sequence[Any], joined: bool) -> list[Any]:
+    """The children of a rule some of which are lists; joined: the first list may take the rest."""
+    children: list[Any] = []
+    for place, spliced in production.kept:
+        if not spliced:
+            children.append(values[place])
+        elif children or not joined:
+            children.extend(values[place])
+        else:
+            children = values[place]
+    return children

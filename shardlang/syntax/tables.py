@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,17 +33,22 @@ class Production:
 
     `action` names the function of build.py; empty: the only child goes up as it is; "*": a list,
     spliced into its parent. `kept`: which symbols are children, as (place among the symbols,
-    whether its value is a list to splice)."""
+    whether its value is a list to splice). plain: none is."""
 
     target: str
     size: int
     action: str
     kept: tuple[tuple[int, bool], ...]
+    plain: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """`actions[state][terminal]`: a state to shift to, or -1 - n to reduce by `productions[n]`."""
+    """`actions[state][terminal]`: a state to shift to, or -1 - n to reduce by `productions[n]`.
+
+    handed_on: of each production whether it hands its only symbol on, at most as a list of one. They
+    are most of all reductions. chains: the state after a row of them that a parse has met, and how
+    many make a list, by the state before, the first state and the next token."""
 
     productions: tuple[Production, ...]
     actions: tuple[dict[str, int], ...]
@@ -52,6 +58,8 @@ class Tables:
     keywords: dict[str, str]
     symbols: dict[str, str]
     pattern: re.Pattern[str]
+    handed_on: tuple[bool, ...]
+    chains: dict[tuple[int, int, str], tuple[int, int]] = field(default_factory=dict)
 
 
 @cache
@@ -61,12 +69,18 @@ def tables() -> Tables:
 
 
 def _read(data: dict[str, Any]) -> Tables:
-    productions = (Production(t, n, a, tuple((i, bool(s)) for i, s in kept)) for t, n, a, kept in data["productions"])
+    productions = tuple([_production(*row) for row in data["productions"]])
     return Tables(
-        tuple(productions), tuple(_rows(data["actions"])), tuple(_rows(data["gotos"])), data["starts"], data["ends"],
+        productions, tuple(_rows(data["actions"])), tuple(_rows(data["gotos"])), data["starts"], data["ends"],
         data["keywords"], data["symbols"],
         re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in data["patterns"])),
+        tuple([p.action in ("", "*") and p.size == len(p.kept) == 1 for p in productions]),
     )  # fmt: skip
+
+
+def _production(target: str, size: int, action: str, kept: list[tuple[int, int]]) -> Production:
+    places = tuple([(at, bool(spliced)) for at, spliced in kept])
+    return Production(target, size, action, places, not any([spliced for _, spliced in places]))
 
 
 def _rows(rows: list[Any]) -> Iterator[dict[str, int]]:
