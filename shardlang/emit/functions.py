@@ -23,7 +23,7 @@ from shardlang.graph.graph import Kind
 from shardlang.ops.code import RT, Code, around, call_of
 from shardlang.ops.declaration import REGISTRY
 from shardlang.patterns import SingleLayers
-from shardlang.plan.blocks.blocks import call_tree
+from shardlang.plan.blocks.blocks import Blocks, call_tree
 from shardlang.plan.blocks.call import ROOT, Call, is_below, origin, relative, runs
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.fusions import fusions
@@ -68,7 +68,7 @@ class Functions:
     made: dict[tuple[int, bool], Function] = field(default_factory=dict)
     bodies: dict[tuple[int, bool], Body] = field(default_factory=dict)
     worth: dict[tuple[int, bool], bool] = field(default_factory=dict)
-    blocks: dict[object, int] = field(default_factory=dict)  # the number of each block
+    blocks: Blocks = field(default_factory=Blocks)
     outer: set[str] = field(default_factory=set)  # the functions that `forward` or `evaluate` calls
 
     @cached_property

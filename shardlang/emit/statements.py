@@ -25,7 +25,7 @@ from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
 from shardlang.plan.reads import Form
 from shardlang.plan.rewrite.once_a_step import summed_in_time
 from shardlang.python_text import literal
-from shardlang.records import dataclass
+from shardlang.records import dataclass, remembered
 from shardlang.types.layout import Layout
 
 
@@ -45,7 +45,7 @@ class Writer:
         """The operators that others take into their lines."""
         return frozenset(fusion.product for fusion in self.fusions.values())
 
-    @property
+    @cached_property
     def sites(self) -> Sites:
         return Sites(self.plan, self.names, self.sizes, self.training, self.layer)
 
@@ -69,12 +69,14 @@ class Writer:
         here: Citation | None = None
         waiting: list[Step] = []
         made: set[int] = set()
+        places, source = _places(self.plan), self.plan.program.source
         for step in steps:
             if step.kind == "conversion":
                 (found[-1][1] if found and self.plan.conversions[step.index].value in made else waiting).append(step)
                 continue
             op = self.plan.graph.ops[self.plan.ops[step.index].op]
-            there = place(op, self.plan.program.source, self.layer)
+            at = op.id, self.layer
+            there = places[at] if at in places else places.setdefault(at, place(op, source, self.layer))
             if there != here:
                 found.append((there.title, []))
                 here, made = there, set()
@@ -127,6 +129,13 @@ class Writer:
     def comment(self, value: int, layout: Layout) -> str:
         """The type of a value and its layout, see `Sizes`."""
         return self.sizes.comment(self.plan.graph.values[value].type, layout)
+
+
+@remembered
+def _places(plan: Plan) -> dict[tuple[int, str], Citation]:
+    """Operator (id) and the layer whose function it is in -> its place, for `forward` and the
+    proof."""
+    return {}
 
 
 def operator(plan: Plan, planned: PlannedOp) -> Operator:

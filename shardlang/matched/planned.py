@@ -203,6 +203,8 @@ class Planned:
         planned = self.plan.ops[index]
         op = self.plan.graph.ops[planned.op]
         declared = operator(self.plan, planned)
+        if not planned.inside and not declared.divisor:
+            return
         if declared.updates and not training:
             return  # it takes the statistics that are kept
         learns = gradient and declared.differentiable and self._gradient(op.operands) and self._gradient(op.results)

@@ -40,7 +40,11 @@ class Code(str):
 
 def used(*parts: str) -> frozenset[str]:
     """The imports and names that several texts use together."""
-    return _NOTHING.union(*(part.uses for part in parts if isinstance(part, Code)))
+    found = _NOTHING
+    for part in parts:
+        if isinstance(part, Code) and not part.uses <= found:
+            found = found | part.uses if found else part.uses
+    return found
 
 
 def around(before: str, text: str, after: str = "", primary: bool = False) -> Code:

@@ -46,9 +46,9 @@ class Production:
 class Tables:
     """`actions[state][terminal]`: a state to shift to, or -1 - n to reduce by `productions[n]`.
 
-    handed_on: of each production whether it hands its only symbol on, at most as a list of one. They
-    are most of all reductions. chains: the state after a row of them that a parse has met, and how
-    many make a list, by the state before, the first state and the next token."""
+    handed_on: of each production whether it hands its only symbol on, at most as a list of one.
+    They are most of all reductions. chains: the state after a row of them that a parse has met, and
+    how many make a list, by the state before, the first state and the next token."""
 
     productions: tuple[Production, ...]
     actions: tuple[dict[str, int], ...]

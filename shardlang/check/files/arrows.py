@@ -5,6 +5,7 @@ Goes through the tree: a call is read in many places, as a layer, a setting or a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import shardlang.ops.all_families  # noqa: F401  (fills the registry)
@@ -33,14 +34,22 @@ def report_unread(call: ast.Call, sink: Sink) -> None:
     )  # fmt: skip
 
 
-def _calls(node: Any) -> Iterator[ast.Call]:
-    """The calls with an arrow in a node, and below it."""
-    if isinstance(node, tuple):
-        for item in node:
-            yield from _calls(item)
-    elif isinstance(node, ast.Node):
+def _calls(items: tuple[ast.Node, ...]) -> Iterator[ast.Call]:
+    """The calls with an arrow in nodes, and below them, in the order of the text."""
+    waiting: list[Any] = [items]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, tuple):
+            waiting += node[::-1]
+            continue
         if isinstance(node, ast.Call) and node.arrow is not None:
             yield node
-        for name in node.__dataclass_fields__:
-            if name != "span":
-                yield from _calls(getattr(node, name))
+        for name in _parts(node.__class__):
+            waiting.append(getattr(node, name))
+
+
+@cache
+def _parts(kind: type) -> list[str]:
+    """The fields of a class that may hold nodes, the last first; none of what is no node."""
+    fields = kind.__dataclass_fields__.values() if issubclass(kind, ast.Node) else ()
+    return [field.name for field in fields if field.name != "span" and field.type != "str"][::-1]

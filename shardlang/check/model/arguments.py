@@ -74,6 +74,10 @@ def bind_operator(
     span: Span, frame: Frame,
 ) -> Bound:  # fmt: skip
     """Line arguments up with parameters and evaluate them."""
+    if not keywords and arrow is None and [p.kind for p in operator.params] == ["tensor"] * len(positional):
+        bound = Bound()
+        _operands(positional, bound, frame)
+        return bound
     given, rest, slices = _line_up(operator, positional, keywords, span, frame)
     bound = Bound(sound=given is not None)
     if given is None:

@@ -34,6 +34,8 @@ def file_text(source: Source, root: Source) -> str:
     """How the program calls a file: `std.nn`, or its path from the folder of the root file."""
     if source.library:
         return source.name
+    if source is root:
+        return posixpath.basename(root.name)
     folder = posixpath.dirname(root.name)
     if posixpath.isabs(source.name) != posixpath.isabs(root.name):
         return posixpath.basename(source.name)
@@ -49,8 +51,10 @@ def place(op: Op, root: Source, around: str = "") -> Citation:
 
 def cited(span: Span, root: Source, layer: str = "", call: int = 0) -> Citation:
     """The statement of a span."""
-    text = _COMMENT.sub("", span.source.line(span.line)).strip()
-    return Citation(file_text(span.source, root), span.line, text, layer, call)
+    number = span.line
+    line = span.source.line(number)
+    text = (_COMMENT.sub("", line) if "#" in line else line).strip()
+    return Citation(file_text(span.source, root), number, text, layer, call)
 
 
 def _layer(path: str) -> str:

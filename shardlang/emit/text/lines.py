@@ -41,7 +41,7 @@ def block_text(block: Block, depth: int = 1) -> Code:
     """The block at `depth` levels of indentation, no newline at the end."""
     room = WIDTH - 4 * depth
     rows = [(_rows(line, room), comment(line.comment) if line.comment else "") for line in block.lines]
-    column = _comment_column(rows, room)
+    column = _comment_column(rows, room) if len(rows) > 1 else 0
     texts = [comment(block.title, room)] if block.title else []
     for line, (code, said) in zip(block.lines, rows, strict=True):
         texts.extend(_row(code, said, column, room, "    " * line.depth))

@@ -35,8 +35,11 @@ _FILES = re.compile(r"mesh\d*|stages?\d*|layers|main|schedule")
 
 def identifier(text: str) -> str:
     """The nearest Python identifier: `blocks[3].h:1` -> `blocks_3_h_1`; keywords get an `_`."""
-    name = re.sub(r"\W+", "_", text.replace("]", "")).strip("_") or "value"
-    name = f"_{name}" if name[0].isdigit() else name
+    if text.isascii() and text.isidentifier() and "_" not in (text[0], text[-1]):
+        name = text
+    else:
+        name = re.sub(r"\W+", "_", text.replace("]", "")).strip("_") or "value"
+        name = f"_{name}" if name[0].isdigit() else name
     return f"{name}_" if keyword.iskeyword(name) or name in RESERVED else name
 
 
@@ -94,13 +97,14 @@ class Naming:
         short, alike = _short(graph, paths), _alike(self.plan) - apart
         taken = Taken({*(mesh.name for mesh in self.plan.meshes), *reserved})
         names: dict[Form, str] = {}
+        trees, read = _trees(self.plan), _read_forms(self.plan)
+        layer = graph.calls[call].path if call != ROOT else ""
         for value in sorted((graph.values[id] for id in wanted), key=_claim):
-            tree = _trees(self.plan).get(value.id, [])
-            layer = graph.calls[call].path if call != ROOT else ""
+            tree = trees.get(value.id, [])
             base = _base_text(value, layer)
             name = short[value.id] if base is None else identifier(relative(value.path, layer))
             here = call == ROOT or is_below(value.path, layer)  # else it is given, in whatever form is read
-            main = _main_form(self.plan, value, tree, _read_forms(self.plan).get(value.id, set())) if here else -1
+            main = _main_form(self.plan, value, tree, read.get(value.id, set())) if here else -1
             names.update(_value_forms(self.plan, value, name, tree, main, taken, alike, base))
         return names
 
@@ -134,11 +138,13 @@ def _read_forms(plan: Plan) -> dict[int, set[int]]:
     return read
 
 
+_RANKS = {Kind.DATA: 0, Kind.RESULT: 1, Kind.PARAM: 2, Kind.STATE: 2, Kind.CONSTANT: 3}
+
+
 def _claim(value: Value) -> tuple[int, int, int]:
     """Who gets a name first: data, then results of the shortest paths: outermost values keep the
     user's names."""
-    rank = {Kind.DATA: 0, Kind.RESULT: 1, Kind.PARAM: 2, Kind.STATE: 2, Kind.CONSTANT: 3}[value.kind]
-    return rank, value.path.count(".") if value.kind is Kind.RESULT else 0, value.id
+    return _RANKS[value.kind], value.path.count(".") if value.kind is Kind.RESULT else 0, value.id
 
 
 def short_names(graph: Graph) -> dict[int, str]:
@@ -153,11 +159,16 @@ def _short(graph: Graph, paths: Mapping[int, str]) -> dict[int, str]:
     tails = {id: _tails(path) for id, path in paths.items()}
     named = (tails[id] for id in paths if graph.values[id].kind in (Kind.DATA, Kind.RESULT))
     counts = Counter(tail for mine in named for tail in dict.fromkeys(mine))
-    return {id: next((tail for tail in mine if counts[tail] == 1), mine[-1]) for id, mine in tails.items()}
+    return {
+        id: mine[0] if counts[mine[0]] == 1 else next((tail for tail in mine if counts[tail] == 1), mine[-1])
+        for id, mine in tails.items()
+    }
 
 
 def _tails(path: str) -> list[str]:
     """`a.b[3].c` -> c, b_3_c, a_b_3_c. A name that the compiler numbered (`h:1`) reads `h_1`."""
+    if "." not in path and "[" not in path:
+        return [identifier(path)]
     parts = path.split(".")
     tails = [identifier("_".join(parts[at:])) for at in reversed(range(len(parts)))]
     whole = identifier(_AT.sub("", parts[-1]))  # `blocks[3]_out`: `blocks_out`, where there is but one
@@ -214,7 +225,7 @@ def number_text(number: float | int) -> str:
 def _main_form(plan: Plan, value: Value, tree: list[Conversion], read: set[int]) -> int:
     """The form with the user's name: of a pending result its one other form, if there is one."""
     produced = plan.produced.get(value.id)
-    if value.kind is not Kind.RESULT or produced is None or not _ranked(plan, produced).pending:
+    if value.kind is not Kind.RESULT or produced is None or not produced.pending or not _ranked(plan, produced).pending:
         return -1
     lines = [c for c in tree if c.move.kind is not MoveKind.VIEW]
     ends = read or {c.id for c in lines} - {made_form(plan, c.parent) for c in lines}

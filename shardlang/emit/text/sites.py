@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardlang.emit.text.names import number_text
-from shardlang.emit.text.sizes import Sizes
+from shardlang.emit.text.sizes import Common, Sizes
 from shardlang.graph.graph import Kind, Op
 from shardlang.ops.code import RT
 from shardlang.ops.declaration import REGISTRY
@@ -29,37 +29,50 @@ class Sites:
 
     def site(self, planned: PlannedOp) -> OpSite:
         """The operator's place: operand texts, local and whole shapes, groups and offsets."""
-        graph, sizes = self.plan.graph, self.sizes
+        graph = self.plan.graph
         op = graph.ops[planned.op]
-        uses = planned.operands
-        operand_types = tuple(graph.values[use.value].type for use in uses)
-        result_types = tuple(graph.values[value].type for value in op.results)
-        axes, plan_params = planned.factor_axes, self.plan.params
-        part_sizes = of_factors(op, graph, self.plan.sizes)
-        groups, offsets = sizes.cut(op.rule, axes, planned.mesh, part_sizes)
+        uses, plan_params = planned.operands, self.plan.params
+        given = [self._given(op, use) for use in uses]
+        common = self._common(op, planned)
         return OpSite(
-            operands=tuple(self._operand(op, use) for use in uses),
-            operand_shapes=tuple(sizes.shape(t, u.layout) for t, u in zip(operand_types, uses, strict=True)),
-            result_shapes=tuple(sizes.shape(t, r) for t, r in zip(result_types, planned.results, strict=True)),
-            operand_types=operand_types,
-            result_types=result_types,
+            operands=tuple([text for text, _ in given]),
+            operand_shapes=common.operand_shapes,
+            result_shapes=common.result_shapes,
+            operand_types=common.operand_types,
+            result_types=common.result_types,
             attrs=op.attrs,
             rule=op.rule,
-            axes=axes,
-            groups=groups,
-            offsets=offsets,
+            axes=common.axes,
+            groups=common.groups,
+            offsets=common.offsets,
             training=self.training,
             rows="" if self.training else "rows",
-            batch=batch_factor(self.plan, op),
+            batch=common.batch,
             path=relative(op.path, self.layer),
             call=op.call,
-            recomputed=self.training and any(op.id in group.ops for group in self.plan.recompute if not group.to_host),
-            sparse=self.training and any(value in plan_params and plan_params[value].sparse for value in op.operands),
+            recomputed=self.training and op.id in again(self.plan),
+            sparse=self.training and any([v in plan_params and plan_params[v].sparse for v in op.operands]),
             beside=self.training and self._beside(planned),
-            numbers=tuple(map(self._number, uses)),
-            sizes=part_sizes,
+            numbers=tuple([number for _, number in given]),
+            sizes=common.part_sizes,
             inside=bool(self.layer) and is_below(op.path, self.layer),
         )
+
+    def _common(self, op: Op, planned: PlannedOp) -> Common:
+        values, sizes = self.plan.graph.values, self.sizes
+        types = [*[values[use.value].type for use in planned.operands], *[values[at].type for at in op.results]]
+        layouts = (*[use.layout for use in planned.operands], *planned.results)
+        key = id(op.rule), id(planned.factor_axes), planned.mesh, *map(id, types), *map(id, layouts)
+        if key not in sizes.common:
+            part_sizes = of_factors(op, self.plan.graph, self.plan.sizes)
+            groups, offsets = sizes.cut(op.rule, planned.factor_axes, planned.mesh, part_sizes)
+            shapes = [sizes.shape(type, layout) for type, layout in zip(types, layouts, strict=True)]
+            last = len(planned.operands)
+            sizes.common[key] = Common(
+                tuple(types[:last]), tuple(types[last:]), tuple(shapes[:last]), tuple(shapes[last:]), part_sizes,
+                planned.factor_axes, layouts, groups, offsets, batch_factor(self.plan, op),
+            )  # fmt: skip
+        return sizes.common[key]
 
     def _beside(self, planned: PlannedOp) -> bool:
         """Whether the first operand comes from a collective. An operator that is computed again is
@@ -67,20 +80,25 @@ class Sites:
         at = planned.operands[0].conversion if planned.operands else -1
         if at < 0 or self.plan.conversions[at].move.kind not in (MoveKind.I_TO_R, MoveKind.S_TO_R):
             return False
-        again = owners(self.plan).group(planned.op)
-        return again is None or again == owners(self.plan).of(Step("conversion", at))
+        group = owners(self.plan).group(planned.op)
+        return group is None or group == owners(self.plan).of(Step("conversion", at))
 
-    def _operand(self, op: Op, use: OperandUse) -> str:
+    def _given(self, op: Op, use: OperandUse) -> tuple[str, float | int | None]:
+        """The text of an operand, and what it is if it is a static number; None for a tensor, as a
+        part of a sum of numbers is."""
         text, value = self.names[use.value, use.conversion], self.plan.graph.values[use.value]
-        if value.kind is not Kind.CONSTANT or REGISTRY[op.operator].numbers:
-            return text
-        return RT("number", text, TORCH_DTYPES[value.type.dtype])
+        if value.kind is not Kind.CONSTANT:
+            return text, None
+        number = value.constant if value.constant is not None and text == number_text(value.constant) else None
+        if REGISTRY[op.operator].numbers:
+            return text, number
+        return RT("number", text, TORCH_DTYPES[value.type.dtype]), number
 
-    def _number(self, use: OperandUse) -> float | int | None:
-        """A static number; None for what is a tensor, as a part of a sum of numbers is."""
-        constant = self.plan.graph.values[use.value].constant
-        is_number = constant is not None and self.names[use.value, use.conversion] == number_text(constant)
-        return constant if is_number else None
+
+@remembered
+def again(plan: Plan) -> frozenset[int]:
+    """The operators (ids) that backward computes again."""
+    return frozenset(op for group in plan.recompute if not group.to_host for op in group.ops)
 
 
 @remembered
@@ -91,10 +109,10 @@ def owners(plan: Plan) -> Owners:
 
 def batch_factor(plan: Plan, op: Op) -> int:
     """The operator's factor that is the batch dim in some operand or result; -1 if none is."""
-    batch = plan.graph.batch
-    tensors = [*zip(op.operands, op.rule.operands, strict=True), *zip(op.results, op.rule.results, strict=True)]
-    for value, dims in tensors:
-        for term, factors in zip(plan.graph.values[value].type.dims, dims, strict=True):
-            if batch in term and factors:
-                return factors[term.index(batch)] if len(factors) == len(term) else factors[0]
+    batch, values = plan.graph.batch, plan.graph.values
+    for ids, tensors in ((op.operands, op.rule.operands), (op.results, op.rule.results)):
+        for value, dims in zip(ids, tensors, strict=True):
+            for term, factors in zip(values[value].type.dims, dims, strict=True):
+                if batch in term and factors:
+                    return factors[term.index(batch)] if len(factors) == len(term) else factors[0]
     return -1

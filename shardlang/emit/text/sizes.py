@@ -57,11 +57,27 @@ class Groups:
         return sorted(mine, key=lambda axes: (len(axes), [order[a] for a in axes]))
 
 
+@dataclass(frozen=True, slots=True)
+class Common:
+    """The part of an `OpSite` that operators share which differ only in the names of operands."""
+
+    operand_types: tuple[TensorType, ...]
+    result_types: tuple[TensorType, ...]
+    operand_shapes: tuple[tuple[Size, ...], ...]
+    result_shapes: tuple[tuple[Size, ...], ...]
+    part_sizes: Mapping[int, tuple[int, ...]]
+    axes: tuple[tuple[str, ...], ...]
+    layouts: tuple[Layout, ...]
+    groups: tuple[str, ...]
+    offsets: tuple[Offset | None, ...]
+    batch: int
+
+
 @dataclass
 class Sizes:
     """Local sizes of one function; `definitions` are the lines that it must begin with. shapes,
-    comments: of a type and a layout by their ids, both are the plan's. cuts: of a rule, axes and a
-    mesh likewise."""
+    comments: of a type and a layout by their ids, both are the plan's. common: of a rule, axes, a
+    mesh, types and layouts likewise."""
 
     plan: Plan
     groups: Groups
@@ -71,7 +87,7 @@ class Sizes:
     inside: bool = False  # of a layer: dims are called without the path of the layer that has them
     shapes: dict[tuple[int, int], tuple[Size, ...]] = field(default_factory=dict)
     comments: dict[tuple[int, int], str] = field(default_factory=dict)
-    cuts: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[Offset | None, ...]]] = field(default_factory=dict)
+    common: dict[tuple[int, ...], Common] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.taken.names.update(mesh.name for mesh in self.plan.meshes)
@@ -103,12 +119,9 @@ class Sizes:
         self, rule: FactorRule, axes: Sequence[tuple[str, ...]], mesh: int, part_sizes: Mapping[int, tuple[int, ...]]
     ) -> tuple[tuple[str, ...], tuple[Offset | None, ...]]:
         """The group and the offset of each factor; part_sizes: the listed ones, by factor."""
-        at = id(rule), id(axes), mesh, *part_sizes.items()
-        if at not in self.cuts:
-            groups = tuple([self.groups.text(a, mesh) for a in axes])
-            rows = enumerate(zip(rule.factors, axes, strict=True))
-            self.cuts[at] = groups, tuple([self.offset(f, a, mesh, part_sizes.get(i)) for i, (f, a) in rows])
-        return self.cuts[at]
+        groups = tuple([self.groups.text(a, mesh) for a in axes])
+        rows = enumerate(zip(rule.factors, axes, strict=True))
+        return groups, tuple([self.offset(f, a, mesh, part_sizes.get(i)) for i, (f, a) in rows])
 
     def offset(
         self, factor: Factor, axes: tuple[str, ...], mesh: int, part_sizes: tuple[int, ...] | None = None

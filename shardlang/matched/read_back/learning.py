@@ -35,15 +35,22 @@ class Learning:
                 case ast.Return(value=value) if value is not None:
                     self._read(*self._results(value))
                 case ast.Assign(targets=[target], value=value):
-                    if not self.needed.isdisjoint(_names(target)) and self._floating(node):
-                        parts = target.elts if isinstance(target, ast.Tuple) else [target]
-                        self.found[id(node)] = tuple(not self.needed.isdisjoint(_names(part)) for part in parts)
+                    wanted = self._wanted(target)
+                    if True in wanted and self._floating(node):
+                        self.found[id(node)] = wanted
                         self._read(value)
                 case ast.For():
                     for _ in range(2):  # a layer reads what the one before it gives
                         self.back(node.body)
                 case ast.With():
                     self.back(node.body)
+
+    def _wanted(self, target: ast.expr) -> Wanted:
+        """Whether a gradient comes back to each of the targets."""
+        if isinstance(target, ast.Name):
+            return (target.id in self.needed,)
+        parts = target.elts if isinstance(target, ast.Tuple) else [target]
+        return tuple([not self.needed.isdisjoint(_names(part)) for part in parts])
 
     def _results(self, value: ast.expr) -> list[ast.expr]:
         """The parts of what is returned that a gradient comes back to."""
@@ -53,14 +60,15 @@ class Learning:
 
     def _floating(self, node: ast.Assign) -> bool:
         """Whether a result is of a type that has gradients; one that has no comment may be."""
-        types = [type.dtype for type in self.file.told(node)]
-        return not types or any(type[0] in "fb" and type != "bool" for type in types)
+        types = self.file.told(node)
+        return not types or any([type.floating for type in types])
 
     def _read(self, *parts: ast.expr) -> None:
         for part in parts:
-            for name in _names(part):
-                self.needed.add(name)
-                self.needed |= self.functions.get(name, set())
+            names = _names(part)
+            self.needed |= names
+            for name in names.intersection(self.functions) if self.functions else ():
+                self.needed |= self.functions[name]
 
 
 def _names(node: ast.AST) -> set[str]:
@@ -68,10 +76,20 @@ def _names(node: ast.AST) -> set[str]:
     found, waiting = set[str](), [node]
     while waiting:
         at = waiting.pop()
-        if isinstance(at, ast.Name):
-            found.add(at.id)
-        elif not is_detached(at):
-            waiting += ast.iter_child_nodes(at)
+        match at:
+            case ast.Name():
+                found.add(at.id)
+            case ast.Attribute():
+                waiting.append(at.value)
+            case ast.Constant():
+                pass
+            case ast.BinOp():
+                waiting += at.left, at.right
+            case ast.Call():
+                if not is_detached(at):
+                    waiting += at.func, *at.args, *at.keywords
+            case _:
+                waiting += ast.iter_child_nodes(at)
     return found
 
 

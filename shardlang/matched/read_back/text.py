@@ -37,13 +37,22 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A type as a comment has it: sizes are numbers or names."""
+    """A type as a comment has it: sizes are numbers or names. numbers: the sizes, where all of them
+    are numbers."""
 
     dtype: str
     sizes: tuple[str, ...]
+    numbers: tuple[int, ...] | None
 
     def local(self, names: Mapping[str, Size]) -> Local:
+        if self.numbers is not None:
+            return Local(self.dtype, self.numbers)
         return Local(self.dtype, tuple([names[s] if s in names else int(s) for s in self.sizes]))
+
+    @property
+    def floating(self) -> bool:
+        """Whether it is of numbers that have gradients."""
+        return self.dtype[0] in "fb" and self.dtype != "bool"
 
 
 # Of each result of a call whether a gradient comes back to it; () for all.
@@ -53,12 +62,15 @@ Wanted = tuple[bool, ...]
 @dataclass(frozen=True, eq=False)
 class File:
     """One emitted file: its name, text and tree. learning: of functions that were read, by id and
-    the results that are learned from, what learning.py finds."""
+    the results that are learned from, what learning.py finds. types: of comments that were read.
+    told_of: of statements that were read, by id."""
 
     name: str
     text: str
     tree: ast.Module = field(compare=False)
     learning: dict[tuple[int, Wanted], dict[int, Wanted]] = field(default_factory=dict)
+    types: dict[str, list[Told]] = field(default_factory=dict)
+    told_of: dict[int, list[Told]] = field(default_factory=dict)
 
     @cached_property
     def source(self) -> Source:
@@ -101,8 +113,18 @@ class File:
 
     def told(self, node: ast.stmt) -> list[Told]:
         """The types that a statement's comment tells of: `f32[8, 16]  [batch@a, hidden]; i64[]`."""
-        matches = map(_TYPE.match, self.comment(node).split("; "))
-        return [Told(match[1], tuple(filter(None, match[2].split(", ")))) for match in matches if match]
+        if id(node) not in self.told_of:
+            text = self.comment(node)
+            if text not in self.types:
+                matches = map(_TYPE.match, text.split("; "))
+                self.types[text] = [_told(match[1], match[2]) for match in matches if match]
+            self.told_of[id(node)] = self.types[text]
+        return self.told_of[id(node)]
+
+
+def _told(dtype: str, text: str) -> Told:
+    sizes = tuple(filter(None, text.split(", ")))
+    return Told(dtype, sizes, tuple(map(int, sizes)) if all(size.isdecimal() for size in sizes) else None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -171,7 +171,8 @@ class Frame:
         if size is not None:
             self.sizes[names[0]] = size
             return
-        types, before = [told.local(self.sizes) for told in self.file.told(node)], self.gradient
+        told, before = self.file.told(node), self.gradient
+        types = [each.local(self.sizes) for each in told]
         self.gradient = before and id(node) in self.learning
         if self.gradient and keeps(value):
             self.kept, self.tail = True, 0
@@ -183,8 +184,7 @@ class Frame:
             one = found[at] if at < len(found) else found[0]
             if isinstance(one, Value) and at < len(types):
                 self._told(types[at], one)
-                floating = types[at].dtype[0] in "fb" and types[at].dtype != "bool"
-                one = Value(types[at], one.gradient and floating and self.gradient)
+                one = Value(types[at], one.gradient and told[at].floating and self.gradient)
             self.bound[name] = one
         self.gradient = before
 
@@ -244,25 +244,39 @@ class Frame:
     def _value(self, node: ast.expr) -> tuple[Bound, ...]:
         """The values that an expression gives; its lines are added."""
         match node:
+            case ast.Constant():
+                return (NOTHING,)
             case ast.Name() | ast.Attribute() | ast.Subscript() if (found := self._bound(node)) is not None:
                 return (found,)
-            case ast.Call(func=ast.Name(id=name)) if (function := self._function(name)) is not None:
-                return self._call(function, node.args)
-            case ast.Call(args=[function, *given]) if is_runtime(node.func) == "saved_on_host":
-                return self._value(ast.Call(function, given, []))
-            case ast.Call() if is_runtime(node.func) == "recompute":
-                return self._again(node)
-            case ast.Call() if is_runtime(node.func) == MEMBERS:
-                return (NOTHING,)  # its sums are of the call that it is given to
-            case ast.Call() if is_runtime(node.func) in CONVERSIONS:
-                return (self._converted(is_runtime(node.func), node),)
+            case ast.Call() if (made := self._given(node)) is not None:
+                return made
         inner = [self._value(part)[0] for part in _parts(node)]
-        gradient = not is_detached(node) and any(isinstance(x, Value) and x.gradient for x in inner)
-        if isinstance(node, ast.Call) and is_runtime(node.func) in OPERATORS:
-            self._operator(is_runtime(node.func), node, gradient)
-        for group in members(node):
-            self._operator(is_runtime(group.func), group, gradient)
+        gradient = any([isinstance(x, Value) and x.gradient for x in inner]) and not is_detached(node)
+        if isinstance(node, ast.Call):
+            if (name := is_runtime(node.func)) in OPERATORS:
+                self._operator(name, node, gradient)
+            for group in members(node):
+                self._operator(is_runtime(group.func), group, gradient)
         return (Value(None, gradient and self.gradient),)
+
+    def _given(self, node: ast.Call) -> tuple[Bound, ...] | None:
+        """The results of a call of a function of the program, or of the runtime for one or for a
+        conversion; None of other calls."""
+        if isinstance(node.func, ast.Name):
+            function = self._function(node.func.id)
+            return None if function is None else self._call(function, node.args)
+        match is_runtime(node.func):
+            case "":
+                return None
+            case "saved_on_host" if node.args:
+                return self._value(ast.Call(node.args[0], node.args[1:], []))
+            case "recompute":
+                return self._again(node)
+            case name if name == MEMBERS:
+                return (NOTHING,)  # its sums are of the call that it is given to
+            case name if name in CONVERSIONS:
+                return (self._converted(name, node),)
+        return None
 
     def _bound(self, node: ast.expr) -> Bound | None:
         """The meaning of a name, or of a path from one; None where it is no tensor and no layer."""
@@ -356,10 +370,9 @@ _SIZE = re.compile(r"\s*# (\w+) = \((.*)\)\[(mesh.*)\.index\]$")
 _SIZES = ("gather_sizes", "split_sizes")
 
 
-def members(node: ast.expr) -> list[ast.Call]:
+def members(node: ast.Call) -> list[ast.Call]:
     """The group that a function of the user's gets to sum over, among the arguments of its call."""
-    words = node.keywords if isinstance(node, ast.Call) and not is_runtime(node.func) else []
-    given = [word.value for word in words if word.arg == "group"]
+    given = [word.value for word in node.keywords if word.arg == "group"] if not is_runtime(node.func) else []
     return [one for one in given if isinstance(one, ast.Call) and is_runtime(one.func) == MEMBERS]
 
 
@@ -375,5 +388,7 @@ def _parts(node: ast.expr) -> list[ast.expr]:
     """The expressions within one, in the order in which Python computes them."""
     if isinstance(node, ast.Call):
         own = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-        return [*own, *node.args, *(word.value for word in node.keywords)]
+        return [*own, *node.args, *[word.value for word in node.keywords]]
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
     return [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]

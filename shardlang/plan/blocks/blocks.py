@@ -7,7 +7,7 @@ a block has, and where calls are folded into a loop, is left to emit/ and to the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 
 from shardlang.graph.graph import Kind, LayerCall
@@ -24,14 +24,40 @@ _THERE = (Kind.PARAM, Kind.STATE, Kind.CONSTANT)  # what no step need make for a
 
 
 def call_tree(
-    plan: Plan, steps: Sequence[Step], ends: Collection[Form] = (), blocks: dict[object, int] | None = None,
+    plan: Plan, steps: Sequence[Step], ends: Collection[Form] = (), blocks: Blocks | None = None,
     forms: Forms | None = None,
 ) -> Call:  # fmt: skip
     """The root of the calls that `steps` are of, without those that are no lines. ends: forms
     that are read after these steps. blocks: where the numbers of blocks are kept, so that several
     trees share them. forms: what is there before."""
     tree = Tree(forms or Forms(plan), steps, ends)
-    return _Folding(tree, tree.ordered(), {} if blocks is None else blocks).root()
+    return _Folding(tree, tree.ordered(), blocks or Blocks()).root()
+
+
+@dataclass
+class Blocks:
+    """The numbers of blocks. signatures: of calls that were compared. lone: what tells that calls
+    are not the same at a glance -> the number of the one call that has it, and its signature."""
+
+    signatures: dict[object, int] = field(default_factory=dict)
+    lone: dict[object, tuple[int, Callable[[], object]] | None] = field(default_factory=dict)
+    count: int = 0
+
+    def number(self, glance: object, signature: Callable[[], object]) -> int:
+        """The number of a call's block; a signature is worked out where there is one to compare."""
+        if glance not in self.lone:
+            self.lone[glance] = self.count, signature
+            return self._next()
+        if (first := self.lone[glance]) is not None:
+            self.signatures[first[1]()], self.lone[glance] = first[0], None
+        key = signature()
+        if key not in self.signatures:
+            self.signatures[key] = self._next()
+        return self.signatures[key]
+
+    def _next(self) -> int:
+        self.count += 1
+        return self.count - 1
 
 
 @dataclass
@@ -40,7 +66,7 @@ class _Folding:
 
     tree: Tree
     orders: Mapping[int, Sequence[int]]
-    blocks: dict[object, int]
+    blocks: Blocks
     crossing: dict[int, tuple[dict[Form, None], dict[Form, None]]] = field(
         default_factory=lambda: defaultdict(lambda: ({}, {}))
     )
@@ -86,8 +112,8 @@ class _Folding:
         if node == ROOT:
             return Call("", "", steps, reads, gives, ROOT)
         made = calls[node]
-        key = _Signature(tree, made).of(items, reads, gives)
-        block = self.blocks.setdefault(key, len(self.blocks))
+        glance = made.model, len(items), len(reads), len(gives)
+        block = self.blocks.number(glance, lambda: _Signature(tree, made).of(items, reads, gives))
         return Call(made.path, made.model, steps, reads, gives, block, tree.region(node), node)
 
 

@@ -22,6 +22,7 @@ class Forms:
 
     def __post_init__(self) -> None:
         self.inputs = inputs(self.plan)
+        self.known: dict[Step, Sequence[Form]] = {}
 
     def silent(self, step: Step) -> bool:
         """Whether a step is no line: its form is called as what it converts."""
@@ -44,6 +45,9 @@ class Forms:
         return value, at
 
     def reads(self, step: Step) -> Sequence[Form]:
-        found = self.inputs[step]
-        plain = not self.standing and all([at[1] < 0 for at in found])
-        return found if plain else [self.form(*at) for at in found]
+        known = self.known.get(step)
+        if known is None:
+            found = self.inputs[step]
+            plain = not self.standing and all([at[1] < 0 for at in found])
+            known = self.known[step] = found if plain else [self.form(*at) for at in found]
+        return known
