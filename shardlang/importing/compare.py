@@ -88,6 +88,19 @@ def _drawn(kind: str, shape: Sequence[int]) -> Tensor:
     return draw(tuple(shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
+def varied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a module to compare with. A parameter of one number, as zeros and ones are, gets small
+    random ones beside it: zeros would hide what they are multiplied with, and of equal scores any may be chosen."""
+    draws = torch.Generator().manual_seed(1)
+    made: dict[int, Tensor] = {}
+    for each in tensors.values():
+        alike = isinstance(each, torch.nn.Parameter) and each.is_floating_point() and each.numel() > 0
+        if id(each) not in made and alike and bool((each == each.flatten()[0]).all()):
+            noise = 0.1 * torch.rand(each.shape, generator=draws).to(each.dtype)
+            made[id(each)] = torch.nn.Parameter(each.detach() + noise, each.requires_grad)
+    return {name: made.get(id(each), each) for name, each in tensors.items()}
+
+
 def theirs(program: Any, tensors: Mapping[str, Tensor], inputs: Mapping[str, Tensor], lines: Sequence[Line],
            used: Sequence[int]) -> Side:  # fmt: skip
     """The traced module's side. used: which of its results the program gives."""

@@ -1,5 +1,5 @@
 """The function that `MODULE:FACTORY` names, and the module with example tensors that it gives under
-a seed."""
+a seed. Layers that a module leaves out at random in training, which no trace can show, stay in."""
 
 from __future__ import annotations
 
@@ -53,3 +53,30 @@ def example(factory: Callable[[], Any], place: str, seed: int) -> tuple[nn.Modul
         help = 'return a module and its example tensors: `return net, {"x": torch.rand(2, 8)}`'
         raise RunError("SH600", f"`{place}` gives no module with example tensors by name", help=help)
     return made[0], dict(made[1])
+
+
+class Never:
+    """A probability of 0 that a random number, which has no value in a trace, is never below."""
+
+    def __gt__(self, other: object) -> bool:
+        return False
+
+    def __ge__(self, other: object) -> bool:
+        return False
+
+    def __bool__(self) -> bool:
+        return False
+
+
+def left_out(module: nn.Module) -> dict[str, float]:
+    """The modules that leave layers out at random in training, with the probability; from now on
+    they do not."""
+    found = {}
+    for path, each in module.named_modules():
+        for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
+            value = getattr(each, name, None)
+            if isinstance(value, float) and value > 0:
+                found[f"{path}.{name}" if path else name] = value
+            if isinstance(value, float):
+                setattr(each, name, Never())
+    return found

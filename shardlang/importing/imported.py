@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,8 @@ from shardlang.importing.bodies.dims import Atom, flat, fresh
 from shardlang.importing.bodies.interior import declare_inner
 from shardlang.importing.bodies.maker import KINDS, Shared
 from shardlang.importing.bodies.models import Model, merge_dims, models
-from shardlang.importing.compare import compare, fault, masked, ours, theirs
-from shardlang.importing.example import example
+from shardlang.importing.compare import compare, fault, masked, ours, theirs, varied
+from shardlang.importing.example import example, left_out
 from shardlang.importing.opaque import words  # noqa: F401  (it fills WORDS)
 from shardlang.importing.opaque.freed import freed
 from shardlang.importing.opaque.operations import Operations
@@ -31,7 +32,6 @@ from shardlang.importing.steps import idioms
 from shardlang.importing.steps.branches import Place
 from shardlang.importing.steps.calls import tables, tree
 from shardlang.importing.steps.indices import indices
-from shardlang.importing.steps.leaves_out import left_out
 from shardlang.importing.steps.nodes import PARAM, STATE, Node, Traced
 from shardlang.importing.steps.normalise import normalise
 from shardlang.importing.steps.problems import refusal
@@ -58,7 +58,8 @@ class Wanted:
     """The request. dims: names of dims by input. accept: codes. output: of several results, the one
     to give. names: those that dims and models get. train: whether a `train` follows, that starts
     from the weights in `weights` by the map in `map`. opaque: the name, without its ending, of the
-    files of operators for what the language has no word for; None where there are to be none."""
+    files of operators for what the language has no word for; None where there are to be none.
+    sized: `Shared.sized`, which is tried where the text differs without."""
 
     place: str
     dims: Mapping[str, Sequence[str]]
@@ -69,6 +70,7 @@ class Wanted:
     weights: str | None = None
     map: str | None = None
     opaque: str | None = None
+    sized: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,16 @@ class Imported:
 def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
     """All of it, in memory, but for operators that are tried. RunError SH600 to SH608."""
     with scratch("import") as folder:
-        return _imported(factory, wanted, folder.path)
+        try:
+            return _imported(factory, wanted, folder.path)
+        except RunError as error:
+            if error.code != "SH603":
+                raise
+            differs = error
+        try:
+            return _imported(factory, dataclasses.replace(wanted, sized=True), folder.path)
+        except RunError:
+            raise differs from None
 
 
 def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path) -> Imported:
@@ -217,7 +228,7 @@ class _Way:
         become operators of their own, and it is to be built again. RunError SH601."""
         root, wanted = tree(self.traced, kind), self.wanted
         self.operations = Operations(wanted.place)
-        self.shared = Shared(begun, wanted.accept, operations=self.operations)
+        self.shared = Shared(begun, wanted.accept, operations=self.operations, sized=wanted.sized)
         self.builder = Builder(root, self._arguments(), self.shared)
         self.root = self.builder.build()
         if not self.shared.refused:
@@ -292,14 +303,15 @@ class _Way:
 
     def compared(self, found: list[maps.Line]) -> float:
         """The largest difference from the module, with its inputs and with some of them masked."""
-        trained = [line for line in found if self.tensors[line.stored.name].is_floating_point()]
+        tensors = varied(self.tensors)
+        trained = [line for line in found if tensors[line.stored.name].is_floating_point()]
         worst = 0.0
         for inputs in (self.inputs, masked(self.inputs)):
             if inputs is None:
                 continue
-            other = theirs(self.program, self.tensors, inputs, trained, self.used)
+            other = theirs(self.program, tensors, inputs, trained, self.used)
             shapes = [tuple(each.shape) for each in other.results]
-            mine = ours(self.text, self.model.name, self.tensors, inputs, found, shapes, self.sizes, self.home)
+            mine = ours(self.text, self.model.name, tensors, inputs, found, shapes, self.sizes, self.home)
             worst = max(worst, compare(mine, other))
         return worst
 

@@ -11,6 +11,8 @@ import json
 import multiprocessing
 import os
 import re
+import resource
+import signal
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -60,26 +62,34 @@ def _told(found: Imported) -> dict[str, Any]:
             "accepted": list(found.report["accepted"]), "text": found.text}  # fmt: skip
 
 
-def _child(name: str, to: Connection) -> None:
+def _child(name: str, to: Connection, seconds: int) -> None:
     for number in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     to.send(outcome(name))
 
 
-def limited(name: str, seconds: float) -> dict[str, Any]:
-    """The outcome in a process of its own, which has `seconds`."""
+def limited(name: str, seconds: int) -> dict[str, Any]:
+    """The outcome in a process of its own, which has `seconds` of processor time."""
     here, there = multiprocessing.get_context("fork").Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=_child, args=(name, there))
-    start = time.monotonic()
+    process = multiprocessing.get_context("fork").Process(target=_child, args=(name, there, seconds))
+    start = _spent()
     process.start()
     there.close()
     try:
-        found = here.recv() if here.poll(seconds) else {"outcome": "too slow", "reasons": [f"over {seconds:.0f} s"]}
+        found = here.recv()
     except EOFError:
         found = {"outcome": "fault", "reasons": ["its process ended"]}
-    process.kill()
     process.join()
-    return {**found, "seconds": round(time.monotonic() - start, 1)}
+    if process.exitcode == -signal.SIGXCPU:
+        found = {"outcome": "too slow", "reasons": [f"over {seconds} s"]}
+    return {**found, "seconds": round(_spent() - start, 1)}
+
+
+def _spent() -> float:
+    """The processor time of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _kinds(found: dict[str, Any]) -> set[str]:
@@ -108,7 +118,7 @@ def main() -> None:
     parser.add_argument("--kept", type=Path, default=Path("architectures.json"), help="where outcomes are kept")
     parser.add_argument("--only", nargs="*", help="these alone")
     parser.add_argument("--again", nargs="*", default=[], help="again all of these outcomes, as `refused`")
-    parser.add_argument("--seconds", type=float, default=LIMIT, help="the most that one may take")
+    parser.add_argument("--seconds", type=int, default=LIMIT, help="the most processor time that one may take")
     parser.add_argument("--minutes", type=float, default=1e9, help="the most that this run may take")
     given = parser.parse_args()
     os.nice(10)

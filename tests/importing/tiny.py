@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import re
@@ -38,6 +39,7 @@ FIELDS: tuple[tuple[str, int], ...] = (
     (r"bos_token_id|cls_token_id|decoder_start_token_id", 1), (r"eos_token_id|sep_token_id", 2), (r"pad_token_id", 0),
     (r"image_size", 64), (r"patch_size", 8), (r"num_mel_bins", 16), (r"(d_)?state_size|d_state|ssm_state_size", 8),
     (r"(mamba_)?n_groups|mamba_n_groups", 1), (r"sliding_window|attention_window_size|local_attention", 4),
+    (r"keep_window_size|index_topk", 4),
 )  # fmt: skip
 
 # Fields of configurations by their `model_type`, where the numbers above do not fit each other or are not all.
@@ -80,6 +82,10 @@ GIVEN: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+# By architecture, the configuration and the example tensors with which it was built.
+_BUILT: dict[str, tuple[Any, dict[str, Tensor]]] = {}
+
+
 def names() -> list[str]:
     """All architectures that have one of the heads."""
     return sorted({name for head in HEADS for name in _classes(head)} & set(configuration_auto.CONFIG_MAPPING_NAMES))
@@ -95,6 +101,9 @@ def built(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
     kind = _classes(head)[name]
     model = getattr(transformers, kind if isinstance(kind, str) else kind[0])
     reasons = []
+    if name in _BUILT:  # the factory of an import is called again and again
+        config, inputs = _BUILT[name]
+        return model(copy.deepcopy(config)), {key: each.clone() for key, each in inputs.items()}
     # Fields that have no usual number are set where nothing comes out without.
     for patterns, unset in ((FIELDS, False), (FIELDS, True), (_reduced(1), False), (_reduced(2), False)):
         try:
@@ -111,6 +120,7 @@ def built(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
         except Exception as error:
             reasons.append(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
             continue
+        _BUILT[name] = (copy.deepcopy(config), inputs)
         return net, inputs
     raise ValueError("; ".join(dict.fromkeys(reasons)))
 

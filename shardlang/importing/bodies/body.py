@@ -110,6 +110,8 @@ class Body:
     constants: list[Const] = field(default_factory=list)
     # Names of its parameters, layers and arrays, once these are final.
     members: dict[Any, str] = field(default_factory=dict)
+    # Its formals, without and with copied ones, while the bodies around it are made; () afterwards.
+    final: tuple[list[Atom], ...] = ()
     # The last value that a line of source names.
     lines: dict[tuple[str, str], Value] = field(default_factory=dict)
 
@@ -157,6 +159,8 @@ class Body:
     def formals(self, copied: bool = True) -> list[Atom]:
         """The dims that parameters have, here or in layers, in the order in which they appear; with
         them (copied) those of which the model declares others of their size."""
+        if self.final:
+            return self.final[copied]
         needed = dict.fromkeys(atom for own in self.own for term in own.value.dims for atom in flat(term))
         for layer in self.layers:
             terms = [layer.terms[atom] for atom in layer.body.formals(copied)]

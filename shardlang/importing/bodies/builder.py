@@ -21,12 +21,17 @@ from shardlang.importing.steps.problems import Refused
 class Builder(Maker):
     """Makes one body; `arguments` are the dims and kinds of what it is called with."""
 
-    def __init__(self, call: Call, arguments: Sequence[Value], shared: Shared) -> None:
+    def __init__(self, call: Call, arguments: Sequence[Value], shared: Shared, one: bool = False) -> None:
+        """one: whether dims that are one outside are one here from the start."""
         super().__init__(call, shared)
         self.layers: dict[str, Layer] = {}
+        self.twice = False
+        known: dict[Term, Term] = {}
         whole = not call.scope.path
         for node, given in zip(call.outside, arguments, strict=True):
             dims = new_dims([size(term) for term in given.dims])
+            if one:
+                dims = [known.setdefault(flat(outer), term) for term, outer in zip(dims, given.dims, strict=True)]
             for term, outer in zip(dims, given.dims, strict=True):
                 for atom, name in zip(term, [each.called for each in flat(outer)], strict=False):
                     atom.hints.update({name: -1} if name else {})
@@ -58,6 +63,10 @@ class Builder(Maker):
         self._counted()
         rename(self.body)
         self.body.form, self.body.constants = form(self.body)
+        # No later step changes the dims inside; that of the whole lets go of them.
+        self.body.final = (self.body.formals(False), self.body.formals())
+        if not self.call.scope.path:
+            _let_go(self.body)
         return self.body
 
     def _given(self) -> None:
@@ -77,6 +86,7 @@ class Builder(Maker):
             assert value.expr is not None
             number = value.expr.operands and isinstance(value.expr.operands[0], Const)
             made = value.dims if value.expr.word in ("arange", "expand") and not number else ()
+            made = value.dims[-1:] if value.expr.word == "one_hot" and value.expr.named else made
             for atom in (atom for term in made for atom in flat(term)):
                 like = [each for each in there if each.size == atom.size and not each.fixed]
                 if atom in bound or atom.fixed or atom.declared:
@@ -95,6 +105,7 @@ class Builder(Maker):
         try:
             return function(self, node, *node.args, **node.kwargs)
         except Mismatch:
+            self.twice = True
             raise Refused(node, f"`{node.op}` of dims that are not one") from None
         except (TypeError, AttributeError, IndexError, ValueError) as error:
             raise Refused(node, f"`{node.op}` with such arguments ({error})") from None
@@ -103,14 +114,27 @@ class Builder(Maker):
         try:
             self._layer(call)
         except Mismatch:
+            self.twice = True
             fact = f"a call of `{call.scope.path}` that makes two dims of one tensor one"
             raise Refused(next(iter(call.steps())), fact) from None
+
+    def _inside(self, call: Call, given: Sequence[Value]) -> Body:
+        """The body of a call. Where dims of its inputs would have to become one, and cannot any more, it is
+        built again with those that are one here."""
+        shared, before = self.shared, (len(self.shared.refused), len(self.shared.unsaid))
+        maker = Builder(call, given, shared)
+        inner = maker.build()
+        terms = [flat(term) for value in given for term in value.dims if flat(term)]
+        if not maker.twice or len(set(terms)) == len(terms):
+            return inner
+        del shared.refused[before[0] :], shared.unsaid[before[1] :]
+        return Builder(call, given, shared, True).build()
 
     def _layer(self, call: Call) -> None:
         """A call of a layer: its dims are the layer's, in what it is given and gives."""
         given = [self.use(node) for node in call.outside]
         path = call.scope.path
-        inner = Builder(call, given, self.shared).build()
+        inner = self._inside(call, given)
         if path not in self.layers:
             terms: dict[Atom, Term] = {
                 atom: (Atom(atom.size, dict(atom.hints), fixed=atom.size == 1),) for atom in inner.formals()
@@ -141,6 +165,13 @@ class Builder(Maker):
             value.made = frozenset(at for at, term in enumerate(there.dims) if set(flat(term)) - bound)
             value.results = tuple(values) if len(values) > 1 else ()
             self.known[result] = value
+
+
+def _let_go(body: Body) -> None:
+    body.final = ()
+    for layer in body.layers:
+        for inner in (layer.body, *layer.others):
+            _let_go(inner)
 
 
 def _matched(layer: Layer, inner: Body) -> dict[Atom, Term]:

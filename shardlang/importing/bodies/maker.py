@@ -12,7 +12,7 @@ from shardlang.graph.graph import Init
 from shardlang.importing.bodies.body import Body, Const, Expr, Layer, Own, Twice, Value, authors_name, new_dims
 from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, size
 from shardlang.importing.steps.calls import Call
-from shardlang.importing.steps.nodes import INPUT, PARAM, STATE, Node
+from shardlang.importing.steps.nodes import CONST, INPUT, PARAM, STATE, Node
 from shardlang.importing.steps.problems import Refused
 from shardlang.importing.steps.unfold import is_number
 
@@ -24,7 +24,8 @@ KINDS = {"torch.bool": "bool", "torch.int64": "i64", "torch.int32": "i32"}
 class Shared:
     """Facts of the whole module. starts: of each of its tensors. accepted: codes. refused: nodes
     without a word. differences: those that were accepted, with their codes. unsaid: the steps among
-    what was refused. operations: the operators of its own that it has got."""
+    what was refused. operations: the operators of its own that it has got. sized: whether a part of what
+    a step computes that is as long as an input's dim is meant to be so at all sizes."""
 
     starts: Mapping[str, Init]
     accepted: frozenset[str] = frozenset()
@@ -32,6 +33,7 @@ class Shared:
     differences: dict[str, str] = field(default_factory=dict)
     unsaid: list[Node] = field(default_factory=list)
     operations: Any = None
+    sized: bool = False
 
 
 class Maker:
@@ -49,6 +51,10 @@ class Maker:
     def lazy(self, node: Node) -> Value:
         """The value of a node; a view is not written yet."""
         if node not in self.known:
+            if node.op == CONST and is_number(node):
+                dims, number = new_dims(node.shape), Const(node.value.flatten()[0].item(), "number")
+                self.known[node] = self.add(dims, Expr("expand", [number], into=dims), KINDS.get(str(node.dtype), ""))
+                return self.known[node]
             if node.op not in (PARAM, STATE):
                 what = "an input" if node.op == INPUT else f"a tensor that is computed from none, {list(node.shape)}"
                 raise Refused(node, what)

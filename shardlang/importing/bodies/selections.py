@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardlang.importing.bodies.body import Const, Expr, Value
+from shardlang.importing.bodies.body import Const, Expr, Value, authors_name
 from shardlang.importing.bodies.dims import Atom, Term, flat, fresh, size
 from shardlang.importing.bodies.maker import KINDS, Maker
 from shardlang.importing.bodies.recurrent import result
-from shardlang.importing.bodies.words import WORDS, reduction, word
+from shardlang.importing.bodies.words import WORDS, choice, reduction, word
 from shardlang.importing.steps.nodes import CONST, Node
 from shardlang.importing.steps.problems import Refused
 from shardlang.importing.steps.unfold import is_number
@@ -142,16 +142,24 @@ def _take(b: Maker, node: Node, value: Value, at: int, index: Node) -> Value:
 
 @word("scatter")
 def scatter(b: Maker, node: Node, x: Node, dim: int, index: Node, source: Any, **_: Any) -> Value:
-    whole = x.op == CONST and not bool(x.value.any())
-    if not whole or isinstance(source, Node) or dim % len(x.shape) != len(x.shape) - 1:
-        raise Refused(node, "`aten.scatter` into a tensor that is not all 0")
-    places = b.use(index)
-    wide = (Atom(x.shape[-1]),)
-    marks = b.add([*places.dims, wide], Expr("one_hot", [places, Const(x.shape[-1], "classes")]), "i64")
-    made = b.add([*places.dims[:-1], wide], Expr("sum", [marks], {"over": places.dims[-1]}), "i64", node)
-    if source == 1:
+    if isinstance(source, Node) and is_number(source):
+        source = _number(source)
+    if isinstance(source, Node) or dim % len(x.shape) != len(x.shape) - 1:
+        raise Refused(node, "`aten.scatter` of a tensor, or along a dim that is not the last")
+    places, wide = b.use(index), (Atom(x.shape[-1]),)
+    whole = None if is_number(x) else b.use(x)
+    if whole is not None:
+        for mine, theirs in zip(whole.dims[:-1], places.dims[:-1], strict=True):
+            b.unify(node, mine, theirs)
+        wide = whole.dims[-1]
+    marks = b.add([*places.dims, wide], Expr("one_hot", [places], {"dim": wide}), "i64")
+    made = b.add([*places.dims[:-1], wide], Expr("sum", [marks], {"over": places.dims[-1]}), "i64")
+    if whole is None and _number(x) == 0 and source == 1:
+        made.name = authors_name(node)
         return made
-    return b.add(made.dims, Expr("*", [made, Const(source, "factor")]), node=node)
+    there = b.add(made.dims, Expr("!=", [made, Const(0, "zero")]), "bool")
+    sides = [there, Const(source, "factor"), Const(_number(x), "factor") if whole is None else whole]
+    return choice(b, node, sides)
 
 
 @word("one_hot")
@@ -162,31 +170,59 @@ def one_hot(b: Maker, node: Node, x: Node, classes: int) -> Value:
 
 @word("cat")
 def concat(b: Maker, node: Node, tensors: Sequence[Node], dim: int = 0) -> Value:
+    at = dim % len(node.shape)
+    before, behind, inner = _around(tensors, at)
+    if before or behind:
+        rest = node.like("aten.cat", inner, at, shape=(*node.shape[:at], sum(each.shape[at] for each in inner),
+                                                       *node.shape[at + 1 :]))  # fmt: skip
+        b.known[rest] = b.use(inner[0]) if len(inner) == 1 else concat(b, rest, inner, at)
+        sides = [0] * 2 * (len(node.shape) - at - 1)
+        return pad(b, node, rest, [*sides, before, behind], "constant", _number(tensors[0 if before else -1]))
     values = [b.use(each) for each in tensors]
-    at = dim % len(values[0].dims)
     for other in values[1:]:
         for d, (mine, theirs) in enumerate(zip(values[0].dims, other.dims, strict=True)):
             if d != at:
                 b.unify(node, mine, theirs)
-    over = next((value.dims[at] for value in values if value.dims[at]), None)
+    over = next((value.dims[at] for value in values if flat(value.dims[at])), None)
     if over is None:
-        raise Refused(node, "`concat` along dims of size 1 alone")
+        return _stacked(b, node, [b.view(each, [*each.dims[:at], *each.dims[at + 1 :]]) for each in values], at)
     dims = list(values[0].dims)
     dims[at] = fresh(sum(size(value.dims[at]) for value in values))
     made = b.add(dims, Expr("concat", list(values), {"over": over}), values[0].kind, node)
-    b.made_here(made, at, over)
+    b.made_here(made, at, over, sum(bool(flat(value.dims[at])) for value in values) == 1)
     return made
+
+
+def _around(tensors: Sequence[Node], at: int) -> tuple[int, int, Sequence[Node]]:
+    """How many places of one number stand before and behind other tensors, and these."""
+    first, last = 0, len(tensors)
+    while first < last and is_number(tensors[first]) and _number(tensors[first]) == _number(tensors[0]):
+        first += 1
+    while last > first and is_number(tensors[last - 1]) and (
+            _number(tensors[last - 1]) == _number(tensors[0 if first else -1])):  # fmt: skip
+        last -= 1
+    inner = tensors[first:last]
+    if sum(each.shape[at] for each in inner) < 2:
+        return 0, 0, tensors
+    return sum(each.shape[at] for each in tensors[:first]), sum(each.shape[at] for each in tensors[last:]), inner
+
+
+def _number(node: Node) -> Any:
+    return node.value.flatten()[0].item()
 
 
 @word("stack")
 def stack(b: Maker, node: Node, tensors: Sequence[Node], dim: int = 0) -> Value:
-    values = [b.use(each) for each in tensors]
+    return _stacked(b, node, [b.use(each) for each in tensors], dim % len(node.shape))
+
+
+def _stacked(b: Maker, node: Node, given: Sequence[Value], at: int) -> Value:
+    values = [b.use_view(each) for each in given]
     for other in values[1:]:
         for mine, theirs in zip(values[0].dims, other.dims, strict=True):
             b.unify(node, mine, theirs)
     new: Term = (Atom(len(values), {"parts": 0}, declared=True),)
     made = b.add([new, *values[0].dims], Expr("stack", list(values), {"over": new}), values[0].kind, node)
-    at = dim % (len(values[0].dims) + 1)
     dims = list(values[0].dims)
     return b.view(made, [*dims[:at], new, *dims[at:]], node)
 
@@ -217,8 +253,8 @@ def part(b: Maker, node: Node, x: Node, dim: int = 0, start: Any = None, end: An
 
 def _counted(b: Maker, value: Value, size_: int) -> Atom | None:
     """The dim of an input that a part of a parameter or a constant is as long as: at other sizes it
-    would be another text, if it were not."""
-    if value in b.body.inputs or (value.expr is not None and value.expr.word != "arange"):
+    would be another text, if it were not. Of what a step computes a number may be meant as well."""
+    if value in b.body.inputs or (value.expr is not None and value.expr.word != "arange" and not b.shared.sized):
         return None
     there = dict.fromkeys(atom for each in b.body.inputs for term in each.dims for atom in flat(term))
     mine = {atom for term in value.dims for atom in flat(term)}

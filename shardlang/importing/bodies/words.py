@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardlang.importing.bodies.body import Bare, Const, Expr, Twice, Value
-from shardlang.importing.bodies.dims import Term, flat, size
+from shardlang.importing.bodies.dims import Atom, Term, flat, size
 from shardlang.importing.bodies.maker import KINDS, Maker
 from shardlang.importing.steps.nodes import Node
 from shardlang.importing.steps.problems import Refused
@@ -139,7 +139,24 @@ def either(b: Maker, node: Node, left: Any, right: Any) -> Value:
 @word("where")
 def where(b: Maker, node: Node, condition: Any, then: Any, otherwise: Any) -> Value:
     sides = [b.number(condition), b.number(then), b.number(otherwise)]
-    return b.add(b.broadcast(node, sides), Expr("where", sides), KINDS.get(str(node.dtype), ""), node)
+    return choice(b, node, sides)
+
+
+def choice(b: Maker, node: Node, sides: list[Any]) -> Value:
+    """`where`; of truth values that are given, `and`, `or` and `not`."""
+    dims, (there, then, otherwise) = b.broadcast(node, sides), sides
+    fixed = next((at for at in (1, 2) if isinstance(sides[at], Const) and isinstance(sides[at].value, bool)), None)
+    if fixed is None or isinstance(there, Const):
+        return b.add(dims, Expr("where", sides), KINDS.get(str(node.dtype), ""), node)
+    truth = sides[fixed].value
+    # where(c, true, x) is c or x; where(c, false, x) is not c and x; and with x first the other way round.
+    if truth != (fixed == 1):
+        there = b.add(there.dims, Expr("not", [there]), "bool")
+    other = otherwise if fixed == 1 else then
+    if isinstance(other, Const):
+        return there
+    there, other = sides_ = [there, other]
+    return b.add(b.broadcast(node, sides_), Expr("or" if truth else "and", sides_), "bool", node)
 
 
 @word("masked_fill")
@@ -315,6 +332,14 @@ def _kept(b: Maker, node: Node, keep: Node, keys: Value) -> Value:
     return found
 
 
+def _unify_bias(b: Maker, node: Node, bias: Value, queries: Value) -> None:
+    for mine, theirs in zip(queries.dims[:-1][::-1], bias.dims[-2::-1], strict=False):
+        if flat(theirs):
+            if size(mine) != size(theirs):
+                raise Refused(node, "a bias of attention whose heads or queries are others")
+            b.unify(node, mine, theirs)
+
+
 def _bias(b: Maker, node: Node, mask: Node, queries: Value, keys: Value) -> Value:
     """The value that is added to the scores, with a name of its own for the keys."""
     bias = b.use(mask)
@@ -323,12 +348,15 @@ def _bias(b: Maker, node: Node, mask: Node, queries: Value, keys: Value) -> Valu
         bias = b.add(bias.dims, Expr("where", sides))
     elif bias.kind:
         bias = b.add(bias.dims, Expr("cast", [bias, Const(Bare("f32"), "dtype")]))
-    rows = [*queries.dims[:-1]]
-    for mine, theirs in zip(rows[::-1], bias.dims[-2::-1], strict=False):
-        if flat(theirs):
-            if size(mine) != size(theirs):
-                raise Refused(node, "a bias of attention whose heads or queries are others")
-            b.unify(node, mine, theirs)
+    try:
+        _unify_bias(b, node, bias, queries)
+    except Twice:
+        # Its rows and columns have the names of each other.
+        wide = [mine if flat(theirs) else () for mine, theirs in zip(queries.dims[:-1][::-1], bias.dims[-2::-1],
+                                                                     strict=False)][::-1]  # fmt: skip
+        into = [*wide, (Atom(size(bias.dims[-1]), {"key": 8}),)]
+        b.body.copies.append((into[-1][0], flat(queries.dims[-2])[0]))
+        return b.add(into, Expr("relabel", [bias], into=into), bias.kind)
     here, there = flat(keys.dims[-2]), flat(bias.dims[-1])
     if there and here != there and there[0] not in b.body.sources():
         if set(here) & {atom for term in queries.dims for atom in flat(term)}:

@@ -175,10 +175,13 @@ def _tables(cos: Node, sin: Node, pairs: str) -> tuple[float, int, tuple[float, 
     """The base of tables of position * base ** (-2 i / n), the dim of positions from the right, and
     the factors of the angles where they are not 1."""
     shape = cos.value.shape
-    along = [at - len(shape) for at in range(len(shape) - 1) if shape[at] > 1]
-    if len(along) != 1 or cos.value.shape != sin.value.shape:
+    if cos.value.shape != sin.value.shape:
         return None
-    tables = [table.value.reshape(shape[along[0]], shape[-1]).double() for table in (cos, sin)]
+    # All rows of a batch have one table.
+    along = [at - len(shape) for at in range(len(shape) - 1) if not (_alike(cos.value, at) and _alike(sin.value, at))]
+    if len(along) != 1:
+        return None
+    tables = [_one(table.value, along[0] % len(shape)).double() for table in (cos, sin)]
     places, wide = tables[0].shape
     if wide < 4 or places < 2:
         return None
@@ -196,6 +199,18 @@ def _tables(cos: Node, sin: Node, pairs: str) -> tuple[float, int, tuple[float, 
     turns = turns.repeat_interleave(2, 1) if pairs == "neighbours" else torch.cat([turns, turns], 1)
     close = all(torch.allclose(a, b, atol=1e-5) for a, b in ((turns.cos(), tables[0]), (turns.sin(), tables[1])))
     return (base, along[0], scales) if close and math.isfinite(base) else None
+
+
+def _alike(table: Tensor, dim: int) -> bool:
+    """Whether a table has the same numbers at all places of a dim."""
+    return bool((table == table.narrow(dim, 0, 1)).all())
+
+
+def _one(table: Tensor, along: int) -> Tensor:
+    """The table along one dim and the last."""
+    for dim in range(table.dim() - 1):
+        table = table if dim == along else table.narrow(dim, 0, 1)
+    return table.reshape(table.shape[along], table.shape[-1])
 
 
 def _buffer(table: Node, count: int) -> Tensor | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import itertools
 import linecache
 import logging
 import operator
@@ -22,6 +23,7 @@ from shardlang.errors import RunError
 from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Scope, Stored, Traced, mapped
 from shardlang.importing.steps.problems import Refused, refusal
 from shardlang.importing.steps.unfold import is_number
+from shardlang.importing.steps.writes import VIEWS, chain, name_of, put, value_of, views_read_later
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in \w+')
 # Steps that have effects on buffers alone, or none at all.
@@ -42,7 +44,7 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], place: str) -> tuple[
     for node in program.graph.nodes:
         symbols = [size for size in getattr(node.meta.get("val"), "shape", ()) if not isinstance(size, int)]
         if symbols:
-            what = f"the size of `{_name(node.target)}`, {_line(node.meta.get('stack_trace') or '')[0]}"
+            what = f"the size of `{name_of(node.target)}`, {_line(node.meta.get('stack_trace') or '')[0]}"
             raise _by_values(place, what)
     return _Reader(module, program, dict(inputs)).read(), program
 
@@ -164,7 +166,7 @@ class _Reader:
     def _call(self, node: Any) -> Any:
         args = torch.fx.node.map_arg(node.args, lambda n: self.known[n])
         kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: self.known[n])
-        name = _name(node.target)
+        name = name_of(node.target)
         if node.target is operator.getitem:
             return self._item(node, args)
         region = next((each for each in args if isinstance(each, torch.fx.GraphModule)), None)
@@ -230,12 +232,27 @@ class _Reader:
             return self.known[target]
         if inputs[0].op == CONST and all(each.op in (CONST, STATE) for each in inputs):
             return self._constant_in_place(node, step)
-        whole = inputs[0].args[0] if inputs[0].op == "item" else inputs[0]
-        if whole.op in (PARAM, INPUT) or (whole.op in _VIEWS and not _is_last(node)):
-            self.refused.append(Refused(step, f"`{step.op}` in place on a part of another tensor"))
         step.op = step.op.rstrip("_")
-        self.known[target] = step
-        return self._add(step)
+        return self._written(node, step, inputs[0])
+
+    def _written(self, node: Any, step: Node, before: Node) -> Any:
+        """A tensor that is written into: it, what it is a part of, and other parts of that are
+        others from now on."""
+        step.order = len(self.traced.nodes)
+        places, value = chain(node.args[0]), value_of(step)
+        self.known[places[0]] = now = value if value in step.args else self._add(value)
+        for view, whole in itertools.pairwise(places):
+            made = put(view, step, self.known[whole], now) if before.op not in (PARAM, INPUT) else None
+            if made is None:
+                break
+            self.known[whole] = now = self._add(made)
+        else:
+            if places[-1].op == "call_function" and before.op not in (PARAM, INPUT):
+                for view in views_read_later(places[-1], node):
+                    self.known[view] = self._call(view)
+                return self.known[places[0]]
+        self.refused.append(Refused(step, f"`{step.op}_` in place on a part of another tensor"))
+        return self.known[places[0]]
 
     def _constant_in_place(self, node: Any, step: Node) -> Any:
         """A constant that is changed. If it is a part of another one, no steps tell the whole."""
@@ -246,9 +263,9 @@ class _Reader:
         while base is not None and base.op == CONST:
             made = base.made
             base.made = None
-            base = made.args[0] if made is not None and made.op in _VIEWS else None
+            base = made.args[0] if made is not None and made.op in VIEWS else None
         step.op, step.args = step.op.rstrip("_"), (kept, *step.args[1:])
-        found.made = step if kept.made is None or kept.made.op not in _VIEWS else None
+        found.made = step if kept.made is None or kept.made.op not in VIEWS else None
         self.known[node.args[0]] = found
         return found
 
@@ -312,17 +329,6 @@ def _of_one(step: Node) -> bool:
     return bool(x.shape and x.shape[dim] == 1)
 
 
-def _is_last(node: Any) -> bool:
-    """Whether nothing behind a step in place reads a tensor that its operand is a view of."""
-    order = {each: at for at, each in enumerate(node.graph.nodes)}
-    here = node.args[0]
-    while _name(here.target) in _VIEWS or here.target is operator.getitem:
-        here = here.args[0]
-        if any(order[user] > order[node] for user in here.users):
-            return False
-    return bool(here.op == "call_function")
-
-
 def wide(x: Any) -> Any:
     """A tensor in float64, or the type itself in place of another floating one."""
     if x in (torch.float32, torch.float16, torch.bfloat16):
@@ -349,9 +355,6 @@ _CHOICES = ("aten.gather", "aten.index", "aten.index_select", "aten.embedding")
 _RANDOM = ("aten.rand", "aten.randn", "aten.rand_like", "aten.randn_like", "aten.randint", "aten.randperm",
            "aten.bernoulli", "aten.normal", "aten.uniform", "aten.bernoulli_", "aten.normal_", "aten.uniform_",
            "aten.multinomial")  # fmt: skip
-_VIEWS = ("aten.view", "aten.reshape", "aten.transpose", "aten.permute", "aten.slice", "aten.select", "aten.unsqueeze",
-          "aten.squeeze", "aten.expand", "aten.t", "aten.chunk", "aten.split", "aten.split_with_sizes",
-          "aten.unbind")  # fmt: skip
 
 
 def _same_everywhere(node: Node) -> bool:
@@ -370,11 +373,6 @@ def all_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by each of their names."""
     return {**dict(module.named_parameters(remove_duplicate=False)),
             **dict(module.named_buffers(remove_duplicate=False))}  # fmt: skip
-
-
-def _name(target: Any) -> str:
-    """`aten.add.Tensor` without its overload."""
-    return str(getattr(target, "overloadpacket", target))
 
 
 def _scopes(node: Any) -> tuple[Scope, ...]:

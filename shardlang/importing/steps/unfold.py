@@ -56,8 +56,11 @@ def _canonical(traced: Traced) -> None:
 def _by_rule(node: Node) -> Node | None:
     """The steps of a mask, in as many dims as it has."""
     high, low = node.value.max(), node.value.min()
-    two = bool(((node.value == high) | (node.value == low)).all())
-    rule = rule_of(node, lambda mask: mask == high) if two else None
+    if not bool(((node.value == high) | (node.value == low)).all()):
+        return None
+    rule = rule_of(node, lambda mask: mask == high)
+    if rule is None:
+        rule, high, low = rule_of(node, lambda mask: mask == low), low, high
     if rule is None:
         return None
     size = node.shape[-1]
@@ -73,6 +76,8 @@ def _by_rule(node: Node) -> Node | None:
         sees = node.like("aten.logical_and", sees, near, dtype=torch.bool, **square) if rule.causal else near
     if node.value.dtype != torch.bool:
         sees = node.like("aten.where", sees, high.item(), low.item(), **square)
+    elif not high:
+        sees = node.like("aten.logical_not", sees, dtype=torch.bool, **square)
     shape = (*[1] * (len(node.shape) - 2), size, size)
     return sees if len(shape) == 2 else node.like("aten.view", sees, shape, shape=shape)
 

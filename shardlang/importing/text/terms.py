@@ -98,11 +98,13 @@ class Terms:
         layer, name = value.expr.operands
         parts, body = [self.layer(model, layer)], layer.body
         while True:
-            own = next((own for own in body.own if _full(body, own) == name), None)
-            if own is not None:
-                return ".".join([*parts, own_name(body, own)])
-            layer = next(each for each in body.layers if name.startswith(f"{each.path}."))
-            parts.append(self.layer(self.made[body], layer))
+            inner = self.made[body]
+            at = next((at for at, own in enumerate(body.own) if _full(body, own) == name), None)
+            # The body that stands for the model has the names; its layers are in the same order.
+            if at is not None:
+                return ".".join([*parts, own_name(inner.body, inner.body.own[at])])
+            at, layer = next((at, each) for at, each in enumerate(body.layers) if name.startswith(f"{each.path}."))
+            parts.append(self.layer(inner, inner.body.layers[at]))
             body = layer.body
 
 
