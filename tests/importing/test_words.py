@@ -43,6 +43,45 @@ def places(x: Tensor) -> Tensor:
     return (row >= row.T) & ((row - row.T) != 2)
 
 
+def written(x: Tensor, y: Tensor) -> Tensor:
+    """A row that is written over, and a part that shows it."""
+    z = y * 2
+    part = z[:, 1:3]
+    z[:, 2] = x[:, 0]
+    return z * x + part.sum(1, keepdim=True)
+
+
+def joined(x: Tensor, y: Tensor) -> Tensor:
+    both = x.new_empty(*x.shape[:2], 16)
+    both[..., :8].copy_(y)
+    both[..., 8:] = x
+    return both * 2
+
+
+def between(x: Tensor, y: Tensor) -> Tensor:
+    wide = torch.zeros_like(y)
+    wide[..., 2:7] = y[..., :5]
+    return wide + x
+
+
+def turned(x: Tensor, y: Tensor) -> Tensor:
+    z = y * 1.5
+    z.transpose(1, 2)[:, 3] = x[..., 0]
+    z.unflatten(-1, (2, 4))[:, :, 1, 2:].mul_(x[..., :2])
+    return z
+
+
+def hidden(x: Tensor, y: Tensor) -> Tensor:
+    """Which places are not among the greatest."""
+    mask = torch.ones(x.shape, dtype=torch.bool).scatter(-1, x.topk(2, dim=-1).indices, False)
+    return y * (~mask & (x > 0.1))
+
+
+def places_behind(x: Tensor) -> Tensor:
+    row = torch.arange(x.shape[1])
+    return row[:, None] < row
+
+
 # What is computed -> a part of the text.
 WORDS: dict[str, tuple[Forward, str]] = {
     "erf": (lambda x, y: torch.erf(y), "erf("),
@@ -97,6 +136,17 @@ WORDS: dict[str, tuple[Forward, str]] = {
     "share of one": (lambda x, y: y * y.sum(-1, keepdim=True).softmax(-1), "return fc(x)"),
     "a size that stays": (lambda x, y: F.interpolate(y.unsqueeze(1), (y.shape[1], 8), mode="bicubic").squeeze(1) * x,
                           "fc(x) * x"),
+    "written into a part": (written, "relabel(concat(h2, h4, h3, over = seq)"),
+    "written side by side": (joined, "concat(fc(x), x, over = hidden)"),
+    "written between zeros": (between, "pad(hidden = (2, 1))"),
+    "written through views": (turned, "pick(x, features = 0)"),
+    "chosen are 0": (lambda x, y: y.scatter(-1, x.topk(2, dim=-1).indices, 0.0), "!= 0"),
+    "chosen are hidden": (hidden, "not "),
+    "rows of one place": (lambda x, y: torch.cat([y.sum(1, keepdim=True), x.amax(1, keepdim=True)], 1) * y[:, 2:4], "stack("),
+    "truths that are given": (lambda x, y: y * torch.where(x > 0.5, True, y > 0), "x > 0.5 or "),
+    "falsehoods that are given": (lambda x, y: y * torch.where(x > 0.5, y > 0, False), "x > 0.5 and "),
+    "what a mask hides": (lambda x, y: (y @ x.mT).masked_fill(places_behind(x), 0.0), "arange("),
+    "one place more": (lambda x, y: torch.cat([y @ y.mT, y.sum(-1, keepdim=True)], -1).softmax(-1)[..., :-1] @ x, "0..key)"),
     "a part of a product": (lambda x, y: y.unflatten(-1, (2, 4)).transpose(1, 2).flatten(1, 2)[:, 3], "= d * seq"),
     "a part of a sum": (lambda x, y: torch.cat([y[..., :2], y[..., 4:6]], -1).unflatten(-1, (2, 2)).sum(-1), "sum("),
 }  # fmt: skip

@@ -146,7 +146,7 @@ def scatter(b: Maker, node: Node, x: Node, dim: int, index: Node, source: Any, *
         source = _number(source)
     if isinstance(source, Node) or dim % len(x.shape) != len(x.shape) - 1:
         raise Refused(node, "`aten.scatter` of a tensor, or along a dim that is not the last")
-    places, wide = b.use(index), (Atom(x.shape[-1]),)
+    places, wide = b.use(index), fresh(x.shape[-1])
     whole = None if is_number(x) else b.use(x)
     if whole is not None:
         for mine, theirs in zip(whole.dims[:-1], places.dims[:-1], strict=True):

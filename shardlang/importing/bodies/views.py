@@ -31,6 +31,11 @@ def transpose(b: Maker, node: Node, x: Node, one: int = 0, other: int = 1) -> Va
     return b.view(value, dims, node)
 
 
+@word("mT")
+def matrices(b: Maker, node: Node, x: Node) -> Value:
+    return transpose(b, node, x, -2, -1)
+
+
 @word("numpy_T")
 def reversed_(b: Maker, node: Node, x: Node) -> Value:
     value = b.lazy(x)

@@ -144,7 +144,8 @@ def where(b: Maker, node: Node, condition: Any, then: Any, otherwise: Any) -> Va
 
 def choice(b: Maker, node: Node, sides: list[Any]) -> Value:
     """`where`; of truth values that are given, `and`, `or` and `not`."""
-    dims, (there, then, otherwise) = b.broadcast(node, sides), sides
+    dims = b.broadcast(node, sides)
+    there, then, otherwise = sides
     fixed = next((at for at in (1, 2) if isinstance(sides[at], Const) and isinstance(sides[at].value, bool)), None)
     if fixed is None or isinstance(there, Const):
         return b.add(dims, Expr("where", sides), KINDS.get(str(node.dtype), ""), node)
@@ -154,9 +155,10 @@ def choice(b: Maker, node: Node, sides: list[Any]) -> Value:
         there = b.add(there.dims, Expr("not", [there]), "bool")
     other = otherwise if fixed == 1 else then
     if isinstance(other, Const):
-        return there
-    there, other = sides_ = [there, other]
-    return b.add(b.broadcast(node, sides_), Expr("or" if truth else "and", sides_), "bool", node)
+        found: Value = there
+        return found
+    both = [there, other]
+    return b.add(b.broadcast(node, both), Expr("or" if truth else "and", both), "bool", node)
 
 
 @word("masked_fill")

@@ -242,7 +242,8 @@ class _Reader:
         places, value = chain(node.args[0]), value_of(step)
         self.known[places[0]] = now = value if value in step.args else self._add(value)
         for view, whole in itertools.pairwise(places):
-            made = put(view, step, self.known[whole], now) if before.op not in (PARAM, INPUT) else None
+            here = dataclasses.replace(step, order=len(self.traced.nodes))
+            made = put(view, here, self.known[whole], now) if before.op not in (PARAM, INPUT) else None
             if made is None:
                 break
             self.known[whole] = now = self._add(made)
