@@ -186,7 +186,7 @@ IDIOMS = {
     "rotary of another sign": ("turned(self.q(x).view", "-turned(self.q(x).view", None),
     "halves the other way": ("[-x[..., half:], x[..., :half]]", "[-x[..., :half], x[..., half:]]", "SH601"),
     "tables of no base": ("angles.cos(), angles.sin()", "angles.cos(), angles.cos()", "SH601"),
-    "softmax over queries": ("torch.softmax(scores, dim=-1)", "torch.softmax(scores, dim=-2)", "SH608"),
+    "softmax over queries": ("torch.softmax(scores, dim=-1)", "torch.softmax(scores, dim=-2)", None),
     "another scale": ("transpose(-2, -1) / 2.0", "transpose(-2, -1) / 3.0", None),
 }
 

@@ -132,7 +132,8 @@ def test_dims_of_one_place_are_stretched_and_agree() -> None:
     assert "use std.nn: " in text and "model LayerNorm2(" in text
 
 
-def test_a_view_that_changes_what_others_read_is_refused() -> None:
+@pytest.mark.parametrize("end, what", [(6, "in place on a part of another tensor"), (1, "a part in several pieces")])
+def test_a_write_into_an_input_or_into_every_second_place_is_refused(end: int, what: str) -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -140,10 +141,13 @@ def test_a_view_that_changes_what_others_read_is_refused() -> None:
 
         def forward(self, x: Tensor) -> Tensor:
             y = self.fc(x)
-            y[:, 1:].mul_(2.0)
-            return y
+            if end == 1:
+                y[:, ::2].mul_(2.0)
+            else:
+                x[:, 1:].mul_(2.0)
+            return y * x
 
-    with pytest.raises(RunError, match="in place on a part of another tensor"):
+    with pytest.raises(RunError, match=what):
         import_module(lambda: (Net(), {"x": torch.rand(2, 6, 8)}), Wanted("sizes:net", {}))
 
 

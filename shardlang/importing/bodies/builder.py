@@ -14,7 +14,7 @@ from shardlang.importing.bodies.maker import KINDS, Maker, Shared
 from shardlang.importing.bodies.renames import rename
 from shardlang.importing.bodies.words import WORDS
 from shardlang.importing.steps.calls import Call
-from shardlang.importing.steps.nodes import Node
+from shardlang.importing.steps.nodes import CONST, Node
 from shardlang.importing.steps.problems import Refused
 
 
@@ -54,6 +54,8 @@ class Builder(Maker):
                     self.known[node] = self.add(new_dims(node.shape), Expr(node.op, []), KINDS.get(str(node.dtype), ""))
         for node in self.call.results:
             try:
+                if node.op == CONST:
+                    raise Refused(node, f"a tensor that is computed from none, {list(node.shape)}")
                 self.body.results.append(self.use(node))
             except Refused as refused:
                 self.shared.refused.append(Refused(node, f"a result that is {refused.what}"))

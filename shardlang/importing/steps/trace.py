@@ -233,26 +233,27 @@ class _Reader:
         if inputs[0].op == CONST and all(each.op in (CONST, STATE) for each in inputs):
             return self._constant_in_place(node, step)
         step.op = step.op.rstrip("_")
-        return self._written(node, step, inputs[0])
+        return self._written(node, step)
 
-    def _written(self, node: Any, step: Node, before: Node) -> Any:
+    def _written(self, node: Any, step: Node) -> Any:
         """A tensor that is written into: it, what it is a part of, and other parts of that are
         others from now on."""
         step.order = len(self.traced.nodes)
         places, value = chain(node.args[0]), value_of(step)
+        owner = self.known[places[-1]].op
+        # What is given to a region is also read outside of it.
+        if owner in (PARAM, INPUT) or (len(places) > 1 and places[-1].op != "call_function"):
+            self.refused.append(Refused(step, f"`{step.op}` in place on a part of another tensor"))
         self.known[places[0]] = now = value if value in step.args else self._add(value)
         for view, whole in itertools.pairwise(places):
             here = dataclasses.replace(step, order=len(self.traced.nodes))
-            made = put(view, here, self.known[whole], now) if before.op not in (PARAM, INPUT) else None
+            made = put(view, here, self.known[whole], now)
             if made is None:
-                break
+                self.refused.append(Refused(step, f"`{step.op}` in place on a part in several pieces"))
+                return now
             self.known[whole] = now = self._add(made)
-        else:
-            if places[-1].op == "call_function" and before.op not in (PARAM, INPUT):
-                for view in views_read_later(places[-1], node):
-                    self.known[view] = self._call(view)
-                return self.known[places[0]]
-        self.refused.append(Refused(step, f"`{step.op}_` in place on a part of another tensor"))
+        for view in views_read_later(places[-1], node):
+            self.known[view] = self._call(view)
         return self.known[places[0]]
 
     def _constant_in_place(self, node: Any, step: Node) -> Any:
