@@ -121,8 +121,8 @@ class Builder(Maker):
             raise Refused(next(iter(call.steps())), fact) from None
 
     def _inside(self, call: Call, given: Sequence[Value]) -> Body:
-        """The body of a call. Where dims of its inputs would have to become one, and cannot any more, it is
-        built again with those that are one here."""
+        """The body of a call. Where dims of its inputs would have to become one, and cannot any
+        more, it is built again with those that are one here."""
         shared, before = self.shared, (len(self.shared.refused), len(self.shared.unsaid))
         maker = Builder(call, given, shared)
         inner = maker.build()

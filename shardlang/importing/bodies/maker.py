@@ -24,8 +24,8 @@ KINDS = {"torch.bool": "bool", "torch.int64": "i64", "torch.int32": "i32"}
 class Shared:
     """Facts of the whole module. starts: of each of its tensors. accepted: codes. refused: nodes
     without a word. differences: those that were accepted, with their codes. unsaid: the steps among
-    what was refused. operations: the operators of its own that it has got. sized: whether a part of what
-    a step computes that is as long as an input's dim is meant to be so at all sizes."""
+    what was refused. operations: the operators of its own that it has got. sized: whether a part of
+    what a step computes that is as long as an input's dim is meant to be so at all sizes."""
 
     starts: Mapping[str, Init]
     accepted: frozenset[str] = frozenset()

@@ -253,7 +253,7 @@ def part(b: Maker, node: Node, x: Node, dim: int = 0, start: Any = None, end: An
 
 def _counted(b: Maker, value: Value, size_: int) -> Atom | None:
     """The dim of an input that a part of a parameter or a constant is as long as: at other sizes it
-    would be another text, if it were not. Of what a step computes a number may be meant as well."""
+    would be another text, if it were not. A number may be meant where a step computes the whole."""
     if value in b.body.inputs or (value.expr is not None and value.expr.word != "arange" and not b.shared.sized):
         return None
     there = dict.fromkeys(atom for each in b.body.inputs for term in each.dims for atom in flat(term))

@@ -150,7 +150,7 @@ def choice(b: Maker, node: Node, sides: list[Any]) -> Value:
     if fixed is None or isinstance(there, Const):
         return b.add(dims, Expr("where", sides), KINDS.get(str(node.dtype), ""), node)
     truth = sides[fixed].value
-    # where(c, true, x) is c or x; where(c, false, x) is not c and x; and with x first the other way round.
+    # where(c, true, x) is c or x; where(c, false, x) is not c and x; so is it with x first.
     if truth != (fixed == 1):
         there = b.add(there.dims, Expr("not", [there]), "bool")
     other = otherwise if fixed == 1 else then

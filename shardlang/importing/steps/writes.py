@@ -1,5 +1,5 @@
-"""A step that writes into a tensor, or into a part of it -> the whole tensor as it is from then on, put
-together of its parts."""
+"""A step that writes into a tensor, or into a part of it -> the whole tensor as it is from then on,
+put together of its parts."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _between(step: Node, whole: Node, part: Node, dim: int, first: int, last: in
 
 
 def _cut(step: Node, whole: Node, dim: int, first: int, last: int) -> list[Node]:
-    """What stands between two places; of parts side by side, these."""
+    """The part between two places, or several of what is put side by side."""
     if first >= last:
         return []
     if whole.op == "aten.cat" and whole.args[1] % len(whole.shape) == dim:
@@ -115,7 +115,7 @@ def _cut(step: Node, whole: Node, dim: int, first: int, last: int) -> list[Node]
 
 
 def value_of(step: Node) -> Node:
-    """What a step in place writes, as a value: `copy_` another tensor, `fill_` a number."""
+    """The value that a step in place writes: `copy_` another tensor, `fill_` a number."""
     op, shape = step.op, step.shape
     if op in ("aten.zero", "aten.fill"):
         number = step.args[1] if op == "aten.fill" else 0
