@@ -89,8 +89,8 @@ def _drawn(kind: str, shape: Sequence[int]) -> Tensor:
 
 
 def varied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a module to compare with. A parameter of one number, as zeros and ones are, has
-    small random numbers added: zeros would hide what they are multiplied with, and any of equal
+    """The tensors of a module to compare with. A parameter of one number, as zeros and ones are,
+    has small random numbers added: zeros would hide what they are multiplied with, and any of equal
     scores may be chosen."""
     draws = torch.Generator().manual_seed(1)
     made: dict[int, Tensor] = {}
