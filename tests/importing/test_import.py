@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import re
 import sys
@@ -267,3 +268,24 @@ def test_a_start_that_is_uniform_is_not_taken_for_a_normal_one() -> None:
 
     text = import_module(factory, Wanted("here:uniform", {})).text
     assert "= uniform(-0.5, 0.5)" in text and "normal" not in text
+
+
+def test_a_bias_beside_a_norm_of_its_width_starts_as_its_own_weight_says() -> None:
+    """In a Sequential the names of both differ in numbers alone."""
+
+    def factory() -> modules.Example:
+        layers = [torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16), torch.nn.ReLU(), torch.nn.Conv2d(16, 16, 3)]
+        return torch.nn.Sequential(*layers), {"input": torch.rand(2, 3, 8, 8)}
+
+    text = import_module(factory, Wanted("here:convolutions", {})).text
+    assert "BatchNorm2d(hidden)" in text and "Conv2d(channels, hidden, 3)" in text and "start" not in text
+
+
+def test_copies_of_a_layer_start_as_it_does() -> None:
+    """torch's encoder copies its layer, so the same numbers are drawn for each."""
+
+    def factory() -> modules.Example:
+        layer = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh(), torch.nn.Linear(16, 16))
+        return torch.nn.Sequential(*(copy.deepcopy(layer) for _ in range(40))), {"input": torch.rand(2, 16)}
+
+    assert "Linear(" in import_module(factory, Wanted("here:copies", {})).text

@@ -24,12 +24,18 @@ _CLOSE = 4
 
 def starts(made: Sequence[Mapping[str, Tensor]], used: set[str], accepted: frozenset[str]) -> dict[str, Init]:
     """The start of each used tensor, by its name. `made`: the tensors under one seed each. Those
-    whose names differ in numbers alone, as in an array of layers, start alike; so do others, where
-    their draws may have the deviation that more draws have shown. RunError SH608."""
-    groups: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    whose names differ in numbers alone, as in an array of layers, start alike if the tensors beside
+    them have the same names and shapes; so do others, where their draws may have the deviation that
+    more draws have shown. RunError SH608."""
+    beside: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
+    for name, tensor in made[0].items():
+        home, _, last = name.rpartition(".")
+        beside.setdefault(home, []).append((last, tuple(tensor.shape)))
+    groups: dict[tuple[object, ...], list[str]] = {}
     for name, tensor in made[0].items():
         if name in used:
-            groups.setdefault((re.sub(r"\d+", "*", name), tuple(tensor.shape)), []).append(name)
+            key = (re.sub(r"\d+", "*", name), tuple(tensor.shape), *beside[name.rpartition(".")[0]])
+            groups.setdefault(key, []).append(name)
     found = {}
     same = _seeded(made, used)
     known: list[float] = []
@@ -55,7 +61,10 @@ def _alike(made: Sequence[Sequence[Tensor]], weight: Tensor | None, known: Seque
         if not all(bool((tensor == value).all()) for tensor in made[0]):
             return None
         return Init("zeros") if value == 0 else Init("ones") if value == 1 else Init("constant", (value,))
-    drawn = torch.cat([tensor.flatten() for each in made for tensor in each])[:_DRAWN].sort().values
+    # Copies of a layer say no more than it does.
+    tensors = [tensor for each in made for at, tensor in enumerate(each)
+               if not any(torch.equal(tensor, other) for other in each[:at])]  # fmt: skip
+    drawn = torch.cat([tensor.flatten() for tensor in tensors])[:_DRAWN].sort().values
     return next((start for start in _candidates(drawn, first, weight, known) if _fits(drawn, start)), None)
 
 
