@@ -29,14 +29,13 @@ from shardlang.importing.opaque.freed import freed
 from shardlang.importing.opaque.operations import Operations
 from shardlang.importing.opaque.pieces import made_opaque
 from shardlang.importing.steps import idioms
-from shardlang.importing.steps.branches import Place
 from shardlang.importing.steps.calls import tables, tree
 from shardlang.importing.steps.indices import indices
 from shardlang.importing.steps.nodes import PARAM, STATE, Node, Traced
 from shardlang.importing.steps.normalise import normalise
 from shardlang.importing.steps.problems import refusal
 from shardlang.importing.steps.rules import limits
-from shardlang.importing.steps.sizes import FURTHEST, other_sizes
+from shardlang.importing.steps.sizes import FURTHEST, Place, other_sizes
 from shardlang.importing.steps.starts import SEEDS, starts
 from shardlang.importing.steps.trace import all_tensors, trace
 from shardlang.importing.steps.unfold import unfold
