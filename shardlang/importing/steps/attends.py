@@ -61,7 +61,7 @@ def _uncapped(scores: Node) -> tuple[Node, float | None]:
 
 def _unmasked(scores: Node) -> tuple[Node, Node | None]:
     """The scores before a constant mask, and which keys it lets a query see."""
-    if scores.op == "aten.masked_fill" and _constant(scores.args[1]) and _number(scores.args[2]) <= _HIDDEN:
+    if scores.op == "aten.masked_fill" and _constant(scores.args[1]) and number(scores.args[2]) <= _HIDDEN:
         mask = scores.args[1]
         return scores.args[0], mask.like(CONST, value=~mask.value, shape=mask.shape)
     if scores.op == "aten.add" and _constant(scores.args[1]) and scores.args[1].value.is_floating_point():
@@ -85,10 +85,11 @@ def _constant(x: Any) -> bool:
 def lowest(x: Any) -> bool:
     """Whether an argument is a number that hides a score."""
     plain = isinstance(x, int | float) or (_constant(x) and x.value.numel() == 1)
-    return plain and _number(x) <= _HIDDEN
+    return plain and number(x) <= _HIDDEN
 
 
-def _number(x: Any) -> float:
+def number(x: Any) -> float:
+    """The number that an argument is: of a constant of one element, that."""
     return float(x.value.item()) if isinstance(x, Node) and x.value.numel() == 1 else float(x)
 
 

@@ -3,14 +3,16 @@ and held to its meaning by a test."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from shardlang.importing.steps.attends import attentions, lowest, repeated, rotary
-from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node, Scope, Stored, Traced
+from shardlang.importing.steps.attends import attentions, lowest, number, repeated, rotary
+from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node, Traced
 from shardlang.importing.steps.patterns import Found, match
+from shardlang.importing.steps.projections import projections
 from shardlang.importing.steps.rules import Rule, hides_nothing, rule_of
 
 _ROOT = 0.7978845608028654  # sqrt(2 / pi)
@@ -46,7 +48,7 @@ IDIOMS: list[tuple[Any, Make]] = [
 
 def apply(traced: Traced) -> None:
     """Changes the steps in place."""
-    changes: tuple[Callable[[Traced], None], ...] = (_patterns, attentions, _truths, _masks, rotary, _joined)
+    changes: tuple[Callable[[Traced], None], ...] = (_patterns, attentions, _truths, _masks, rotary, projections)
     for change in changes:
         change(traced)
         traced.sweep()
@@ -84,7 +86,9 @@ def _is_last(found: Found) -> bool:
 
 
 def _masks(traced: Traced) -> None:
-    """A mask that is a constant is recognised by its value: none, or causal."""
+    """A mask that is a constant is recognised by its value: none, or causal; one of padding is
+    `keep`, the same for all that read the same."""
+    kept: dict[tuple[Node, ...], Node] = {}
     for node in traced.nodes:
         if node.op != "aten.scaled_dot_product_attention":
             continue
@@ -102,41 +106,67 @@ def _masks(traced: Traced) -> None:
                 traced.compared.append(mask)
                 mask, causal = None, rule.causal
                 node.kwargs.update({"window": rule.window} if rule.window else {})
-        elif isinstance(mask, Node) and mask.dtype == torch.bool:
-            mask, causal = _padded(traced, node, mask, causal)
         elif isinstance(mask, Node):
-            mask, causal = _added(traced, mask)
+            padded = _padded(traced, node, mask, (q.shape[0], k.shape[-2]), kept)
+            if padded is not None:
+                mask, causal = None, causal or padded
+            elif mask.dtype != torch.bool:
+                mask, causal = _added(traced, mask)
         node.args = (q, repeated(k), repeated(v), mask, p, causal)
 
 
-def _padded(traced: Traced, node: Node, mask: Node, causal: bool) -> tuple[Node | None, bool]:
-    """A mask of [batch, 1, 1, keys] that is computed is `keep`, apart from constants beside it."""
+def _padded(traced: Traced, node: Node, mask: Node, shape: tuple[int, int],
+            made: dict[tuple[Node, ...], Node]) -> bool | None:  # fmt: skip
+    """Whether attention is causal where a mask of [batch, 1, 1, keys] is computed, which becomes
+    `keep`, and constants may be beside it; None for another mask. shape: batch and keys. made:
+    earlier ones."""
     parts = _parts(mask)
     rules = [Rule(False, None) if hides_nothing(each) else rule_of(each) for each in parts if each.op == CONST]
-    computed = [each for each in parts if each.op != CONST]
-    flat = [each.shape for each in computed if len(each.shape) == 4 and each.shape[1:3] == (1, 1)]
-    if len(flat) < len(computed) or not computed or None in rules:
-        return mask, causal
+    keep = [found for each in parts if each.op != CONST and (found := _kept(each, shape, made)) is not None]
+    if not keep or len(keep) < sum(each.op != CONST for each in parts) or None in rules:
+        return None
     traced.compared += [each for each in parts if each.op == CONST]
-    keep = [_keys(each) for each in computed]
+    found = keep[0]
     for other in keep[1:]:
-        keep[0] = mask.like("aten.logical_and", keep[0], other, shape=other.shape)
-    node.kwargs["keep"] = keep[0]
+        both = mask.like("aten.logical_and", found, other, shape=shape, dtype=torch.bool)
+        found = made.setdefault((found, other), both)
+    node.kwargs["keep"] = found
     windows = [rule.window for rule in rules if rule is not None and rule.window is not None]
     if windows:
         node.kwargs["window"] = min(windows)
-    return None, causal or any(rule is not None and rule.causal for rule in rules)
+    return any(rule is not None and rule.causal for rule in rules)
 
 
 def _parts(mask: Node) -> list[Node]:
-    """The truth values that are all true where a mask is."""
-    if mask.op == "aten.expand":
-        return _parts(mask.args[0])
-    if mask.op == "aten.logical_and":
+    """The masks that all let a key be seen where a mask does: truths, or what is added to scores."""
+    joined = "aten.logical_and" if mask.dtype == torch.bool else "aten.add"
+    whole = mask
+    while mask.op in _STRETCHED:
+        mask = mask.args[0]
+    if mask.op == joined and all(isinstance(each, Node) for each in mask.args):
         return [part for each in mask.args for part in _parts(each)]
-    return [mask]
+    return [mask if mask.op == CONST else whole]
 
 
+def _kept(mask: Node, shape: tuple[int, int], made: dict[tuple[Node, ...], Node]) -> Node | None:
+    """Which keys a mask shows, [batch, keys]; None where that is no matter of the key alone."""
+    if mask.dtype == torch.bool:
+        flat = mask
+        while flat.op == "aten.expand":
+            flat = flat.args[0]
+        return made.setdefault((flat,), _keys(flat)) if flat.shape == (shape[0], 1, 1, shape[1]) else None
+    while mask.op in _STRETCHED:
+        mask = mask.args[0]
+    hidden: Any = None
+    if mask.op == "aten.masked_fill" and mask.args[0].op == CONST and not bool(mask.args[0].value.any()):
+        hidden = mask.args[1] if number(mask.args[2]) == -math.inf else None
+    if not isinstance(hidden, Node) or hidden.shape != shape:
+        return None
+    return made.setdefault((hidden,), mask.like("aten.logical_not", hidden, shape=shape, dtype=torch.bool))
+
+
+# Steps that give a mask further dims.
+_STRETCHED = ("aten.expand", "aten.view", "aten.reshape", "aten.unsqueeze")
 # Steps of each element, of one tensor and numbers.
 _EACH = ("aten.to", "aten.ne", "aten.eq", "aten.gt", "aten.ge", "aten.lt", "aten.le", "aten.logical_not")
 
@@ -164,66 +194,3 @@ def _added(traced: Traced, mask: Node) -> tuple[Node, bool]:
             traced.compared.append(other)
             return bias, not hides_nothing(other)
     return mask, False
-
-
-def _joined(traced: Traced) -> None:
-    """One matrix for queries, keys and values is a layer for each, so that heads can be split."""
-    readers = traced.readers()
-    changes: dict[Node, Node] = {}
-    for node in traced.nodes:
-        parts = readers.get(node, [])
-        if node.op != "aten.linear" or len(parts) < 2 or not all(_is_part(node, each) for each in parts):
-            continue
-        weights = [each for each in node.args[1:] if each is not None]
-        count = len(parts)
-        wide = node.shape[-1] // count
-        equal = sorted(each.args[2] for each in parts) == [at * wide for at in range(count)] and all(
-            each.shape[-1] == wide for each in parts)  # fmt: skip
-        if not equal or any(each.op != PARAM or len(readers[each]) > 1 for each in weights):
-            continue
-        labels = [_label(each, readers, f"part{each.args[2] * count // node.shape[-1] + 1}") for each in parts]
-        if len(set(labels)) < count:
-            continue
-        for each, label in zip(parts, labels, strict=True):
-            number = each.args[2] * count // node.shape[-1] + 1
-            changes[each] = _separate(node, each, label, (number, count))
-    traced.replace(changes)
-
-
-def _is_part(node: Node, reader: Node) -> bool:
-    return reader.op == "aten.slice" and reader.args[1] == len(node.shape) - 1 and reader.args[0] is node
-
-
-def _separate(node: Node, part: Node, label: str, which: tuple[int, int]) -> Node:
-    """The layer of one part."""
-    home, _, attribute = node.path.rpartition(".")
-    scopes, prefix = node.scopes, f"{node.path}.{label}_" if node.path else f"{label}_"
-    if all(each is None or each.name.rpartition(".")[0] == node.path for each in node.args[1:]) and attribute:
-        path = f"{home}.{label}" if home else label
-        last = node.scopes[-1]
-        scopes = (*node.scopes[:-1], Scope(path, f"{last.call}.{label}", last.kind))
-        prefix = f"{path}."
-    weights = [None if each is None else _rows(each, prefix, which) for each in node.args[1:]]
-    return node.like("aten.linear", node.args[0], *weights, shape=part.shape, scopes=scopes, code=part.code)
-
-
-def _rows(weight: Node, prefix: str, which: tuple[int, int]) -> Node:
-    assert weight.stored is not None
-    name = prefix + weight.name.rpartition(".")[2].removeprefix("in_proj_")
-    stored = Stored(weight.stored.name, weight.stored.transposed, which)
-    shape = (weight.shape[0] // which[1], *weight.shape[1:])
-    return Node(PARAM, shape=shape, dtype=weight.dtype, name=name, stored=stored, value=weight.value)
-
-
-def _label(part: Node, readers: dict[Node, list[Node]], otherwise: str) -> str:
-    """`query`, `key` or `value`, by what attention reads it as."""
-    node = part
-    for _ in range(20):
-        following = readers.get(node, [])
-        attends = [each for each in following if each.op == "aten.scaled_dot_product_attention"]
-        if attends:
-            return ("query", "key", "value")[attends[0].args.index(node)]
-        if not following:
-            break
-        node = following[0]
-    return otherwise

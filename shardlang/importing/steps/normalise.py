@@ -4,6 +4,7 @@ products and parts of matrices have one form."""
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import torch
@@ -158,11 +159,23 @@ def _leading(traced: Traced) -> None:
         if node.op != "aten.linear":
             continue
         view = node.args[0]
-        if view.op not in _VIEWS or view.args[0].shape[-1] != view.shape[-1]:
+        leading = _leading_dims(view) if view.op in _VIEWS else None
+        if leading is None:
             continue
         x = view.args[0]
-        wanted = (*x.shape[:-1], node.shape[-1])
+        wanted = (*x.shape[:leading], node.shape[-1])
         if readers[node] and all(each.op in _VIEWS and each.shape == wanted for each in readers[node]):
+            if leading < len(x.shape) - 1:
+                x = view.like("aten.view", x, shape := [*x.shape[:leading], view.shape[-1]], shape=tuple(shape))
             new = node.like("aten.linear", x, *node.args[1:], shape=wanted)
             changes.update({each: new for each in readers[node]})
     traced.replace(changes)
+
+
+def _leading_dims(view: Node) -> int | None:
+    """How many dims of a tensor a view joins into its rows; the others are the last of the view."""
+    before = view.args[0].shape
+    if before[-1] == view.shape[-1]:
+        return len(before) - 1
+    found = [at for at in range(1, len(before)) if math.prod(before[at:]) == view.shape[-1]]
+    return found[0] if len(found) == 1 and len(view.shape) == 2 else None

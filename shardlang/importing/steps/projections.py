@@ -1,0 +1,208 @@
+"""One matrix for queries, keys and values -> a layer for each, so that heads can be split; and the
+projections of `nn.MultiheadAttention`, which it writes in turned, joined and stacked dims."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from shardlang.importing.steps.nodes import PARAM, Node, Scope, Stored, Traced
+
+_LINEAR = "torch.nn.modules.linear.Linear"
+_TURNS = ("aten.transpose", "aten.permute")
+_VIEWS = ("aten.view", "aten.reshape", "aten.flatten", *_TURNS)
+
+
+def projections(traced: Traced) -> None:
+    """Changes the steps in place."""
+    for change in (_stacked, _joined, _within, _turned_before, _turned_behind):
+        change(traced)
+        traced.sweep()
+
+
+def _stacked(traced: Traced) -> None:
+    """What is taken from the parts of a last dim, once they are in front, is a slice of that dim."""
+    changes: dict[Node, Node] = {}
+    for node in traced.nodes:
+        source = _in_parts(node.args[0]) if node.op == "aten.select" and node.args[1] == 0 else None
+        if source is not None:
+            wide, at = node.shape[-1], node.args[2]
+            changes[node] = node.like("aten.slice", source, len(source.shape) - 1, at * wide, (at + 1) * wide)
+    traced.replace(changes)
+
+
+def _in_parts(step: Node) -> Node | None:
+    """`x` of `x.unflatten(-1, (n, d)).unsqueeze(0).transpose(0, -2).squeeze(-2)`."""
+    steps = []
+    for op in ("squeeze", "transpose", "unsqueeze", "unflatten"):
+        if step.op != f"aten.{op}":
+            return None
+        steps.append(step)
+        step = step.args[0]
+    rank = len(step.shape)
+    # Dims counted from 0, of the tensor with a dim in front and one for the parts.
+    said = [{at % (rank + 2) for at in each.args[1:]} for each in steps[:3]]
+    last = steps[3].args[1] % rank == rank - 1
+    return step if last and said == [{rank}, {0, rank}, {0}] else None
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A part of the rows of a product's matrix: `linear`, what is `read` of it, and which rows."""
+
+    linear: Node
+    read: Node
+    start: int
+    end: int
+
+
+def _joined(traced: Traced) -> None:
+    """One matrix for queries, keys and values is a layer for each."""
+    readers = traced.readers()
+    pieces: dict[Node, list[_Piece]] = {}
+    for node in traced.nodes:
+        if node.op == "aten.linear" and _matrix(node.args[1]).op == PARAM:
+            pieces.setdefault(_matrix(node.args[1]), []).extend(_pieces(node, readers))
+    changes: dict[Node, Node] = {}
+    for weight, found in pieces.items():
+        count, rows = len(found), weight.shape[0]
+        wide = rows // count
+        places = sorted((each.start, each.end) for each in found)
+        equal = places == [(at * wide, (at + 1) * wide) for at in range(count)]
+        if count < 2 or not equal or not all(_only(each, readers) for each in found):
+            continue
+        labels = [_label(each.read, readers, f"part{each.start // wide + 1}") for each in found]
+        if len(set(labels)) < count:
+            continue
+        for each, label in zip(found, labels, strict=True):
+            changes[each.read] = _separate(each, label, (each.start // wide + 1, count))
+    traced.replace(changes)
+
+
+def _matrix(weight: Node) -> Node:
+    """The parameter that a matrix is, or has rows of."""
+    return weight.args[0] if weight.op == "aten.slice" and weight.args[1] == 0 else weight
+
+
+def _pieces(node: Node, readers: dict[Node, list[Node]]) -> list[_Piece]:
+    """The parts of the result of a product that are read, or all of it."""
+    first = node.args[1].args[2] if node.args[1].op == "aten.slice" else 0
+    parts = readers.get(node, [])
+    if not parts or not all(_is_part(node, each) for each in parts):
+        return [_Piece(node, node, first, first + node.shape[-1])]
+    return [_Piece(node, each, first + each.args[2], first + each.args[2] + each.shape[-1]) for each in parts]
+
+
+def _only(piece: _Piece, readers: dict[Node, list[Node]]) -> bool:
+    """Whether nothing else reads the matrix and the bias, which are cut alike."""
+    weight, bias, *_ = [*piece.linear.args[1:], None]
+    if bias is not None and (_matrix(bias).op != PARAM or bias.op != weight.op or bias.args[1:] != weight.args[1:]):
+        return False
+    for each in (weight, bias):
+        if each is None:
+            continue
+        if each.op == PARAM and len(readers[each]) > 1:
+            return False
+        if each.op != PARAM and (len(readers[each]) > 1 or any(
+                other.op != "aten.slice" for other in readers[_matrix(each)])):  # fmt: skip
+            return False
+    return True
+
+
+def _is_part(node: Node, reader: Node) -> bool:
+    return reader.op == "aten.slice" and reader.args[1] == len(node.shape) - 1 and reader.args[0] is node
+
+
+def _separate(piece: _Piece, label: str, which: tuple[int, int]) -> Node:
+    """The layer of one part."""
+    node = piece.linear
+    weights = [None if each is None else _matrix(each) for each in node.args[1:]]
+    homes = {each.name.rpartition(".")[0] for each in weights if each is not None}
+    plain = all(each.name.rpartition(".")[2] in ("weight", "bias") for each in weights if each is not None)
+    home, _, attribute = node.path.rpartition(".")
+    scopes, prefix = node.scopes, f"{node.path}.{label}_" if node.path else f"{label}_"
+    if homes == {node.path} and attribute and plain:
+        path, last = f"{home}.{label}" if home else label, node.scopes[-1]
+        scopes = (*node.scopes[:-1], Scope(path, f"{last.call}.{label}", last.kind))
+        prefix = f"{path}."
+    elif homes == {node.path} and node.scopes:
+        scopes, prefix = _inside(node, label), f"{node.path}.{label}."
+    rows = [None if each is None else _rows(each, prefix, which) for each in weights]
+    return node.like("aten.linear", node.args[0], *rows, shape=piece.read.shape, scopes=scopes, code=piece.read.code)
+
+
+def _inside(node: Node, label: str) -> tuple[Scope, ...]:
+    """The scopes of a layer that the module of a step has."""
+    path, call = (node.scopes[-1].path, node.scopes[-1].call) if node.scopes else ("", "")
+    return (*node.scopes, Scope(f"{path}.{label}" if path else label, f"{call}.{label}", _LINEAR))
+
+
+def _rows(weight: Node, prefix: str, which: tuple[int, int]) -> Node:
+    assert weight.stored is not None
+    name = prefix + weight.name.rpartition(".")[2].removeprefix("in_proj_")
+    stored = Stored(weight.stored.name, weight.stored.transposed, which)
+    shape = (weight.shape[0] // which[1], *weight.shape[1:])
+    return Node(PARAM, shape=shape, dtype=weight.dtype, name=name, stored=stored, value=weight.value)
+
+
+def _label(part: Node, readers: dict[Node, list[Node]], otherwise: str) -> str:
+    """`query`, `key` or `value`, by what attention reads it as."""
+    node = part
+    for _ in range(20):
+        following = readers.get(node, [])
+        attends = [each for each in following if each.op == "aten.scaled_dot_product_attention"]
+        if attends:
+            return ("query", "key", "value")[attends[0].args.index(node)]
+        if not following:
+            break
+        node = following[0]
+    return otherwise
+
+
+def _within(traced: Traced) -> None:
+    """A product with the matrix of a layer that the module does not call is a call of that layer."""
+    readers = traced.readers()
+    for node in traced.nodes:
+        weights: list[Any] = [each for each in node.args[1:] if each is not None] if node.op == "aten.linear" else []
+        if not weights or any(each.op != PARAM or readers[each] != [node] for each in weights):
+            continue
+        home, _, label = weights[0].name.removesuffix(".weight").rpartition(".")
+        names = [f"{home}.{label}.{last}" if home else f"{label}.{last}" for last in ("weight", "bias")]
+        if home == node.path and label and [each.name for each in weights] == names[: len(weights)]:
+            node.scopes = _inside(node, label)
+
+
+def _turned_before(traced: Traced) -> None:
+    """The rows of a product are turned behind it, not before it."""
+    changes: dict[Node, Node] = {}
+    for node in traced.nodes:
+        turn = node.args[0] if node.op == "aten.linear" else None
+        if isinstance(turn, Node) and _turns_rows(turn):
+            x = turn.args[0]
+            new = node.like("aten.linear", x, *node.args[1:], shape=(*x.shape[:-1], node.shape[-1]))
+            changes[node] = turn.like(turn.op, new, *turn.args[1:], shape=node.shape, order=node.order)
+    traced.replace(changes)
+
+
+def _turned_behind(traced: Traced) -> None:
+    """The rows of a product with what was turned already are turned before it."""
+    readers = traced.readers()
+    changes: dict[Node, Node] = {}
+    for turn in traced.nodes:
+        node = turn.args[0] if _turns_rows(turn) else None
+        if isinstance(node, Node) and node.op == "aten.linear" and readers[node] == [turn] and (
+                node.args[0].op in _VIEWS):  # fmt: skip
+            x = node.args[0]
+            rows = turn.like(
+                turn.op, x, *turn.args[1:], shape=(*turn.shape[:-1], x.shape[-1]), order=node.order, code=""
+            )
+            changes[turn] = node.like("aten.linear", rows, *node.args[1:], shape=turn.shape)
+    traced.replace(changes)
+
+
+def _turns_rows(node: Node) -> bool:
+    """Whether a step changes the order of all dims but the last."""
+    rank = len(node.shape)
+    if node.op == "aten.permute":
+        return bool(node.args[1][-1] % rank == rank - 1)
+    return node.op == "aten.transpose" and all(at % rank != rank - 1 for at in node.args[1:])
