@@ -51,7 +51,7 @@ def test_attention_to_itself_has_a_layer_for_each(bias: bool) -> None:
 
 def test_attention_to_others_has_a_layer_for_each() -> None:
     found = imported(lambda: (Cross(batch_first=True), {"x": torch.rand(3, 7, 16), "y": torch.rand(3, 5, 16)}))
-    _layers(found.text, ("x", "y", "y"), ("seq", "keys"))
+    _layers(found.text, ("x", "y", "y"), ("seq", "y_seq"))
     assert "mix.value.weight = mix.in_proj_weight part 3 of 3\n" in found.names
 
 
