@@ -89,7 +89,7 @@ def lowest(x: Any) -> bool:
 
 
 def number(x: Any) -> float:
-    """The number that an argument is: of a constant of one element, that."""
+    """The number of an argument, which may be a constant of one element."""
     return float(x.value.item()) if isinstance(x, Node) and x.value.numel() == 1 else float(x)
 
 
