@@ -21,7 +21,7 @@ def projections(traced: Traced) -> None:
 
 
 def _stacked(traced: Traced) -> None:
-    """What is taken from the parts of a last dim, once they are in front, is a slice of that dim."""
+    """A part of a last dim is a slice of it, also if the parts were put in front before."""
     changes: dict[Node, Node] = {}
     for node in traced.nodes:
         source = _in_parts(node.args[0]) if node.op == "aten.select" and node.args[1] == 0 else None

@@ -1,5 +1,5 @@
-"""Example tensors of other sizes, so that a second trace shows what depends on sizes; and up to which
-size a module's Python code takes one branch, by a trace with sizes that have no numbers."""
+"""Example tensors of other sizes, so that a second trace shows what depends on sizes; and up to
+which size a module's Python code takes one branch, by a trace with sizes that have no numbers."""
 
 from __future__ import annotations
 
