@@ -216,8 +216,8 @@ def compare(one: Side, other: Side) -> float:
     pairs += [(f"the gradient of `{path}`", one.gradients[path], other.gradients[path])
               for path in one.gradients if path in other.gradients]  # fmt: skip
     worst = 0.0
-    # A bias before a norm has a gradient that cancels to 0 but for what rounding leaves of its sums,
-    # some 1e-15 of the largest gradient: what is smaller than a 1e-4 of that is held to that.
+    # The gradient of a bias before a norm cancels to 0. Rounding leaves some 1e-15 of the largest
+    # gradient there, so what is smaller than 1e-4 of that is held to 1e-4 of it.
     scale = max((float(each.abs().max()) for each in one.gradients.values() if each.numel()), default=1.0)
     for what, mine, theirs in pairs:
         size = max(float(theirs.abs().max()), 1e-6 if what.startswith("result") else 1e-4 * scale)

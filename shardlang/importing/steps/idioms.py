@@ -138,7 +138,7 @@ def _padded(traced: Traced, node: Node, mask: Node, shape: tuple[int, int],
 
 
 def _parts(mask: Node) -> list[Node]:
-    """The masks that all let a key be seen where a mask does: truths, or what is added to scores."""
+    """The masks that a mask is made of: truths that all hold, or numbers that are added to scores."""
     joined = "aten.logical_and" if mask.dtype == torch.bool else "aten.add"
     whole = mask
     while mask.op in _STRETCHED:

@@ -160,7 +160,7 @@ def _label(part: Node, readers: dict[Node, list[Node]], otherwise: str) -> str:
 
 
 def _within(traced: Traced) -> None:
-    """A product with the matrix of a layer that the module does not call is a call of that layer."""
+    """A product with the matrix of a layer is a call of it, if the module does not call it."""
     readers = traced.readers()
     for node in traced.nodes:
         weights: list[Any] = [each for each in node.args[1:] if each is not None] if node.op == "aten.linear" else []
