@@ -138,7 +138,7 @@ def _padded(traced: Traced, node: Node, mask: Node, shape: tuple[int, int],
 
 
 def _parts(mask: Node) -> list[Node]:
-    """The masks that a mask is made of: truths that all hold, or numbers that are added to scores."""
+    """The masks that make up a mask: truths that all hold, or numbers that are added to scores."""
     joined = "aten.logical_and" if mask.dtype == torch.bool else "aten.add"
     whole = mask
     while mask.op in _STRETCHED:
