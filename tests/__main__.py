@@ -12,7 +12,11 @@ BIN = Path(sys.executable).parent
 
 def main() -> int:
     """Runs every step, also after one has failed; 0 where all passed."""
-    checks = [[str(BIN / "ruff"), "check", "."], [str(BIN / "mypy")], [str(BIN / "lint-imports"), "--no-cache"]]
+    ruff = str(BIN / "ruff")
+    checks = [
+        [ruff, "check", "."], [ruff, "format", "--check", "."],
+        [str(BIN / "mypy")], [str(BIN / "lint-imports"), "--no-cache"],
+    ]  # fmt: skip
     # Each worker begins with a half of the tests, in order, so that most share what a module has made once; who is done
     # first takes from the other's end.
     tests = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", *sys.argv[1:]]
