@@ -95,3 +95,20 @@ def test_a_bare_command_imports_the_shardlang_of_its_folder_and_so_does_what_it_
     assert (done.stdout, done.stderr) == ("True False\n", "a copy\n")
     done = warm.run([sys.executable, "-c", forks, imports], cwd=tmp_path, env=environment, kind=warm.Bare)
     assert (done.stdout, done.stderr) == ("True True\n\n", "a copy\n"), "by its server"
+
+
+def test_a_process_may_end_before_its_number_is_read(apart: warm.Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the server tells of a process, its number and its end, stays two things."""
+    read = os.read
+
+    def late(fd: int, count: int) -> bytes:
+        time.sleep(2)
+        return read(fd, count)
+
+    request = warm.Request(["-c", "raise SystemExit(3)"], os.getcwd(), dict(os.environ), False)
+    with monkeypatch.context() as patch:
+        patch.setattr(warm.os, "read", late)
+        pid, told = apart.start(request, [0, 1, 2])
+    assert 1 < pid < 2**22
+    assert os.waitstatus_to_exitcode(int(read(told, 64))) == 3
+    os.close(told)

@@ -40,6 +40,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 _LIMIT = 2**18  # bytes of a request
+_WORD = 20  # bytes of a number that the server tells
 _FORKED = "TESTS_WARM_SOCKET"  # the pid of a bare command, and the socket of the server that was forked with it
 _IMPORTED = ("numpy.random", "pytest", "torch.distributed.pipelining._backward")
 _PR_SET_PDEATHSIG = 1
@@ -93,7 +94,7 @@ class Server:
             raise self.failed() from error
         finally:
             os.close(tell)
-        answer = os.read(told, 64)
+        answer = os.read(told, _WORD)
         if not answer:
             os.close(told)
             raise self.failed()
@@ -154,7 +155,7 @@ class Warm(subprocess.Popen[str]):
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:
         if wait_flags & os.WNOHANG and not select.select([self._told], [], [], 0)[0]:
             return 0, 0
-        answer, told, self._told = os.read(self._told, 64), self._told, -1
+        answer, told, self._told = os.read(self._told, _WORD), self._told, -1
         os.close(told)
         if not answer:
             raise self._server().failed()
@@ -205,6 +206,11 @@ def modules(package: str) -> list[str]:
     return [module.name for module in found if not module.name.endswith("__main__")]
 
 
+def _word(number: int) -> bytes:
+    """A number for the pipe. A process may end before its pid is read, so both have one length."""
+    return str(number).encode().rjust(_WORD)
+
+
 def _serve(requests: socket.socket) -> Request:
     """Forks a process for each request; returns in that one, and nowhere else."""
     living: dict[int, tuple[int, int]] = {}
@@ -233,12 +239,12 @@ def _serve(requests: socket.socket) -> Request:
                 for stream in given[:3]:
                     os.close(stream)
                 living[os.pidfd_open(pid)] = pid, given[3]
-                os.write(given[3], str(pid).encode())
+                os.write(given[3], _word(pid))
             else:
                 pid, tell = living.pop(ready)
                 os.close(ready)
                 with contextlib.suppress(BrokenPipeError):
-                    os.write(tell, str(os.waitpid(pid, 0)[1]).encode())
+                    os.write(tell, _word(os.waitpid(pid, 0)[1]))
                 os.close(tell)
 
 

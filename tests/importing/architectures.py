@@ -18,6 +18,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from shardlang.errors import RunError
 from shardlang.importing.imported import Imported, Wanted, import_module
 
@@ -122,6 +124,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e9, help="the most that this run may take")
     given = parser.parse_args()
     os.nice(10)
+    torch.set_num_threads(1)  # forked processes have no other threads than that which forks, and would wait for them
     # What an import needs of torch is loaded once, for all processes that are forked from this one.
     outcome("bert")
     from tests.importing.tiny import names

@@ -49,7 +49,7 @@ FAULTS = (
           'torch.set_default_dtype(torch.float64 if program.precision == "f64" else torch.float32)',
           "torch.set_default_dtype(torch.float32)", TYPES),
     Fault("a number is given to what takes tensors", "`exp(2)`", "emit/text/sites.py",
-          'return TORCH("tensor", text, dtype=TORCH_DTYPES[value.type.dtype])', 'return f"({text})"', TYPES),
+          'return RT("number", text, TORCH_DTYPES[value.type.dtype]), number', 'return f"({text})", number', TYPES),
     Fault("1 and 1.0 are one number", "the element type of `n * 1.0`", "check/graph/drafts.py",
           "key = (repr(number), dtype)", "key = (number, dtype)", TYPES),
     Fault("every call is the first", "random numbers of a layer called twice", "emit/text/sites.py",
