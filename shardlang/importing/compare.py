@@ -36,14 +36,17 @@ class Side:
 
 
 def masked(inputs: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-    """The inputs with padding, as batches have it: of whole numbers that are all 1, and of truths,
-    a row ends in zeros, each at another place, after one at least. None where there are none."""
+    """The inputs with padding, as batches have it: of whole numbers that are all 1, and of truths
+    that are all one, a row ends in the other, each from another place on, but not from the first.
+    None where there are none."""
     found = {}
     for name, each in inputs.items():
-        if not each.is_floating_point() and each.dim() > 1 and bool((each == 1).all()):
+        hides = each.dtype == torch.bool and not bool(each.any())
+        if not each.is_floating_point() and each.dim() > 1 and (hides or bool((each == 1).all())):
             wide, rows = each.shape[-1], each.numel() // each.shape[-1]
             kept = 1 + torch.arange(rows, 0, -1) * (wide - 1) // (rows + 1)
-            found[name] = (torch.arange(wide) < kept[:, None]).to(each.dtype).reshape(each.shape)
+            shown = (torch.arange(wide) < kept[:, None]).reshape(each.shape)
+            found[name] = ~shown if hides else shown.to(each.dtype)
     return {**inputs, **found} if found else None
 
 
@@ -217,10 +220,10 @@ def compare(one: Side, other: Side) -> float:
               for path in one.gradients if path in other.gradients]  # fmt: skip
     worst = 0.0
     # The gradient of a bias before a norm cancels to 0. Rounding leaves some 1e-15 of the largest
-    # gradient there, so what is smaller than 1e-4 of that is held to 1e-4 of it.
+    # gradient there, so a gradient counts as at least 1e-5 of the largest.
     scale = max((float(each.abs().max()) for each in one.gradients.values() if each.numel()), default=1.0)
     for what, mine, theirs in pairs:
-        size = max(float(theirs.abs().max()), 1e-6 if what.startswith("result") else 1e-4 * scale)
+        size = max(float(theirs.abs().max()), 1e-6 if what.startswith("result") else 1e-5 * scale)
         error = float((mine - theirs).abs().max()) / size if mine.shape == theirs.shape else float("inf")
         if not error <= ALLOWED:
             fact = f"{what} differs from the module's, by {error:.2g} of its largest number"

@@ -102,6 +102,25 @@ def test_a_mask_is_compared_with_rows_that_are_padded(monkeypatch: pytest.Monkey
     assert error.value.code == "SH607" and "result 1 differs" in error.value.message
 
 
+def test_a_mask_of_what_is_hidden_is_compared_with_padded_rows_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's `key_padding_mask` is false where nothing is hidden."""
+
+    def text_without(way: Any) -> None:
+        written(way)
+        way.text = way.text.replace("not mask", "not mask or mask")
+
+    written = importing._Way._write
+    monkeypatch.setattr(importing._Way, "_write", text_without)
+    with pytest.raises(RunError) as error:
+        imported(
+            lambda: (
+                Attention(lambda mask: ~mask[:, None, None, :]),
+                {"x": torch.rand(3, 9, 8), "mask": torch.zeros(3, 9, dtype=torch.bool)},
+            )
+        )
+    assert error.value.code == "SH607" and "result 1 differs" in error.value.message
+
+
 def test_padded_rows_end_in_zeros_and_keep_one_place() -> None:
     rows = {"ids": torch.arange(8).reshape(2, 4), "mask": torch.ones(5, 4, dtype=torch.int64), "x": torch.ones(2, 4)}
     found = masked(rows)
