@@ -9,7 +9,9 @@ applied to key + index * golden ratio."""
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from hashlib import blake2b
 from typing import TypeAlias
 
@@ -22,6 +24,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _MASK = (1 << 64) - 1
+_SIGN = -(1 << 63)
 # Numbers made at once on the CPU: the several int64 temporaries of a chunk then stay in a core's
 # cache.
 _CHUNK = 1 << 17
@@ -84,19 +87,22 @@ def _shift(x: Tensor, by: int) -> Tensor:
     return (x >> by).bitwise_and_((1 << (64 - by)) - 1)
 
 
-def mix(x: Tensor) -> Tensor:
-    """splitmix64's finaliser on int64, in place, wrapping as unsigned would."""
+def _mixed(key: Key, index: Tensor, lane: int) -> Tensor:
+    """splitmix64 but for its last step, which leaves the upper 31 bits as they are; on int64, in
+    place, wrapping as unsigned would."""
+    further = lane * 0xD1B54A32D192ED03 + _GOLDEN
+    if isinstance(key, Tensor):
+        x = index * key[1] + key[0] + _signed(further)
+    else:  # one kernel: key + further + golden ratio * index
+        x = torch.rsub(index, _signed(key + further), alpha=_signed(-_GOLDEN))
     x.bitwise_xor_(_shift(x, 30)).mul_(_signed(_MIX_1))
-    x.bitwise_xor_(_shift(x, 27)).mul_(_signed(_MIX_2))
-    return x.bitwise_xor_(_shift(x, 31))
+    return x.bitwise_xor_(_shift(x, 27)).mul_(_signed(_MIX_2))
 
 
 def bits(key: Key, index: Tensor, lane: int = 0) -> Tensor:
     """64 random bits per int64 global index; `lane` gives independent numbers for an index."""
-    further = lane * 0xD1B54A32D192ED03 + _GOLDEN
-    if isinstance(key, Tensor):
-        return mix(index * key[1] + key[0] + _signed(further))
-    return mix(index.mul(_signed(_GOLDEN)).add_(_signed(key + further)))
+    x = _mixed(key, index, lane)
+    return x.bitwise_xor_(_shift(x, 31))
 
 
 def places(start: int | Tensor, size: int, device: torch.device | str | None = None) -> Tensor:
@@ -129,33 +135,50 @@ def global_index(
     return index.view(tuple(shape))
 
 
-def _of_block(draw: Callable[[Key, Tensor], Tensor]) -> Callable[..., Tensor]:
-    """A function that draws for each element of a block the number of its global index in
-    `whole`."""
+def _of_block(dtype: torch.dtype) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """A decorator: draw(key, index, ...) becomes a function that draws for each element of a block
+    the number, of `dtype`, of its global index in `whole`."""
 
-    def drawn(
-        key: Key, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int | Tensor],
-        device: torch.device | str | None = None,
-    ) -> Tensor:  # fmt: skip
-        index = global_index(shape, whole, offsets, device).reshape(-1)
-        if isinstance(key, Tensor) or not index.is_cpu or len(index) <= _CHUNK:
-            return draw(key, index).view(tuple(shape))
-        result = torch.empty(index.shape, dtype=torch.float32, device=index.device)
-        for begin in range(0, len(result), _CHUNK):
-            end = begin + _CHUNK
-            result[begin:end] = draw(key, index[begin:end])
-        return result.view(tuple(shape))
+    def of_block(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        @wraps(draw)
+        def drawn(
+            key: Key, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int | Tensor],
+            device: torch.device | str | None = None, *further: float,
+        ) -> Tensor:  # fmt: skip
+            index = global_index(shape, whole, offsets, device).reshape(-1)
+            if isinstance(key, Tensor) or not index.is_cpu or len(index) <= _CHUNK:
+                return draw(key, index, *further).view(tuple(shape))
+            result = torch.empty(index.shape, dtype=dtype, device=index.device)
+            for begin in range(0, len(result), _CHUNK):
+                end = begin + _CHUNK
+                result[begin:end] = draw(key, index[begin:end], *further)
+            return result.view(tuple(shape))
 
-    return drawn
+        return drawn
+
+    return of_block
 
 
-@_of_block
+@_of_block(torch.float32)
 def uniform(key: Key, index: Tensor) -> Tensor:
     """float32 [*shape] in [0, 1), of 24 bits each: what a float32 holds exactly."""
-    return _shift(bits(key, index), 40).to(torch.float32).mul_(2.0**-24)
+    return _shift(_mixed(key, index, 0), 40).to(torch.float32).mul_(2.0**-24)
 
 
-@_of_block
+@_of_block(torch.bool)
+def at_least(key: Key, index: Tensor, p: float) -> Tensor:
+    """bool [*shape]: whether `uniform` is p or more, above 0 and at most 1; of fewer kernels."""
+    # uniform is whole / 2^24, and torch compares it with p as a float32.
+    least = math.ceil(struct.unpack("f", struct.pack("f", p))[0] * 2**24)
+    x = _mixed(key, index, 0)
+    if isinstance(key, Tensor):
+        return _shift(x, 40) >= least
+    # All 64 bits are compared with the last word that is too small. torch compares with signs, so
+    # the first bit is turned round on both sides.
+    return x.bitwise_xor_(_SIGN) > (least << 40) - 1 + _SIGN
+
+
+@_of_block(torch.float32)
 def normal(key: Key, index: Tensor) -> Tensor:
     """float32 [*shape], normal with mean 0 and variance 1."""
     # Box-Muller, in float64 so that CPU and CUDA differ by float32 rounding at most; 1 - u avoids

@@ -27,7 +27,7 @@ use std.gpt2: GPT2
 dim batch = 4, seq = 16
 
 train {
-  model = GPT2(vocab = 64, d = 48, heads = 4, layers = 12, max_len = 16, dropout = 0.0)
+  model = GPT2(vocab = 64, d = 48, heads = 4, layers = 12, max_len = 16, dropout = DROPOUT)
   data = random(tokens: i64[batch, seq] < 64, label: i64[batch, seq] < 64, batches = 4)
   loss = cross_entropy(model(tokens), label)
   optimizer = adamw(lr = 1e-2)
@@ -77,10 +77,11 @@ def fused(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
     return found
 
 
-def step(precision: str) -> dict[str, int]:
+def step(precision: str, dropout: float = 0.0) -> dict[str, int]:
     """Kernels of a step of a GPT-2 of 12 layers, by operator."""
     folder = Path(tempfile.mkdtemp())
-    for name, text in emitted_files(GPT2.replace("PRECISION", precision), 1).items():
+    source = GPT2.replace("PRECISION", precision).replace("DROPOUT", str(dropout))
+    for name, text in emitted_files(source, 1).items():
         (folder / name).write_text(text)
 
     def counted(*given: Any) -> None:
@@ -107,6 +108,7 @@ def step(precision: str) -> dict[str, int]:
 def main() -> int:
     register()
     steps = {precision: step(precision) for precision in ("f32", "bf16", "bf16(stream = bf16)")}
+    steps["f32, dropout"] = step("f32", 0.1)
     found = {
         "step": steps,
         "dropout": [dropped(shape, part) for shape in ((3, 5), (700, 300)) for part in (False, True)],

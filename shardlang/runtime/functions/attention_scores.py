@@ -67,8 +67,8 @@ class Scores:
         if not self.p:
             return 1.0
         sizes, places = (*self.lead, len(rows), len(keys)), (*self.offsets, rows.start, keys.start)
-        drawn = random.uniform(self.key, sizes, self.whole, places, like.device)
-        return (drawn >= self.p).to(like.dtype).div_(1.0 - self.p).view(like.shape)
+        drawn = random.at_least(self.key, sizes, self.whole, places, like.device, self.p)
+        return drawn.to(like.dtype).div_(1.0 - self.p).view(like.shape)
 
 
 class Scored(Kernel):
