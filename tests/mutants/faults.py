@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants import (
+    devices,
     emitter,
     events,
     extensions,
@@ -31,6 +32,7 @@ MODULES = {
         oracle,
         planner,
         python_text,
+        devices,
         emitter,
         events,
         extensions,
