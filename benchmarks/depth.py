@@ -1,9 +1,9 @@
 """Claim: check, plan and emission follow what is different in a model, not how deep it is; Llama 405B takes 1 s, and
 the proof that its ranks communicate alike a fifth of planning, on however many ranks.
 
-Llama at 405B's sizes (stdlib/llama.shard), dp x tp x pp on 16,384 ranks and on 256, zero 1; 10,000 equal layers; and
-500 and 5,000 equal layers in balanced stages. Each run is a process of its own; the interpreter's start and imports do
-not count, and memory is all that the process has at its peak.
+Llama at 405B's sizes (stdlib/llama.shard), dp x tp x pp on 16,384 ranks and on 256, zero 1; 10,000 equal layers; 500
+and 5,000 equal layers in balanced stages; and 1,000 and 10,000 operators that are all different. Each run is a process
+of its own; the interpreter's start and imports do not count, and memory is all that the process has at its peak.
 
     python benchmarks/depth.py [turns]
 """
@@ -19,6 +19,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+from large_model import written_out
 from timing import Timing, ratios, verdict
 
 LLAMA = """
@@ -85,7 +86,7 @@ STAGED_405B = {
     "mesh": "pp = 16, dp = auto, tp = 8",
     "stages": 'stages over pp balanced, virtual = 2\n  schedule "interleaved_1f1b"',
 }
-RANKS = {"405B on 256": 256}  # all else is on 16,384
+RANKS = {"405B on 256": 256, "1,000 different": 8, "10,000 different": 8}  # all else is on 16,384
 RUNS = {
     "12 layers": (LLAMA, 12, {"mesh": "dp = auto, tp = 8", "stages": ""}),
     "126 layers": (LLAMA, 126, {"mesh": "dp = auto, tp = 8", "stages": ""}),
@@ -94,6 +95,8 @@ RUNS = {
     "10,000 equal": (EQUAL, 10_000, FLAT),
     "500 in stages": (EQUAL, 500, STAGED),
     "5,000 in stages": (EQUAL, 5_000, STAGED),
+    "1,000 different": (written_out, 1_000, {}),
+    "10,000 different": (written_out, 10_000, {}),
 }
 
 
@@ -108,7 +111,8 @@ def measure(name: str) -> dict[str, float]:
     def whole(layers: int) -> dict[str, float]:
         """As `driver.compile_source` does it."""
         sink, at = Sink(), list[float]()
-        source = Source("depth.shard", template.format(layers=layers, **rules))
+        text = template(layers) if callable(template) else template.format(layers=layers, **rules)
+        source = Source("depth.shard", text)
 
         def parts(runs: bool, sink: Sink) -> None:
             at[1:] = []
@@ -155,6 +159,7 @@ def main() -> int:
     plans, proofs = timings("plan"), timings("proof")
     share = [run["proof"] / run["plan"] for run in found["405B"]]
     linear = [ratio / 10 for ratio in ratios(plans, "5,000 in stages", "500 in stages")]
+    different = [ratio / 10 for ratio in ratios(seconds, "10,000 different", "1,000 different")]
     held = [
         verdict("126 layers / 12, time", ratios(seconds, "126 layers", "12 layers"), 1.3),
         verdict("126 layers / 12, memory", ratios(memory, "126 layers", "12 layers"), 1.3),
@@ -163,6 +168,7 @@ def main() -> int:
         verdict("405B: the proof on 16,384 ranks / on 256", ratios(proofs, "405B", "405B on 256"), 1.2),
         verdict("10,000 equal layers / 2 s", [s / 2 for s in seconds["10,000 equal"].seconds], 1.0),
         verdict("5,000 layers in balanced stages / ten times 500", linear, 1.3),
+        verdict("10,000 different operators / ten times 1,000", different, 1.3),
     ]
     return 0 if all(held) else 1
 

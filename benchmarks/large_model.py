@@ -72,11 +72,11 @@ model Deep {
 )
 
 
-def written_out() -> str:
-    """A model of 10,000 statements: a product every tenth, elementwise operators between."""
+def written_out(statements: int = 10_000) -> str:
+    """A model of so many statements (a multiple of 10): a product every tenth, elementwise operators between."""
     kinds = ("relu({0})", "{0} + {1}", "tanh({0})", "{0} * {1}", "sigmoid({0})", "{0} - {1}", "gelu({0})", "abs({0})")
     lines, last, before = [], "x", "x"
-    for i in range(10_000):
+    for i in range(statements):
         text = f"{last} @ w" if i % 10 == 9 else kinds[i % len(kinds)].format(last, before)
         lines.append(f"    v{i} = {text}")
         before, last = last, f"v{i}"

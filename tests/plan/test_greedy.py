@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +18,7 @@ from shardlang.types.mesh import Mesh
 from tests.plan import simulated
 from tests.plan.routes import distance, route, to_state
 from tests.plan.test_routes import mesh_of
+from tests.spent import at_most
 
 CASES = [
     ((2, 2), (8, 8), frozenset()), ((2, 3), (36, 12), frozenset()), ((2, 2, 2), (16, 8), frozenset()),
@@ -65,14 +65,13 @@ def cut(rng: random.Random, mesh: Mesh, dims: int) -> Layout:
 @pytest.mark.parametrize("count", [4, 5, 6, 8])
 def test_routes_over_many_axes_are_found_at_once(count: int) -> None:
     rng, mesh, shape = random.Random(count), mesh_of(*([2] * count)), (2**8,) * 4
-    begun = time.process_time()
-    for _ in range(10):
-        source, target = cut(rng, mesh, 4), cut(rng, mesh, 4)
-        found = route(source, target, shape, 4, (mesh,), True)
-        assert found is not None
-        assert found.moves[-1][1] == target
-        assert found.cost == sum(m.forward_bytes + m.backward_bytes for m, _ in found.moves)
-    assert time.process_time() - begun < 20
+    with at_most(20):
+        for _ in range(10):
+            source, target = cut(rng, mesh, 4), cut(rng, mesh, 4)
+            found = route(source, target, shape, 4, (mesh,), True)
+            assert found is not None
+            assert found.moves[-1][1] == target
+            assert found.cost == sum(m.forward_bytes + m.backward_bytes for m, _ in found.moves)
 
 
 def test_axes_go_together_that_no_layout_takes_apart() -> None:

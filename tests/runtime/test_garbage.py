@@ -12,7 +12,7 @@ def _steps(every: int, count: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
 
     def told(phase: str, about: dict[str, int]) -> None:
-        if phase == "start":
+        if phase == "start" and step:  # before the first, Python collects as it likes
             found.append((step, about["generation"]))
 
     step = 0
