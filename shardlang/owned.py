@@ -26,6 +26,9 @@ RECORD_MARK = b"SHARDREC"
 WEIGHTS_MARK = '{"__metadata__":{"format":"pt","written_by":"shardlang"'
 NAMED_MARK = f'{WEIGHTS_MARK},"names":"module"}}'
 SAVED_MARK = f"{WEIGHTS_MARK}}}"
+# The same, with a record of the words of its data to follow.
+CATEGORIES = "categories"
+WORDS_MARK = f'{WEIGHTS_MARK},"{CATEGORIES}":'
 # What a trace of steps begins with.
 TRACE_MARK = '{"written_by":"shardlang",'
 TOKENS_MARK = b"SHARDTOK"
@@ -66,6 +69,11 @@ def _begins(mark: bytes, at: int | None = 0) -> Callable[[Path], bool]:
     return is_own
 
 
+def _begins_either(*marks: str) -> Callable[[Path], bool]:
+    """A function that tells whether a file of weights has one of some marks, after its length."""
+    return lambda path: any(_begins(mark.encode(), 8)(path) for mark in marks)
+
+
 def _ends(mark: bytes) -> Callable[[Path], bool]:
     """A function that tells whether a file ends with a mark."""
 
@@ -103,7 +111,7 @@ RECORD = Kind("a rank's collectives", _begins(RECORD_MARK), "another folder for 
 EVENTS = Kind("events", _begins(EVENTS_MARK), "another file for --log", streams=True)
 FIGURES = Kind("figures", _is_figures, "another file for --metrics", streams=True)
 WEIGHTS = Kind("saved weights", _begins(WEIGHTS_MARK.encode(), 8), "another file for --save-weights")
-SAVED = Kind("saved weights", _begins(SAVED_MARK.encode(), 8), "another file for --save-weights")
+SAVED = Kind("saved weights", _begins_either(SAVED_MARK, WORDS_MARK), "another file for --save-weights")
 TRACE = Kind("a trace", _begins(TRACE_MARK.encode()), "another folder for --log-dir")
 JOB = Kind("a file of the job", _begins(JOB_MARK.encode(), None), "another folder")
 COURSE = Kind("the course of a step", _begins(TRACE_MARK.encode()), "another file for --trace", streams=True)

@@ -12,13 +12,13 @@ from typing import Any
 
 from shardlang.check.graph.drafts import Builder
 from shardlang.check.graph.unify import Unifier
-from shardlang.check.values import UNKNOWN, FileScope, FunctionDecl, Instance, ModelDecl, Tensor
+from shardlang.check.values import UNKNOWN, FileScope, FunctionDecl, Instance, ModelDecl, Tensor, Words
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.files import MISSING, Unreadable
 from shardlang.records import dataclass
 from shardlang.source import Source, Span
 from shardlang.syntax import ast
-from shardlang.types.dim import Term
+from shardlang.types.dim import Dim, Term
 
 # How deep layers stand in one another, and functions call each other. Neither can recur.
 DEPTH = 64
@@ -40,7 +40,7 @@ class Context:
     name. `low`: the low precision of a mixed run, or ""; `stream`: whether what layers hand on is
     in it too. `wide`: parameters used in f32 there.
     `casts`: value and type -> the cast made of it. `runs`: whether a run of equal layers may be
-    told once."""
+    told once. `words`: the words that dims of files number."""
 
     sink: Sink
     dtype: str = "f32"
@@ -67,6 +67,7 @@ class Context:
     wide: set[int] = field(default_factory=set)
     casts: dict[tuple[int, str], Tensor] = field(default_factory=dict)
     runs: bool = False
+    words: dict[Dim, Words] = field(default_factory=dict)
 
 
 @dataclass

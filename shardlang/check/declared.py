@@ -51,12 +51,14 @@ class Limit:
 
 _FROM_0, _FROM_1 = Limit(lambda v: v >= 0, "at least 0"), Limit(lambda v: v >= 1, "at least 1", "SH213")
 _RATES = ("lr", "min", "momentum", "dampening", "weight_decay", "eps", "l1", "l2", "initial_accumulator")
+# What gives words of csv data numbers (model/words.py).
+WORDS = ("categories", "hashed")
 # What ends a line, quotes a cell, or is a part of numbers.
 _NO_DELIMITER = '\n\r\0".+-0123456789eE'
 # By the name of an argument or a setting, whatever it belongs to.
 LIMITS: Mapping[str, Limit] = {
     **dict.fromkeys((*_RATES, "warmup", "seed", "workers"), _FROM_0),
-    **dict.fromkeys(("epochs", "steps", "keep", "batches", "threshold", "patience"), _FROM_1),
+    **dict.fromkeys(("epochs", "steps", "keep", "batches", "threshold", "patience", "most"), _FROM_1),
     "betas": Limit(lambda v: all(0 <= beta < 1 for beta in v), "at least 0 and below 1"),
     "lr_power": Limit(lambda v: v < 0, "below 0"),
     "clip": Limit(lambda v: v > 0, "above 0"),

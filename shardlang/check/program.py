@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Any
 
 from shardlang.check.own import Own, OwnDecl
+from shardlang.check.values import Words
 from shardlang.graph.graph import Graph
 from shardlang.records import dataclass
 from shardlang.source import Source, Span
@@ -19,7 +20,9 @@ class DataSource:
     of its fields, its batch.
 
     Paths among the arguments are kept as written, relative to the program's file. own: the Python
-    that gives the examples of a declared source, and `settings`, what it gets."""
+    that gives the examples of a declared source, and `settings`, what it gets. words: of each field
+    that reads words, the name of its vocabulary, and how they become numbers; fields of one
+    vocabulary share it."""
 
     kind: str
     arguments: Mapping[str, Any]
@@ -27,6 +30,7 @@ class DataSource:
     batch: int
     own: Own | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    words: Mapping[str, tuple[str, Words]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

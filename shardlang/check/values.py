@@ -43,6 +43,23 @@ class DimValue:
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """How words of a csv file become numbers: those that are listed, or (`most`) so many of the
+    most frequent ones, in their order; `unknown`: every other word is the last number. Or their
+    hash below `hashed`."""
+
+    listed: tuple[str, ...] = ()
+    most: int = 0
+    unknown: bool = False
+    hashed: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many numbers there are."""
+        return self.hashed or (len(self.listed) or self.most) + self.unknown
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """A value of the graph as one model sees it: its type is in that model's dims."""
 
@@ -171,7 +188,8 @@ _KINDS: Mapping[type, str] = {
     Tensor: "a tensor", DimValue: "a dim", bool: "a truth value", int: "a number", float: "a number",
     Fraction: "a number", str: "a text", tuple: "a tuple", Instance: "a layer", LayerArray: "an array of layers",
     Results: "several values", ModelDecl: "a model", FunctionDecl: "a function",
-    OperatorDecl: "an operator", HardwareDecl: "hardware", OwnDecl: "a source, schedule or optimizer",
+    OperatorDecl: "an operator", HardwareDecl: "hardware", Words: "words of csv data",
+    OwnDecl: "a source, schedule or optimizer",
 }  # fmt: skip
 
 

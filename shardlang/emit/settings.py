@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardlang.check.program import DataSource, OptimizerSetting, Training
+from shardlang.check.values import Words
 from shardlang.emit.accumulators import Accumulator, Evaluation
 from shardlang.emit.gathers import order_arguments
 from shardlang.emit.header import cut_arguments, own_files, own_text
@@ -178,12 +179,12 @@ def _source_text(plan: Plan, source: DataSource) -> str:
     if source.own is not None:
         further += [f"call={own_text(source.own)}", f"settings={literal(dict(source.settings))}"]
     head = ", ".join([literal(source.kind), f"batch={source.batch}", *further])
-    fields = list_text([_field_text(plan, value) for value in plan.graph.data])
+    fields = list_text([_field_text(plan, value, source) for value in plan.graph.data])
     body = indented(f"{head},\nfields={fields},")
     return f"rt.Source(\n{body}\n)"
 
 
-def _field_text(plan: Plan, value: int) -> str:
+def _field_text(plan: Plan, value: int, source: DataSource) -> str:
     type, layout = plan.graph.values[value].type, plan.produced[value]
     arguments = [literal(plan.graph.values[value].name), literal(type.dtype), literal(type.shape)]
     arguments.extend(cut_arguments(type, layout, plan))
@@ -192,9 +193,19 @@ def _field_text(plan: Plan, value: int) -> str:
         arguments.append(f"bound={bound}")
     if ignored:
         arguments.append(f"ignored={literal(ignored)}")
+    if plan.graph.values[value].name in source.words:
+        arguments.append(f"words={_words_text(*source.words[plan.graph.values[value].name])}")
     if value in plan.memory_of:
         arguments.append(f"place={literal(plan.memory_of[value])}")
     return call_text("rt.Field", arguments, 3)
+
+
+def _words_text(name: str, words: Words) -> str:
+    """`rt.Words("colors", ("red", "green"), unknown=True)`"""
+    given: dict[str, Any] = {"most": words.most, "unknown": words.unknown, "hashed": words.hashed}
+    listed = [literal(words.listed)] * bool(words.listed)
+    further = [f"{key}={literal(value)}" for key, value in given.items() if value]
+    return f"rt.Words({', '.join([literal(name), *listed, *further])})"
 
 
 def _cut_text(plan: Plan, at: Form) -> str:

@@ -23,6 +23,7 @@ from shardlang.runtime.comm.mesh import Mesh
 from shardlang.runtime.speed import Work
 from shardlang.runtime.stages import Order, Received, Schedule, Stage
 from shardlang.runtime.weight_names import Names
+from shardlang.runtime.words import Words
 
 DTYPES = {
     "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
@@ -130,7 +131,7 @@ def each(layers: str, *tensors: AnyDeclared) -> list[AnyDeclared]:
 @dataclass(frozen=True)
 class Field:
     """A field of a data source, batch first. `bound`: whole numbers are from 0 and below it (the
-    random source draws so), but those that all indexed uses ignore."""
+    random source draws so), but those that all indexed uses ignore. `words`: of which they are."""
 
     name: str
     dtype: str
@@ -141,16 +142,19 @@ class Field:
     bound: int | None = None
     ignored: tuple[int, ...] = ()
     place: str = ""
+    words: Words | None = None
 
 
 class Source:
     """A data source: kind, whole batch, fields in the order of `forward`'s arguments, arguments;
-    and once it has been read, its files."""
+    and once it has been read, its files, and for each field that reads words a text of its
+    words."""
 
     def __init__(self, kind: str, *, batch: int, fields: Sequence[Field], **arguments: Any) -> None:
         self.kind, self.batch, self.fields = kind, batch, tuple(fields)
         self.arguments = arguments
         self.files: tuple[Path, ...] = ()
+        self.categories: Mapping[str, str] = {}
 
 
 class Optimizer:

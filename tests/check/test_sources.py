@@ -75,6 +75,24 @@ def test_random_has_a_default_for_its_batches() -> None:
         ('digits(split = 3, batch = batch)', "SH210: `split` must be a text"),
         ('mnist("data", batch = batch, shuffle = 1)', "SH210: `shuffle` must be true or false"),
         ("digits(batch = 2.5)", "SH210: `batch` must be a whole number"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch] < categories())', "SH235: `categories` has no words"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch] < categories("a", "b", "a"))', 'SH235: "a" is listed twice'),
+        ('csv("a.csv", x: [batch, d], c: i64[batch] < categories("a", " b"))', 'SH235: no cell is " b": blanks'),
+        ('csv("a.csv", x: [batch, d], c: i64[batch] < categories("a", 3))', "SH210: a word must be a text"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch] < categories("a", most = 3))', "SH235: `categories` lists words, "),
+        ('csv("a.csv", x: [batch, d], c: i64[batch] < categories(most = 0))', "SH213: `most` must be at least 1"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch] < categories(most = 2.5))', "SH210: `most` must be a whole"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch] < categories(many = 2))', "SH220: `categories` has no argument"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch] < categories("a", unknown = 1))', "SH210: `unknown` must be true"),
+        ('csv("a.csv", x: [batch, d], c: [batch] < categories("a"))', "SH235: `c` is f32, and a bound is for whole"),
+        ('csv("a.csv", x: [batch, d], c: bool[batch] < categories("a", "b", "c"))', "SH237: the numbers of bool stay"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch] < hashed())', "SH221: `hashed` needs a number"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch] < hashed(0))', "SH213: `hashed` gives 1 to 2**32 numbers"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch] < hashed(2 ** 32 + 1))', "SH213: `hashed` gives 1 to 2**32"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch] < hashed(1, 2))', "SH218: `hashed` takes 1 argument"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch] < hashed("a"))', "SH210: what `hashed` counts to must be a whole"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch] < categories("a") + 1)', "SH210: `+` needs numbers, and this is "),
+        ('random(x: [batch, d], c: i64[batch] < categories("a"))', "SH235: `random` reads no words, and `c` is"),
     ],
 )  # fmt: skip
 def test_slips(data: str, message: str) -> None:
@@ -179,3 +197,68 @@ def test_a_bound_that_counts_the_ignored_label_is_told_how() -> None:
     found = checked(LABELS.replace("LABEL", "i64[batch] < 256").replace("LOSS", ENTROPY.replace("-100", "255")))
     (message,) = [d for d in found.found if d.code == "SH289"]
     assert "the bound at most 3; 255, which is ignored, may be in the data all the same" in message.help[0]
+
+
+WORDS = LABELS.replace("dim batch = 8, ", "dim names = categories(NAMES)\ndim batch = 8, ").replace(
+    "random(x: [batch, d], label: LABEL, batches = 2)", 'csv("a.csv", x: [batch, d], label: LABEL)'
+)
+
+
+@pytest.mark.parametrize(
+    ("names", "label", "bound"),
+    [
+        ('"a", "b"', "i64[batch] < names", 2),
+        ('"a", "b", unknown = true', "i64[batch] < names", 3),
+        ('"a", "b", unknown = true', "i32[batch] < names", 3),
+        ("most = 2", "i64[batch] < names", 3),
+        ("most = classes, unknown = false", "i64[batch] < names", 3),
+        ('"x"', 'i64[batch] < categories("", "a", "b")', 3),
+        ('"x"', "i64[batch] < hashed(classes)", 3),
+        ('"x"', "i64[batch] < classes - 1", 2),
+        ('"x"', "i64[batch] < 1", 1),
+    ],
+)
+def test_words_are_as_many_as_their_numbers(names: str, label: str, bound: int) -> None:
+    text = WORDS.replace("NAMES", names).replace("LABEL", label).replace("LOSS", "cross_entropy(scores, label)")
+    dims = text.splitlines()[:2]
+    found = checked(text.replace("\n".join(dims), "\n".join(reversed(dims))))
+    assert not [m for m in found.messages if not m.startswith("SH223")], found.messages
+    assert found.value("train.label").bound == bound
+
+
+def test_words_beyond_the_end_of_a_table_are_told() -> None:
+    text = WORDS.replace("NAMES", "most = 3").replace("LABEL", "i64[batch] < names")
+    found = checked(text.replace("LOSS", "cross_entropy(scores, label)"))
+    assert "SH289: `label` goes up to 3, and `cross_entropy` has 3 `classes`" in found.messages
+
+
+def test_a_dim_of_words_is_as_large_and_is_set_to_others() -> None:
+    text = WORDS.replace("NAMES", '"a", "b"').replace("LABEL", "i64[batch] < names")
+    text = text.replace("LOSS", "cross_entropy(scores, label)").replace("classes", "names").replace(", names = 3", "")
+    assert checked(text).value("w").type.shape == (16, 2)
+    assert checked(text, {"names": "categories(most = 4)"}).value("w").type.shape == (16, 5)
+    found = checked(text, {"names": "4"}).messages
+    assert found[0] == "SH224: `names` numbers words, and `--set` gives it `4`", found
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('csv("b.csv", x: [batch, d], label: i64[batch] < categories("b", "a"))', "SH235: `eval` numbers the words of"),
+        ('csv("b.csv", x: [batch, d], label: i64[batch] < 2)', "SH235: `eval` numbers the words of `label` in another"),
+        ('csv("b.csv", x: [batch, d], label: i64[batch] < categories("a", "b"))', ""),
+        ("random(x: [batch, d], label: i64[batch] < 2)", ""),
+    ],
+)
+def test_eval_has_the_words_of_data(line: str, message: str) -> None:
+    text = WORDS.replace("NAMES", '"x"').replace("LABEL", 'i64[batch] < categories("a", "b")')
+    found = checked(text.replace("LOSS", f"cross_entropy(scores, label)\n  eval = {line}")).messages
+    found = [m for m in found if not m.startswith("SH223")]
+    assert (found[0] if found else "").startswith(message) and bool(found) == bool(message), found
+
+
+def test_words_to_be_counted_need_a_file_to_train_on() -> None:
+    text = LABELS.replace("LABEL", "i64[batch] < classes")
+    line = 'csv("b.csv", x: [batch, d], label: i64[batch] < categories(most = 2))'
+    found = checked(text.replace("LOSS", f"cross_entropy(scores, label)\n  eval = {line}")).messages
+    assert found[0].startswith("SH235: the vocabulary of `label` is made from the training data, and `data` is"), found

@@ -65,7 +65,8 @@ def test_labels_may_be_what_the_loss_ignores(tmp_path: Path) -> None:
     code, said = run(tmp_path)
     assert code == 3
     assert said.startswith(
-        f"error[SH502]: `label` must be from 0 to 3, or -100; the line has -99 at [1]\n  --> {tmp_path}/a.csv:5\n"
+        "error[SH502]: `label` must be from 0 to 3, or -100; the line has -99 in column `label1`\n"
+        f"  --> {tmp_path}/a.csv:5\n"
     ), said
 
 

@@ -256,8 +256,8 @@ def test_csv_with_header_and_delimiter_by_hand(tmp_path: Path) -> None:
         ("1,2\n", "the line has 2 values, where the fields need 3", 1),
         ("1,2,0\n3,4\n", "the line has 2 values, where 3 are due", 2),
         ("1,2,0\n\n3,x,1\n", "value 2 is 'x', which is no number", 3),
-        ("1,2,0\n3,4,0.5\n", "`label` must be whole numbers; the line has 0.5", 2),
-        ("1,2,0\n3,4,3\n", "`label` must be from 0 to 2; the line has 3", 2),
+        ("1,2,0\n3,4,0.5\n", "`label` must be whole numbers; the line has 0.5 in column 3", 2),
+        ("1,2,0\n3,4,3\n", "`label` must be from 0 to 2; the line has 3 in column 3", 2),
         ("x0,label\n1,0\n", "field `x` needs 2 columns; the header names 1 of it", 1),
     ],
 )

@@ -107,13 +107,18 @@ WRONG: dict[str, tuple[bytes, str, int | None, str]] = {
     "a cell with a comma": (b'x0,x1,label\n1,"2,5",0\n', "value 2 is '2,5', which is no number", 2, "a number there"),
     "too few": (b"t,x0,x1,label\na,1,2,0\nb,3,4\n", "the line has 3 values, where 4 are due", 3, "quotes"),
     "too many": (b"t,x0,x1,label\na,1,2,0\nb,c,3,4,2\n", "the line has 5 values, where 4 are due", 3, "quotes"),
-    "half a number": (b"1,2,0\n\n3,4,0.5\n", "`label` must be whole numbers; the line has 0.5", 3, "without i64"),
-    "no number": (b"1,2,0\n3,4,nan\n", "`label` must be whole numbers; the line has nan", 2, "without i64"),
+    "half a number": (b"1,2,0\n\n3,4,0.5\n", "`label` must be whole numbers; the line has 0.5 in column 3", 3,
+                      "without i64"),
+    "no number": (b"1,2,0\n3,4,nan\n", "`label` must be whole numbers; the line has nan in column 3", 2, "without i64"),
     "infinite": (b"1,2,0\n3,4,inf\n",
-                 "`label` must be from -9007199254740991 to 9007199254740991 to be exact; the line has inf", 2, "npz"),
-    "past the end": (b"x0,x1,label\n1,2,0\n\n3,4,3\n", "`label` must be from 0 to 2; the line has 3", 4, "ignore_i"),
-    "negative": (b"1,2,0\n3,4,-100\n", "`label` must be from 0 to 2; the line has -100", 2, "ignore_index"),
-    "beyond float32": (b"1,2,0\n3,1e39,2\n", "`x` is f32, whose numbers go up to 3.4e+38; the line has 1e+39 at [1]",
+                 "`label` must be from -9007199254740991 to 9007199254740991 to be exact; the line has inf in column 3", 2,
+                 "npz"),
+    "past the end": (b"x0,x1,label\n1,2,0\n\n3,4,3\n",
+                     "`label` must be from 0 to 2; the line has 3 in column `label`", 4,
+                     "ignore_i"),
+    "negative": (b"1,2,0\n3,4,-100\n", "`label` must be from 0 to 2; the line has -100 in column 3", 2, "ignore_index"),
+    "beyond float32": (b"1,2,0\n3,1e39,2\n",
+                       "`x` is f32, whose numbers go up to 3.4e+38; the line has 1e+39 in column 2",
                        2, "scale"),
     "capitals": (b"X0,X1,Label\n1,2,0\n", "field `x` needs 2 columns; the header names 0 of it", 1, "`X0`"),
     "other names": (b"a,b,label\n1,2,0\n", "field `x` needs 2 columns; the header names 0 of it", 1,
@@ -391,4 +396,5 @@ def test_labels_that_uses_ignore_are_no_mistake(tmp_path: Path) -> None:
     assert read(csv(fields=[label]), tmp_path) == {"label": [2, -100]}
     (tmp_path / "t.csv").write_text("label\n-100\n2\n-1\n")
     error = refused(csv(fields=[label]), tmp_path)
-    assert (error.message, error.line) == ("`label` must be from 0 to 2, or -100; the line has -1", 4)
+    fact = "`label` must be from 0 to 2, or -100; the line has -1 in column `label`"
+    assert (error.message, error.line) == (fact, 4)

@@ -10,10 +10,11 @@ from dataclasses import field
 
 from shardlang.check.constants import size
 from shardlang.check.context import Context, Frame
+from shardlang.check.declared import WORDS, called
 from shardlang.check.files.arrows import require_read
 from shardlang.check.files.operators import declare_operator
 from shardlang.check.files.own import declare_own
-from shardlang.check.values import UNKNOWN, DimValue, FileScope, FunctionDecl, HardwareDecl, ModelDecl
+from shardlang.check.values import UNKNOWN, DimValue, FileScope, FunctionDecl, HardwareDecl, ModelDecl, Words
 from shardlang.diagnostics.nearest import offer
 from shardlang.records import dataclass
 from shardlang.syntax import ast
@@ -101,5 +102,15 @@ def declare_dims(node: ast.DimDecl, scope: FileScope, context: Context, override
         name = entry.name.text
         expression = overrides.get(name, entry.value)
         value = Frame(context, scope).evaluate(expression)
-        length = size(value, expression.span, context.sink, f"the size of dim `{name}`")
-        scope.declare(entry.name, DimValue((Dim(name, length, entry.name.span),)), context.sink)
+        if expression is not entry.value and called(entry.value) in WORDS and not isinstance(value, Words):
+            fact = f"`{name}` numbers words, and `--set` gives it `{expression.span.text}`"
+            help = f"say which: `--set '{name}=categories(most = 100)'`"
+            context.sink.report("SH224", fact, None, help=help)
+            value = UNKNOWN
+        length = value.count if isinstance(value, Words) else None
+        if length is None:
+            length = size(value, expression.span, context.sink, f"the size of dim `{name}`")
+        dim = Dim(name, length, entry.name.span)
+        if isinstance(value, Words):
+            context.words[dim] = value
+        scope.declare(entry.name, DimValue((dim,)), context.sink)

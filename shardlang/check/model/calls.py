@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardlang.check.context import Frame
+from shardlang.check.declared import WORDS
 from shardlang.check.files.arrows import report_unread
 from shardlang.check.model.arguments import Argument, bind_operator
 from shardlang.check.model.copies import ready
 from shardlang.check.model.forward import call_function, call_layer
 from shardlang.check.model.operators import infer, is_operator, operator_names, too_many_operators
 from shardlang.check.model.scan import SCAN, scan
+from shardlang.check.model.words import numbered_words
 from shardlang.check.values import (
     UNKNOWN,
     DimValue,
@@ -60,6 +62,8 @@ def _call_name(callee: ast.Name, positional: list[Argument], node: ast.Call, spa
         return _operator(REGISTRY[callee.text], positional, node.keywords, node.arrow, span, frame)
     if callee.text == SCAN and target is None:
         return scan(positional, node.keywords, span, frame)
+    if callee.text in WORDS and target is None:
+        return numbered_words(callee.text, positional, node, frame)
     if target is not None:
         return apply_arguments(target, positional, node.keywords, callee, span, frame)
     return unknown_callee(callee, frame)
@@ -69,7 +73,7 @@ def unknown_callee(callee: ast.Name, frame: Frame) -> Any:
     """UNKNOWN, after reporting a name that nothing callable has."""
     if not frame.first_unknown(callee.text):
         return UNKNOWN
-    help = offer(callee.text, [*operator_names(), SCAN, *frame.visible()])
+    help = offer(callee.text, [*operator_names(), SCAN, *WORDS, *frame.visible()])
     return frame.wrong("SH200", f"there is no `{callee.text}` here", callee.span, "unknown name", help=help)
 
 

@@ -16,7 +16,7 @@ from shardlang.check.model.arguments import call_of_one, declared_arguments
 from shardlang.check.model.types import written_type
 from shardlang.check.own import OwnDecl
 from shardlang.check.program import DataSource
-from shardlang.check.values import UNKNOWN, DimValue, Tensor
+from shardlang.check.values import UNKNOWN, DimValue, Tensor, Words
 from shardlang.ops.declaration import Param
 from shardlang.records import dataclass
 from shardlang.source import Span
@@ -42,6 +42,8 @@ class Known(Declared):
         return tuple(param.name for param in self.params if param.kind == "newdim")
 
 
+# Of each field that reads words, the name of its vocabulary, and how they become numbers.
+FieldWords = dict[str, tuple[str, Words]]
 _PATH, _BATCH = Param("path", "str"), Param("batch", "newdim")
 _SPLIT = Param("split", "str", "train")
 _ORDER = (Param("shuffle", "bool", True), Param("seed", "int", None))
@@ -70,8 +72,9 @@ SOURCES = {
         (_PATH, *_ORDER),
     ),
     "csv": Known(
-        "A text file of numbers, an example a line, plain or packed with gzip. Without `header` the first line "
-        "decides: it is a header unless it is all numbers.",
+        "A text file, an example a line, plain or packed with gzip. A column holds numbers, or words if `categories` "
+        "or `hashed` bounds its field. Without `header` the first line decides: it is a header unless it is all "
+        "numbers, words aside.",
         (_PATH, Param("header", "bool", None), Param("delimiter", "str", ","), *_ORDER),
     ),
     "criteo": Known(
@@ -137,11 +140,12 @@ def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
     if arguments is None:
         return None, None
     sizes = {name: arguments.pop(name) for name in known.dims}
-    fields, batch = _fields(call, kind, known, sizes, frame)
+    words: FieldWords = {}
+    fields, batch = _fields(call, kind, known, sizes, words, frame)
     if batch is None or batch.size is None:
         return None, None
     if known.own is None:
-        return DataSource(kind, arguments, fields, batch.size), batch
+        return DataSource(kind, arguments, fields, batch.size, words=words), batch
     settings = _settings(known.own, {**arguments, **sizes}, call, frame)
     given = {p.name: arguments[p.name] for p in OF_EVERY_SOURCE if p.name in arguments}
     return DataSource(kind, given, fields, batch.size, known.own.own, settings), batch
@@ -163,11 +167,12 @@ def _settings(decl: OwnDecl, given: Mapping[str, Any], call: ast.Call, frame: Fr
 
 
 def _fields(
-    call: ast.Call, kind: str, known: Known, sizes: Mapping[str, Any], frame: Frame
+    call: ast.Call, kind: str, known: Known, sizes: Mapping[str, Any], words: FieldWords, frame: Frame
 ) -> tuple[tuple[str, ...], Dim | None]:
-    """The names of a source's fields, which become values of the graph, and its batch dim."""
+    """The names of a source's fields, which become values of the graph, and its batch dim. words:
+    takes what fields have of them."""
     if known.fields is None:
-        return _written_fields(call, kind, frame)
+        return _written_fields(call, kind, words, frame)
     if call.fields:
         help = f"its fields are {', '.join(f'`{n}`' for n in known.fields)}"
         frame.wrong("SH235", f"`{kind}` declares its fields itself", call.fields[0].span, "not here", help=help)
@@ -195,7 +200,7 @@ def _size_term(name: str, size: Any, span: Span, frame: Frame) -> Term | None:
     return None if length is UNKNOWN else (Dim(name, length, span, True),)
 
 
-def _written_fields(call: ast.Call, kind: str, frame: Frame) -> tuple[tuple[str, ...], Dim | None]:
+def _written_fields(call: ast.Call, kind: str, words: FieldWords, frame: Frame) -> tuple[tuple[str, ...], Dim | None]:
     if not call.fields:
         help = f"declare them in the call: `{kind}(x: [batch, d], label: i64[batch] < 10)`"
         frame.wrong("SH235", f"`{kind}` needs its fields", call.span, "no field is declared", help=help)
@@ -215,11 +220,12 @@ def _written_fields(call: ast.Call, kind: str, frame: Frame) -> tuple[tuple[str,
             frame.wrong("SH235", fact, node.type.span, str(type), help=f"begin it with `{first.name}`")
             return (), None
         first = dim
-        _add(node.name.text, type, _bound(node, type, kind, frame), node.span, node, frame)
+        _add(node.name.text, type, _bound(node, type, kind, words, frame), node.span, node, frame)
     return tuple(field.name.text for field in call.fields), first
 
 
-def _bound(node: ast.Field, type: TensorType, kind: str, frame: Frame) -> int | None:
+def _bound(node: ast.Field, type: TensorType, kind: str, words: FieldWords, frame: Frame) -> int | None:
+    """The declared bound of a field, if any. words: takes those that it stands for."""
     name = node.name.text
     if node.bound is None:
         if kind == "random" and not type.floating and type.dtype != "bool":
@@ -231,7 +237,16 @@ def _bound(node: ast.Field, type: TensorType, kind: str, frame: Frame) -> int | 
         fact = f"`{name}` is {type.dtype}, and a bound is for whole numbers"
         frame.wrong("SH235", fact, node.bound.span, "here", help=f"give it an element type: `{name}: i64[...]`")
         return None
-    value = whole(frame.evaluate(node.bound), node.bound.span, frame.context.sink, "a bound")
+    value = frame.evaluate(node.bound)
+    found = _words(value, frame)
+    if found is not None and kind == "csv":
+        words[name] = value.term[0].name if isinstance(value, DimValue) else f"train.{name}", found
+    elif isinstance(value, Words):
+        fact, help = f"`{kind}` reads no words, and `{name}` is bounded by some", "give it the number of them, or a dim"
+        frame.wrong("SH235", fact, node.bound.span, "words of `csv`", help=help)
+        return None
+    value = found.count if found is not None else value
+    value = whole(value, node.bound.span, frame.context.sink, "a bound")
     if value is not UNKNOWN and value < 1:
         help = "the numbers go from 0 to one less than the bound"
         frame.wrong("SH213", f"a bound is at least 1, and this is {value}", node.bound.span, help=help)
@@ -239,6 +254,31 @@ def _bound(node: ast.Field, type: TensorType, kind: str, frame: Frame) -> int | 
         fact = f"the numbers of {type.dtype} stay below {_LARGEST[type.dtype]}, and this bound is {value}"
         frame.wrong("SH237", fact, node.bound.span, help="a smaller bound, or i64")
     return None if value is UNKNOWN else int(value)
+
+
+def _words(bound: Any, frame: Frame) -> Words | None:
+    """The words that a bound stands for: its own, or those of a dim."""
+    if isinstance(bound, DimValue) and len(bound.term) == 1:
+        return frame.context.words.get(bound.term[0])
+    return bound if isinstance(bound, Words) else None
+
+
+def require_same_words(data: DataSource, tested: DataSource, span: Span, frame: Frame) -> bool:
+    """Whether `eval` reads words as `data` does; a report where it does not."""
+    for name, (vocabulary, words) in tested.words.items() if data.kind != "csv" else ():
+        if words.most:
+            fact = f"the vocabulary of `{name}` is made from the training data, and `data` is `{data.kind}`"
+            help = f'list the words of `{vocabulary}`: `categories("red", "green")`'
+            frame.wrong("SH235", fact, span, "no words to train on", help=help)
+            return False
+    if data.kind == tested.kind == "csv":
+        for name in dict.fromkeys([*data.words, *tested.words]):
+            if data.words.get(name) != tested.words.get(name):
+                fact = f"`eval` numbers the words of `{name}` in another way than `data`"
+                help = f"bound `{name}` by one dim in both: `dim words = categories(most = 1000)`, say"
+                frame.wrong("SH235", fact, span, "other numbers", help=help)
+                return False
+    return True
 
 
 def _add(name: str, type: TensorType, bound: int | None, span: Span, node: object | None, frame: Frame) -> None:

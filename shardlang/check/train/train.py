@@ -14,7 +14,7 @@ from shardlang.check.files.overrides import Overrides, member_dims, with_argumen
 from shardlang.check.model.forward import bind_each, named, spread
 from shardlang.check.model.instantiate import declare_model, model_call
 from shardlang.check.program import DataSource, Training
-from shardlang.check.train.data_sources import read_source
+from shardlang.check.train.data_sources import read_source, require_same_words
 from shardlang.check.train.finished import finish, report_unused
 from shardlang.check.train.frozen import frozen
 from shardlang.check.train.graph_checks import check_indices, check_loss, detached
@@ -265,7 +265,7 @@ def _eval(setting: ast.Setting, reading: _Reading) -> None:
     elif source.batch != reading.source.batch:
         fact = f"`eval` has batches of {source.batch}, and `data` of {reading.source.batch}"
         frame.wrong("SH235", fact, setting.value.span, "another batch", help="give both the same `batch`")
-    else:
+    elif require_same_words(reading.source, source, setting.value.span, frame):
         reading.eval = source
 
 

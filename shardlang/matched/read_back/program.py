@@ -73,7 +73,8 @@ class Read:
 
     def _given(self, call: ast.Call, type: Sequence[ast.expr]) -> Given:
         dtype, shape = map(ast.literal_eval, type)
-        given = {word.arg: _name_or_value(word.value) for word in call.keywords if word.arg}
+        words = [word for word in call.keywords if word.arg != "words"]  # how a file is read: sends nothing
+        given = {word.arg: _name_or_value(word.value) for word in words if word.arg}
         local = Local(self.text.wide(dtype), self.text.cut(shape, given))
         return Given(local, bool(given.get("gradient")), given.get("evaluate", True), call)
 

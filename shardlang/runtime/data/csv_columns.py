@@ -1,4 +1,4 @@
-"""The source `csv`: the numbers of named or counted columns, and the line of each example.
+"""The source `csv`: the numbers or words of named or counted columns, and the line of each example.
 
 Cells are as RFC 4180 has them: one in quotes may hold delimiters, quotes and ends of lines. Columns
 that no field takes may hold anything. How text is decoded is in data_files.py, how numbers fit
@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ from shardlang.errors import RunError
 from shardlang.runtime.data import data_files
 from shardlang.runtime.data.dataset import Arrays, Dataset, Origin, require
 from shardlang.runtime.program import Field, Source
+from shardlang.runtime.words import Vocabulary, Words
 
 
 @dataclass
@@ -51,7 +53,7 @@ class _Text:
             raise self.wrong(at, f"the line cannot be cut into cells: {error}", help) from None
 
 
-def read_csv(source: Source, base: Path, like: Dataset | None = None) -> Arrays:
+def read_csv(source: Source, base: Path, like: Dataset | None = None) -> Table:
     """csv("file.csv", ...): numbers, packed with gzip or not. With a header, a field takes its
     columns by name (`x`, or `x0`, `x1`, ...; `x_0`, `x.0` too); without one, the columns go to the
     fields in their order."""
@@ -61,16 +63,49 @@ def read_csv(source: Source, base: Path, like: Dataset | None = None) -> Arrays:
     if not head:
         raise RunError("SH502", "the file has no line of text", file=path, help="name a file that holds examples")
     head = [cell.strip() for cell in head]
-    named = bool(source.arguments.get("header", any(_number(cell) is None for cell in head)))
+    given = source.arguments.get("header")
+    named = _named(source, head, text, line) if given is None else bool(given)
     text.start = end if named else 0
     if named:
         columns = {field.name: _columns(field, head, text, line) for field in source.fields}
     else:
         columns = _in_order(source, len(head), text, line)
-    used = sorted({at for places in columns.values() for at in places})
-    lines, table = _table(text, len(head), used)
-    arrays = {name: table[:, [used.index(at) for at in places]] for name, places in columns.items()}
-    return Arrays(source, arrays, Origin(path, lines))
+    worded = {f.name: f.words for f in source.fields if f.words is not None}
+    used, read = (
+        sorted({at for name, places in columns.items() for at in places if (name in worded) == words})
+        for words in (False, True)
+    )
+    titles = {name: [f"`{head[at]}`" if named else str(at + 1) for at in places] for name, places in columns.items()}
+    lines, table, words = _table(text, len(head), used, read)
+    origin = Origin(path, lines, titles)
+    arrays = {
+        name: table[:, [used.index(at) for at in places]] for name, places in columns.items() if name not in worded
+    }
+    known = like.vocabularies if isinstance(like, Table) else {}
+    found = Table(source, {**arrays, **words.numbered(worded, columns, known, origin)}, origin)
+    found.vocabularies = words.vocabularies
+    found.categories = {name: words.vocabularies[each.name].told for name, each in worded.items()}
+    made = {name: each for name, each in words.vocabularies.items() if each.words.most and name not in known}
+    found.notes = [_note(name, each) for name, each in made.items()]
+    return found
+
+
+def _named(source: Source, head: Sequence[str], text: _Text, line: int) -> bool:
+    """Whether a first line is a header: where its cells are not all numbers, or, without a header,
+    would not be numbers of the fields that want some."""
+    numbers = [_number(cell) is not None for cell in head]
+    if all(field.words is None for field in source.fields):
+        return not all(numbers)
+    widths = [(field, _width(field)) for field in source.fields]
+    if sum(width for _, width in widths) != len(head):
+        return True
+    due = [field.words is None for field, width in widths for _ in range(width)]
+    if any(due):
+        return not all(number for number, wanted in zip(numbers, due, strict=True) if wanted)
+    if all(any(_is_of(field, name) for name in head) for field in source.fields):
+        return True
+    fact = "all columns are words, and nothing says whether the first line names them"
+    raise text.wrong(line, fact, "write `header = true`, or `header = false`, in `csv(..)`")
 
 
 def _number(cell: str) -> float | None:
@@ -80,23 +115,96 @@ def _number(cell: str) -> float | None:
         return None
 
 
-def _table(text: _Text, width: int, used: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """The line of each example, int64, and its used columns, float64 [examples, len(used)]."""
+class Table(Arrays):
+    """The arrays of a file, with the vocabularies of its words, by name."""
+
+    vocabularies: Mapping[str, Vocabulary]
+    categories: Mapping[str, str]
+
+
+class _Cells:
+    """The words of some columns of a file: each a number in the order of first appearance."""
+
+    def __init__(self, read: Sequence[int]) -> None:
+        self.read = read
+        self.first: dict[str, int] = {}
+        self.rows = array("q")
+        self.vocabularies: dict[str, Vocabulary] = {}
+
+    def add(self, cells: Sequence[str]) -> None:
+        """Takes the words of an example; blanks around one do not count."""
+        first = self.first
+        self.rows.extend([first.setdefault(cells[at].strip(), len(first)) for at in self.read])
+
+    def numbered(
+        self, worded: Mapping[str, Words], columns: Mapping[str, Sequence[int]], known: Mapping[str, Vocabulary],
+        origin: Origin,
+    ) -> dict[str, np.ndarray]:  # fmt: skip
+        """The numbers of each field that reads words, int64 [examples, columns]. known: the
+        vocabularies of the training data, where this is `eval`."""
+        table = np.array(self.rows, np.int64).reshape(-1, len(self.read)) if self.read else np.empty((0, 0), np.int64)
+        places = {name: [self.read.index(at) for at in columns[name]] for name in worded}
+        words, found = list(self.first), {}
+        for name, how in worded.items():
+            if how.name not in self.vocabularies:
+                own = [at for other, at in places.items() if worded[other].name == how.name]
+                counts = np.bincount(
+                    table[:, sorted({at for each in own for at in each})].ravel(), minlength=len(words)
+                )
+                occurring = {word: int(count) for word, count in zip(words, counts, strict=True) if count}
+                self.vocabularies[how.name] = known.get(how.name) or Vocabulary.of(how, occurring)
+            numbers = np.array(self.vocabularies[how.name].numbers(words), np.int64)
+            found[name] = numbers[table[:, places[name]]] if len(words) else table[:, places[name]]
+            self._require(name, found[name], table[:, places[name]], words, self.vocabularies[how.name], origin)
+        return found
+
+    def _require(
+        self, name: str, numbers: np.ndarray, read: np.ndarray, words: Sequence[str], vocabulary: Vocabulary,
+        origin: Origin,
+    ) -> None:  # fmt: skip
+        """RunError where a word has no number, with its line and column."""
+        if (numbers >= 0).all():
+            return
+        example, column = (int(at) for at in np.argwhere(numbers < 0)[0])
+        word = words[read[example, column]]
+        listed = ", ".join(repr(each) for each in vocabulary.known[:8]) + ", ..." * (len(vocabulary.known) > 8)
+        cell = f"is {word!r}" if word else "is empty"
+        fact = f"column {origin.columns[name][column]} {cell}, which is none of the words of `{name}`: {listed}"
+        quoted = '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        help = f"mend the cell, list {quoted} in `categories(..)`, or give all others a number: `unknown = true`"
+        raise origin.wrong(fact, example, help)
+
+
+def _note(name: str, vocabulary: Vocabulary) -> str:
+    """A line about words that were made of the training data."""
+    begin = ", ".join(map(repr, vocabulary.known[:4])) + ", ..." * (len(vocabulary.known) > 4)
+    return f"{name}: a vocabulary of {len(vocabulary.known):,} words: {begin}"
+
+
+def _table(text: _Text, width: int, used: Sequence[int], read: Sequence[int]) -> tuple[np.ndarray, np.ndarray, _Cells]:
+    """The line of each example, int64, its used columns, float64 [examples, len(used)], and the
+    words of the columns that are to be `read` so."""
     numbered = [(number, line) for number, line in enumerate(text.lines[text.start :], text.start + 1) if line.strip()]
+    words = _Cells(read)
     table = _at_once([line for _, line in numbered], width, used, text.delimiter)
     if table is not None:
-        return np.array([number for number, _ in numbered]), table
+        for _, content in numbered if read else ():
+            words.add(content.split(text.delimiter))
+        return np.array([number for number, _ in numbered]), table, words
     lines, rows = [], []
     for line, _, cells in text.records():
         lines.append(line)
         rows.append(_row(text, line, cells, width, used))
-    return np.array(lines), np.array(rows).reshape(-1, len(used))
+        words.add(cells)
+    return np.array(lines), np.array(rows).reshape(len(lines), len(used)), words
 
 
 def _at_once(lines: Sequence[str], width: int, used: Sequence[int], delimiter: str) -> np.ndarray | None:
     """The used columns by numpy's fast reader; None if something is quoted, wrong, or no line."""
     if not lines or any(line.count(delimiter) != width - 1 or '"' in line for line in lines):
         return None
+    if not used:
+        return np.empty((len(lines), 0))
     try:
         return np.loadtxt(lines, delimiter=delimiter, usecols=used, ndmin=2, comments=None)
     except ValueError:
@@ -111,7 +219,7 @@ def _row(text: _Text, line: int, cells: Sequence[str], width: int, used: Sequenc
     for at in used:
         number = _number(cells[at])
         if number is None:
-            help = "write a number there, or delete the line; a column of text cannot be a field"
+            help = "write a number there, or delete the line; a column of words is `i64[batch] < categories(..)`"
             raise text.wrong(line, f"value {at + 1} is {cells[at].strip()!r}, which is no number", help)
         row.append(number)
     return row
@@ -136,8 +244,7 @@ def _in_order(source: Source, width: int, text: _Text, line: int) -> dict[str, l
 def _columns(field: Field, head: Sequence[str], text: _Text, line: int) -> list[int]:
     """The positions of a field's columns: those of its name, or its name and a number, in order."""
     named = [at for at, name in enumerate(head) if name == field.name]
-    pattern = re.compile(re.escape(field.name) + r"[_.\[]?(\d+)\]?")
-    numbered = sorted((int(match[1]), at) for at, name in enumerate(head) if (match := pattern.fullmatch(name)))
+    numbered = sorted((int(match[1]), at) for at, name in enumerate(head) if (match := _is_one(field, name)))
     again = next((a for a, b in pairwise(numbered) if a[0] == b[0]), None)
     if not named and again is not None:
         raise text.wrong(line, f"two columns are number {again[0]} of `{field.name}`", "rename one in the header")
@@ -146,6 +253,15 @@ def _columns(field: Field, head: Sequence[str], text: _Text, line: int) -> list[
         fact = f"field `{field.name}` needs {due} column{'s' * (due != 1)}; the header names {len(at)} of it"
         raise text.wrong(line, fact, _naming(field, head))
     return at
+
+
+def _is_one(field: Field, name: str) -> re.Match[str] | None:
+    """Whether a column is a numbered one of a field."""
+    return re.fullmatch(re.escape(field.name) + r"[_.\[]?(\d+)\]?", name)
+
+
+def _is_of(field: Field, name: str) -> bool:
+    return name == field.name or _is_one(field, name) is not None
 
 
 def _naming(field: Field, head: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,10 +27,12 @@ _EXACT = 2**53 - 1
 
 @dataclass(frozen=True)
 class Origin:
-    """Where examples come from: the file and, where it is text, the line of each."""
+    """Where examples come from: the file and, where it is text, the line of each. columns: of a
+    table, the columns of each field."""
 
     file: Path
     lines: Sequence[int] | np.ndarray | None = None
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def line(self, example: int) -> int | None:
         return None if self.lines is None else int(self.lines[example])
@@ -39,11 +41,13 @@ class Origin:
         line = None if example is None else self.line(example)
         return RunError("SH502", what, file=self.file, line=line, help=help)
 
-    def refused(self, rule: str, array: np.ndarray, broken: np.ndarray, help: str) -> RunError:
-        """That an array breaks a rule, at the first of the cells that are `broken`."""
+    def refused(self, name: str, rule: str, array: np.ndarray, broken: np.ndarray, help: str) -> RunError:
+        """That the array of a field breaks a rule, at the first of the cells that are `broken`."""
         at = tuple(int(i) for i in np.argwhere(broken)[0])
         where = f"example {at[0]}" if self.lines is None else "the line"
         index = f" at {list(at[1:])}" if len(at) > 1 else ""
+        if name in self.columns:
+            index = f" in column {self.columns[name][int(np.flatnonzero(broken[at[0]])[0])]}"
         return self.wrong(f"{rule}; {where} has {shown(array[at])}{index}", at[0], help)
 
 
@@ -118,7 +122,8 @@ def fitted(field: Field, arrays: Mapping[str, np.ndarray], origin: Origin) -> np
         assert field.bound is not None
         further = "".join(f", or {number}" for number in field.ignored if not 0 <= number < field.bound)
         help = "labels that are not to count are named in the loss: `cross_entropy(.., ignore_index = -100)`"
-        raise origin.refused(f"`{field.name}` must be from 0 to {field.bound - 1}{further}", array, broken, help)
+        rule = f"`{field.name}` must be from 0 to {field.bound - 1}{further}"
+        raise origin.refused(field.name, rule, array, broken, help)
     return _converted(field, array, dtype, origin)
 
 
@@ -149,11 +154,12 @@ def _require_whole(field: Field, array: np.ndarray, dtype: np.dtype, origin: Ori
     name, kind = f"`{field.name}`", array.dtype.kind
     if dtype.kind == "b":
         if kind != "b" and (broken := (array != 0) & (array != 1)).any():
-            raise origin.refused(f"{name} must be 0 or 1", array, broken, f"other numbers want `{field.name}: i64[..]`")
+            help = f"other numbers want `{field.name}: i64[..]`"
+            raise origin.refused(field.name, f"{name} must be 0 or 1", array, broken, help)
         return
     if kind == "f" and (broken := array != np.floor(array)).any():
         help = f"mend the value, or declare the field without {field.dtype}"
-        raise origin.refused(f"{name} must be whole numbers", array, broken, help)
+        raise origin.refused(field.name, f"{name} must be whole numbers", array, broken, help)
     least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
     if kind == "f":
         least, most = max(least, -_EXACT), min(most, _EXACT)
@@ -162,7 +168,7 @@ def _require_whole(field: Field, array: np.ndarray, dtype: np.dtype, origin: Ori
     broken = (array < least) | (array > most)
     if broken.any():
         help = "numbers up to 2**63 - 1 are read from an .npz of int64 into `i64`" if kind == "f" else "declare it i64"
-        raise origin.refused(f"{name} must be from {least} to {most} to be exact", array, broken, help)
+        raise origin.refused(field.name, f"{name} must be from {least} to {most} to be exact", array, broken, help)
 
 
 def outside(field: Field, array: np.ndarray) -> np.ndarray | None:
@@ -182,4 +188,4 @@ def _converted(field: Field, array: np.ndarray, dtype: np.dtype, origin: Origin)
     except FloatingPointError:
         broken = np.isfinite(array) & (np.abs(array) > np.finfo(dtype).max)
         rule = f"`{field.name}` is {field.dtype}, whose numbers go up to {np.finfo(dtype).max:.3g}"
-        raise origin.refused(rule, array, broken, "scale the column, or declare the field f64") from None
+        raise origin.refused(field.name, rule, array, broken, "scale the column, or declare the field f64") from None

@@ -23,8 +23,9 @@ def identity(source: Source, length: int) -> dict[str, Any]:
         given["python"] = source.arguments["call"].digest
     fields = {f.name: [f.dtype, *f.shape[1:], *([f"below {f.bound}"] if f.bound else [])] for f in source.fields}
     length = length if length < ENDLESS else -1
+    words = {"categories": dict(source.categories)} if source.categories else {}
     own = {"source": source.kind, "length": length, "shuffle": True, **given}
-    found = {**own, "fields": fields, "files": [_file(path) for path in source.files]}
+    found = {**own, **words, "fields": fields, "files": [_file(path) for path in source.files]}
     # As it will be read back.
     known: dict[str, Any] = json.loads(json.dumps(found, default=str))
     return known

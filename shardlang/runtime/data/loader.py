@@ -58,6 +58,8 @@ def load(source: Source, base: Path, like: Dataset | None = None) -> Dataset:
     data_files.asked.clear()
     found = READERS[source.kind](source, base, like)
     source.files = tuple(dict.fromkeys(data_files.asked))
+    if isinstance(found, csv_columns.Table):
+        source.categories = found.categories
     if not found.length:
         path = base / str(source.arguments["path"]) if "path" in source.arguments else None
         fact = f"`{source.kind}` finds no example"

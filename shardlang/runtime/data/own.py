@@ -35,7 +35,7 @@ class From(Origin):
     def wrong(self, what: str, example: int | None = None, help: str = "") -> RunError:
         return RunError("SH502", what, file=self.file, help=help)
 
-    def refused(self, rule: str, array: np.ndarray, broken: np.ndarray, help: str) -> RunError:
+    def refused(self, name: str, rule: str, array: np.ndarray, broken: np.ndarray, help: str) -> RunError:
         at = tuple(int(i) for i in np.argwhere(broken)[0])
         index = f" at {list(at[1:])}" if len(at) > 1 else ""
         return self.wrong(f"{rule}; example {self.numbers[at[0]]} has {array[at].item():g}{index}", None, help)
@@ -92,7 +92,7 @@ class Own(ABC):
 
     def arrays(self, numbers: Sequence[int], rows: Sequence[Any]) -> dict[str, np.ndarray]:
         """The fields of examples, each given as a mapping from names."""
-        origin = From(self.file, None, numbers)
+        origin = From(self.file, numbers=numbers)
         found = {}
         for field in self.source.fields:
             parts = [self._cell(field, number, row) for number, row in zip(numbers, rows, strict=True)]

@@ -6,7 +6,8 @@ file appears only once it is complete. Optimizer state and the step are not in i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from shardlang.checkpoints import headers
 from shardlang.checkpoints.headers import Saved
 from shardlang.errors import RunError
 from shardlang.locks import drafted
-from shardlang.owned import SAVED_MARK
+from shardlang.owned import CATEGORIES, SAVED_MARK, WORDS_MARK
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.blocks import chunk_sizes, gathered
 from shardlang.runtime.comm.host_copies import device_of
@@ -26,6 +27,7 @@ from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.messages import begin_receive, begin_send
 from shardlang.runtime.program import DTYPES, Block, Declared, Program, dtype_of, listed
 from shardlang.runtime.weight_names import FileTensor, Names
+from shardlang.runtime.words import require_same
 
 # safetensors has the language's names, in capitals.
 _NAMES = {dtype: name.upper() for name, dtype in DTYPES.items()}
@@ -101,7 +103,9 @@ def _brought(program: Program, tensor: Declared, value: Tensor | None) -> Tensor
 def _header(program: Program, tensors: Sequence[Declared]) -> bytes:
     """The header of a file of these tensors, whole."""
     saved = {tensor.path: Saved(_NAMES[dtype_of(program, tensor)], tuple(tensor.shape)) for tensor in tensors}
-    return headers.written(saved, SAVED_MARK)  # by which later runs know that the file may be replaced
+    words = json.dumps(json.dumps(dict(program.data.categories))) if program.data.categories else ""
+    # By either mark later runs know that the file may be replaced.
+    return headers.written(saved, f"{WORDS_MARK}{words}}}" if words else SAVED_MARK)
 
 
 class Weights:
@@ -115,6 +119,13 @@ class Weights:
         self.names = names or Names(())
         self.places = self.names.places([tensor.path for tensor in tensors], self.files.keys())
         self._check(tensors)
+
+    def require_words(self, categories: Mapping[str, str]) -> None:
+        """RunError where words of the data had other numbers in training, as the files record."""
+        for file in {id(file): file for file in self.files.values()}.values():
+            recorded = (file.metadata() or {}).get(CATEGORIES)
+            if recorded is not None:
+                require_same(categories, _read(recorded), "the weights were saved", self.path)
 
     def _check(self, tensors: Sequence[Declared]) -> None:
         there, due = set(self.files.keys()), {place.name for place in self.places.values()}
@@ -140,6 +151,14 @@ class Weights:
         block = place.block(where.slices(), tensor.shape)
         found = self.files[place.name].get_slice(place.name)[block].to(device=device, dtype=dtype)
         return (found.permute(*reversed(range(found.dim()))) if place.transposed else found).contiguous()
+
+
+def _read(recorded: str) -> Any:
+    """The record of words in a file; None where that is broken, as foreign metadata may be."""
+    try:
+        return json.loads(recorded)
+    except ValueError:
+        return None
 
 
 def _opened(path: Path) -> dict[str, Any]:

@@ -393,4 +393,6 @@ def given_weights(program: Program) -> Weights | None:
     """The file of weights that a program starts from, if any; RunError if it does not fit."""
     if program.init is None:
         return None
-    return Weights(program.base / program.init.path, program.tensors, program.init.names)
+    found = Weights(program.base / program.init.path, program.tensors, program.init.names)
+    found.require_words(program.data.categories)
+    return found

@@ -22,6 +22,7 @@ from shardlang.runtime.program import Parameter, Program
 from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun, exchanged, place, require_one
 from shardlang.runtime.state.shares import EMA
 from shardlang.runtime.step.model import Model
+from shardlang.runtime.words import require_same
 
 
 def checkpoints(program: Program) -> Checkpoints | None:
@@ -78,9 +79,18 @@ def _optimizers(program: Program) -> dict[str, str]:
     return {path: program.optimizers[at].kind for path, at in program.trained_by.items()}
 
 
-def _require(found: SavedRun, facts: Mapping[str, Any], note: Callable[[str], None] | None) -> None:
+def _require_words(program: Program, found: SavedRun) -> None:
+    """RunError if words of the data had other numbers when a checkpoint was written, so that the
+    weights are those of others. A checkpoint that records no data has no say."""
+    data = found.facts.get("data")
+    if isinstance(data, dict):
+        require_same(program.data.categories, data.get("categories", {}), "the checkpoint was written", found.folder)
+
+
+def _require(program: Program, found: SavedRun, facts: Mapping[str, Any], note: Callable[[str], None] | None) -> None:
     """RunError if the remaining examples would be others than those of the run of a checkpoint;
     with `note`, that is only said."""
+    _require_words(program, found)
     there = {name: found.facts.get(name) for name in facts}
     data = [each.get("data") for each in (facts, there)]
     own = [(name, facts[name], there[name]) for name in facts if name != "data" and facts[name] != there[name]]
@@ -203,7 +213,7 @@ def _tried(
     it is not whole."""
     try:
         found = SavedRun(path)
-        _require(found, facts, note if model.program.resume_anyway else None)
+        _require(model.program, found, facts, note if model.program.resume_anyway else None)
         _require_optimizers(model, found)
         found.read(list(_pieces(model)))
         _go_on_scaled(model, found)
