@@ -130,6 +130,17 @@ def test_a_word_to_list_is_written_as_a_program_has_it(tmp_path: Path) -> None:
     assert 'list "say \\"hi\\"" in `categories(..)`' in caught.value.help
 
 
+def test_too_many_words_without_a_number_for_others(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,a\n1,u\n2,v\n3,u\n4,w\n")
+    fields = rt.Field("x", "f32", (2,)), words("a", rt.Words("a", most=3))
+    assert read(source(*fields), tmp_path).arrays["a"].tolist() == [0, 1, 0, 2]
+    with pytest.raises(RunError) as caught:
+        read(source(fields[0], words("a", rt.Words("a", most=2))), tmp_path)
+    fact = "column `a` is 'w', which is none of the words of `a`: 'u', 'v'"
+    assert (caught.value.line, caught.value.message) == (5, fact)
+    assert "a greater `most`" in caught.value.help
+
+
 @pytest.mark.parametrize(
     ("text", "given", "expected"),
     [

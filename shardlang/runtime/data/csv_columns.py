@@ -171,7 +171,8 @@ class _Cells:
         cell = f"is {word!r}" if word else "is empty"
         fact = f"column {origin.columns[name][column]} {cell}, which is none of the words of `{name}`: {listed}"
         quoted = '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
-        help = f"mend the cell, list {quoted} in `categories(..)`, or give all others a number: `unknown = true`"
+        known = "a greater `most`" if vocabulary.words.most else f"list {quoted} in `categories(..)`"
+        help = f"mend the cell, {known}, or give all others a number: `unknown = true`"
         raise origin.wrong(fact, example, help)
 
 
