@@ -63,10 +63,13 @@ class _Exact(torch.fx.Interpreter):
             return _drawn(_DRAWN[name], args[0].shape if name.endswith("like") else args[0])
         if name == "aten.copy_" and args[0] is args[1]:
             return args[0]
+        if name == "aten.topk":
+            return _top_k(*torch.utils._pytree.tree_map(wide, args), **kwargs)
         graphs = [each for each in args if isinstance(each, torch.fx.GraphModule)]
         if graphs:
             rest = args[args.index(graphs[0]) + 1 :]
-            return _Exact(graphs[0]).run(*rest)
+            with torch.set_grad_enabled(args[0] if isinstance(args[0], bool) else torch.is_grad_enabled()):
+                return _Exact(graphs[0]).run(*rest)
         args = torch.utils._pytree.tree_map(wide, args)
         kwargs = torch.utils._pytree.tree_map(wide, kwargs)
         if name in ("aten.dropout", "aten.dropout_", "aten.feature_dropout"):
@@ -80,6 +83,13 @@ class _Exact(torch.fx.Interpreter):
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         return wide(super().get_attr(target, args, kwargs))
+
+
+def _top_k(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+    """The k greatest, of equal ones the first. torch leaves open which of these it takes; the
+    language takes the first."""
+    values, places = x.sort(dim=dim, descending=largest, stable=True)
+    return values.narrow(dim, 0, k), places.narrow(dim, 0, k)
 
 
 # Random numbers, which both sides have alike.

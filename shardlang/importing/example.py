@@ -3,6 +3,7 @@ a seed. Layers that a module leaves out at random in training, which no trace ca
 
 from __future__ import annotations
 
+import copy
 import importlib
 import os
 import random
@@ -64,19 +65,46 @@ class Never:
     def __ge__(self, other: object) -> bool:
         return False
 
+    def __lt__(self, other: object) -> bool:
+        return True
+
+    def __le__(self, other: object) -> bool:
+        return True
+
     def __bool__(self) -> bool:
         return False
 
 
-def left_out(module: nn.Module) -> dict[str, float]:
-    """The modules that leave layers out at random in training, with the probability; from now on
-    they do not."""
+def left_out(module: nn.Module) -> dict[str, str]:
+    """What modules do at random in training that no trace can show, by the attribute that says so;
+    from now on they do not. Where the attribute is of a `config`, the modules have a copy of it."""
     found = {}
+    copies: dict[int, Any] = {}
     for path, each in module.named_modules():
-        for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
-            value = getattr(each, name, None)
-            if isinstance(value, float) and value > 0:
-                found[f"{path}.{name}" if path else name] = value
-            if isinstance(value, float):
-                setattr(each, name, Never())
+        config = getattr(each, "config", None)
+        there = {"": vars(each), "config.": vars(config) if hasattr(config, "__dict__") else {}}
+        random = {f"{home}{name}": did for home, values in there.items() for name, did in _random(values).items()}
+        for name, did in random.items():
+            home, _, last = name.rpartition(".")
+            # Modules share a configuration, which is told once.
+            if did and not (home and id(config) in copies):
+                found[f"{path}.{name}" if path else name] = did
+        for name in random:
+            home, _, last = name.rpartition(".")
+            if home:
+                each.config = copies.setdefault(id(config), copy.copy(config))
+            vars(each.config if home else each)[last] = Never() if last.endswith("layerdrop") else 0.0
+    return found
+
+
+def _random(values: Mapping[str, Any]) -> dict[str, str]:
+    """The probabilities by which layers are left out, or spans of an input hidden, and what they
+    do; "" for one that does nothing."""
+    found = {}
+    for name, value in values.items():
+        layers = name.endswith("layerdrop")
+        if isinstance(value, float) and (layers or name in ("mask_time_prob", "mask_feature_prob")):
+            what = "leaves layers out" if layers else "hides spans of its input"
+            hides = value > 0 and (layers or values.get("apply_spec_augment", True))
+            found[name] = f"{what} at random in training, with a probability of {value}" if hides else ""
     return found

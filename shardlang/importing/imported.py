@@ -181,7 +181,7 @@ class _Way:
         inputs: dict[str, Tensor],
         made: list[dict[str, Tensor]],
         wanted: Wanted,
-        dropped: Mapping[str, float],
+        dropped: Mapping[str, str],
     ) -> None:
         self.inputs, self.tensors, self.wanted = inputs, all_tensors(module), wanted
         self.traced, self.program = trace(module, inputs, wanted.place)
@@ -214,11 +214,10 @@ class _Way:
                       if not any(self.model.dims.get(each, each) is atom for each in weighted)}  # fmt: skip
         self._write()
 
-    def _training_differs(self, dropped: Mapping[str, float]) -> None:
-        """Tells what only training shows, or raises SH604. dropped: probabilities by layers."""
-        for name, p in dropped.items():
-            fact = f"`{name}` leaves layers out at random in training, with a probability of {p}"
-            self.builder.accept("SH604", self.traced.nodes[0], fact)
+    def _training_differs(self, dropped: Mapping[str, str]) -> None:
+        """Tells what only training shows, or raises SH604. dropped: of `left_out`."""
+        for name, fact in dropped.items():
+            self.builder.accept("SH604", self.traced.nodes[0], f"`{name}` {fact}")
         for name, node in self.traced.updated.items():
             self.builder.accept("SH604", node, f"`{name}` is updated in training by the module, and would not be")
 
@@ -320,7 +319,7 @@ def _elsewhere(
     inputs: dict[str, Tensor],
     made: list[dict[str, Tensor]],
     wanted: Wanted,
-    dropped: Mapping[str, float],
+    dropped: Mapping[str, str],
 ) -> _Way:
     """The way at other sizes than those of the example. RunError, which says so."""
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
@@ -109,6 +111,33 @@ def test_a_part_of_a_table_is_as_long_as_the_input_and_what_only_chooses_is_a_st
         import_module(build, Wanted("sizes:build", {}))
     text = import_module(build, Wanted("sizes:build", {}, frozenset({"SH604"}))).text
     assert "= 0..seq)" in text and "state chooses: " in text and "## SH604: `layerdrop`" in text
+
+
+class Speech(nn.Module):
+    """What a configuration says of training: layers that are left out, spans of the input that are hidden."""
+
+    def __init__(self, config: SimpleNamespace) -> None:
+        super().__init__()
+        self.config, self.fc = config, nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.config.mask_time_prob > 0 and self.training:
+            x = x * torch.tensor(numpy.random.rand(*x.shape[:2], 1) > self.config.mask_time_prob).float()
+        x = x if torch.rand([]) < self.config.layerdrop else self.fc(x)
+        return x if numpy.random.rand() > self.config.layerdrop else self.fc(x)
+
+
+def test_what_a_configuration_leaves_to_chance_in_training_is_told() -> None:
+    config = SimpleNamespace(mask_time_prob=0.05, layerdrop=0.1)
+
+    def build() -> tuple[nn.Module, dict[str, Tensor]]:
+        return nn.Sequential(Speech(config), Speech(config)), {"input": torch.rand(2, 6, 8)}
+
+    with pytest.raises(RunError, match="`0[.]config[.]mask_time_prob` hides spans of its input at random in training"):
+        import_module(build, Wanted("sizes:build", {}))
+    text = import_module(build, Wanted("sizes:build", {}, frozenset({"SH604"}))).text
+    assert text.count("## SH604: `0.config.") == text.count("## SH604") == 2 and "rand" not in text.split("\n\n", 1)[1]
+    assert vars(config) == {"mask_time_prob": 0.05, "layerdrop": 0.1}
 
 
 class Ones(nn.Module):

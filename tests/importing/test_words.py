@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from shardlang.importing.imported import Imported, Wanted, import_module
 from tests.importing.test_import import EXACT
@@ -77,6 +78,21 @@ def hidden(x: Tensor, y: Tensor) -> Tensor:
     return y * (~mask & (x > 0.1))
 
 
+def cut(x: Tensor, y: Tensor) -> Tensor:
+    """What a mask shows is written over: by a number, and rows of it by those of one number each."""
+    z = y * 2
+    z[x > 0.5] = 0.25
+    z[x[..., 0] > 0.5] = x[0, 0]
+    return z
+
+
+def without_gradient(x: Tensor, y: Tensor) -> Tensor:
+    """A part without gradient, which gives back what it is given."""
+    with torch.no_grad():
+        share, y = y.softmax(-1), y.to(y.dtype)
+    return share * y
+
+
 def places_behind(x: Tensor) -> Tensor:
     row = torch.arange(x.shape[1])
     return row[:, None] < row
@@ -105,6 +121,10 @@ WORDS: dict[str, tuple[Forward, str]] = {
     "top k": (lambda x, y: y.topk(2, dim=-1).values.softmax(-1), "top_k("),
     "greatest": (lambda x, y: y.max(dim=1).values, "amax("),
     "pairs": (lambda x, y: (y.transpose(1, 2) @ x)[:, *torch.tril_indices(8, 8, -1)], "row * (row - 1) // 2"),
+    "least": (lambda x, y: y.topk(2, dim=-1, largest=False).values, "top_k(-"),
+    "first of equals": (lambda x, y: y.gather(2, y.sigmoid().floor().topk(3, dim=-1).indices), "gather("),
+    "written where a mask is": (cut, "where(x > 0.5, 0.25, fc(x) * 2)"),
+    "without gradient": (without_gradient, "return detach(softmax(h, over = out)) * h"),
     "gather": (lambda x, y: y.gather(2, (7 * x[..., :1]).long()), "gather("),
     "take": (lambda x, y: y.sum((0, 1))[(7 * x).long()], "take("),
     "expand": (lambda x, y: y.sum(0, keepdim=True).expand(x.shape[0], -1, -1) * x, "expand("),
@@ -193,6 +213,13 @@ class Standard(nn.Conv2d):
         return F.conv2d(x, weight.view_as(self.weight))
 
 
+def normed() -> nn.Module:
+    """A convolution whose weight is a direction and a length, as those of positions in models of speech."""
+    conv = weight_norm(nn.Conv1d(4, 6, 3, padding=1), dim=2)
+    nn.init.ones_(conv.parametrizations.weight.original0)
+    return conv
+
+
 class Recurrent(nn.Module):
     """What a layer that goes through a sequence gives behind each step, beside what it keeps of the last."""
 
@@ -212,6 +239,9 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
                    "= ConvTranspose2d(channels, out, 2, stride = 2)"),
     "transposed along one": (lambda: nn.ConvTranspose1d(4, 6, 3, bias=False), (2, 4, 9),
                              "= ConvTranspose1d(channels, out, 3, bias = false)"),
+    "one channel": (lambda: nn.Sequential(nn.Unflatten(1, (1, 10)), nn.Conv1d(1, 6, 3)), (2, 10), "conv1d_1("),
+    "a weight of one norm": (normed, (2, 4, 10),
+                             "sum(square(original1), over = (out2, channels))"),
     "groups": (lambda: nn.GroupNorm(2, 4), (2, 4, 5, 5), "group_norm(x, 2, weight, bias"),
     "max pool": (lambda: nn.Sequential(nn.Conv1d(4, 6, 3), nn.MaxPool1d(2)), (2, 4, 10), "max_pool1d(conv1d_0(x), 2)"),
     "same sizes": (lambda: nn.Conv1d(4, 6, 5, padding="same", dilation=2), (2, 4, 10), "padding = 4"),

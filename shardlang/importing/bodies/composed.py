@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from shardlang.importing.bodies.body import Const, Expr, Value
 from shardlang.importing.bodies.maker import Maker
-from shardlang.importing.bodies.words import reduction, word
+from shardlang.importing.bodies.words import reduction, sign, where, word
 from shardlang.importing.steps.nodes import Node
 from shardlang.importing.steps.problems import Refused
 
@@ -97,6 +98,32 @@ def variance(b: Maker, node: Node, x: Node, dim: Any = None, unbiased: bool = Tr
     if count != 1:
         expr.named["correction"] = Const(count, "correction")
     return made if node.op == "aten.var" else _called(b, "sqrt", b.use_view(made), node)
+
+
+@word("_weight_norm")
+def weight_norm(b: Maker, node: Node, x: Node, length: Node, dim: int = 0) -> Value:
+    """x times `length` divided by its norm along all dims but one."""
+    others = [at for at in range(len(x.shape)) if at != dim % len(x.shape)]
+    before = node.like("aten.norm", shape=length.shape, code="")
+    b.known[before] = norm(b, before, x, 2, others if dim != -1 else None, True)
+    share = node.like("aten.div", shape=length.shape, code="")
+    b.known[share] = sign(b, share, length, before)
+    return sign(b, node.like("aten.mul", code=node.code), x, share)
+
+
+@word("index_put")
+def written(b: Maker, node: Node, x: Node, indices: Sequence[Any], value: Node, adds: bool = False) -> Value:
+    """`x[mask] = value`, where the value is one for all places that the mask has."""
+    mask = indices[0] if len(indices) == 1 else None
+    if not isinstance(mask, Node) or str(mask.dtype) != "torch.bool" or adds:
+        raise Refused(node, "`aten.index_put` at places that no mask says")
+    inner = x.shape[len(mask.shape) :]
+    if value.shape not in ((), inner, (1, *inner), (1,)):
+        raise Refused(node, "`aten.index_put` of values for each place")
+    places = b.lazy(mask)
+    wide = node.like("aten.view", mask, shape=(*mask.shape, *[1] * len(inner)), dtype=mask.dtype)
+    b.known[wide] = b.view(places, [*places.dims, *[()] * len(inner)])
+    return where(b, node, wide, value, x)
 
 
 def _called(b: Maker, name: str, value: Value, node: Node | None = None) -> Value:

@@ -53,6 +53,9 @@ def _slid(b: Maker, node: Node, operands: Sequence[Any], settings: dict[str, tup
     if len(value.dims) != len(kernel.dims):
         raise Refused(node, f"`{node.op}` without a batch")
     terms = [b.solid(kernel, at) for at in range(len(kernel.dims))]
+    if groups == 1 and not flat(value.dims[1]):
+        channels = [value.dims[0], terms[order[1]], *value.dims[2:]]
+        value = b.add(channels, Expr("relabel", [value], into=channels))
     made, read = (terms[at] for at in order)
     for atom in (atom for term in terms[2:] for atom in flat(term)):
         atom.fixed = not atom.declared

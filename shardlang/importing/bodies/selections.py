@@ -24,13 +24,14 @@ def cumsum(b: Maker, node: Node, x: Node, dim: int, **_: Any) -> Value:
 
 
 @word("topk")
-def top_k(b: Maker, node: Node, x: Node, k: int, dim: int = -1, *_: Any) -> Value:
+def top_k(b: Maker, node: Node, x: Node, k: int, dim: int = -1, largest: bool = True, *_: Any) -> Value:
     """The indices; `item` has the values."""
     value = b.use(x)
     chosen = list(value.dims)
     chosen[dim] = (Atom(k, {"k": 0}, declared=True),)
     named = {"dim": chosen[dim], "over": value.dims[dim]}
-    made = b.add(chosen, Expr("top_k", [value], named), "i64", node)
+    ordered = value if largest else b.add(value.dims, Expr("neg", [value]), value.kind)
+    made = b.add(chosen, Expr("top_k", [ordered], named), "i64", node)
     made.name = "chosen"
     return made
 

@@ -62,6 +62,13 @@ class Node:
         """The nodes that it reads, in order."""
         return list(_nodes((self.args, tuple(self.kwargs.values()))))
 
+    def itself(self) -> Node:
+        """What a cast to its own type gives back."""
+        node = self
+        while node.op == "aten.to" and node.dtype == node.args[0].dtype:
+            node = node.args[0]
+        return node
+
     def like(self, op: str, *args: Any, **changes: Any) -> Node:
         """Another node at the same place."""
         keep = {name: getattr(self, name) for name in ("shape", "dtype", "scopes", "place", "code", "order")}

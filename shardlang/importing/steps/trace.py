@@ -209,8 +209,10 @@ class _Reader:
                 results = [self.known[each] for each in node.args[0]]
         if args[0] is not False:
             return results
-        return [each if not isinstance(each, Node) or each.op in LEAVES
-                else self._add(each.like("aten.detach", each)) for each in results]  # fmt: skip
+        # What is given to it comes out as it is: `x.to(x.dtype)` is x.
+        through = [each.itself() if isinstance(each, Node) else each for each in results]
+        return [each if not isinstance(each, Node) or each.op in LEAVES or each in args
+                else self._add(each.like("aten.detach", each)) for each in through]  # fmt: skip
 
     def _fill(self, node: Any, step: Node, args: Any) -> Node:
         """`zeros_like(x)`: a constant that depends on the shape of x alone."""
