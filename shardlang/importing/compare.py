@@ -16,8 +16,8 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.graph.graph import Graph, Kind
-from shardlang.importing.steps.frequencies import exact
-from shardlang.importing.steps.trace import SKIPPED, in_double, wide
+from shardlang.importing.steps.frequencies import exact, wide
+from shardlang.importing.steps.trace import SKIPPED, in_double
 from shardlang.importing.text.maps import Line, tensor
 from shardlang.interpret.meaning import whole
 from shardlang.interpret.meaning.elements import graph_in_type

@@ -133,7 +133,7 @@ def test_what_a_configuration_leaves_to_chance_in_training_is_told() -> None:
     def build() -> tuple[nn.Module, dict[str, Tensor]]:
         return nn.Sequential(Speech(config), Speech(config)), {"input": torch.rand(2, 6, 8)}
 
-    with pytest.raises(RunError, match="`0[.]config[.]mask_time_prob` hides spans of its input at random in training"):
+    with pytest.raises(RunError, match=r"`0\.config\.mask_time_prob` hides spans of its input at random in training"):
         import_module(build, Wanted("sizes:build", {}))
     text = import_module(build, Wanted("sizes:build", {}, frozenset({"SH604"}))).text
     assert text.count("## SH604: `0.config.") == text.count("## SH604") == 2 and "rand" not in text.split("\n\n", 1)[1]

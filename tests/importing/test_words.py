@@ -93,6 +93,13 @@ def without_gradient(x: Tensor, y: Tensor) -> Tensor:
     return share * y
 
 
+def complex_numbers(x: Tensor, y: Tensor) -> Tensor:
+    """Pairs of neighbours that are turned by their place, as DeepSeek and Llama 4 write it."""
+    angles = torch.arange(x.shape[1])[:, None] * 500.0 ** (-torch.arange(4) / 4)
+    turns = torch.polar(torch.ones_like(angles), angles)
+    return torch.view_as_real(torch.view_as_complex(y.unflatten(-1, (4, 2))) * turns).flatten(-2)
+
+
 def places_behind(x: Tensor) -> Tensor:
     row = torch.arange(x.shape[1])
     return row[:, None] < row
@@ -121,6 +128,7 @@ WORDS: dict[str, tuple[Forward, str]] = {
     "top k": (lambda x, y: y.topk(2, dim=-1).values.softmax(-1), "top_k("),
     "greatest": (lambda x, y: y.max(dim=1).values, "amax("),
     "pairs": (lambda x, y: (y.transpose(1, 2) @ x)[:, *torch.tril_indices(8, 8, -1)], "row * (row - 1) // 2"),
+    "complex numbers": (complex_numbers, 'rotary(fc(x), over = head_dim, along = seq, base = 500.0, pairs = "neighbours")'),
     "least": (lambda x, y: y.topk(2, dim=-1, largest=False).values, "top_k(-"),
     "first of equals": (lambda x, y: y.gather(2, y.sigmoid().floor().topk(3, dim=-1).indices), "gather("),
     "written where a mask is": (cut, "where(x > 0.5, 0.25, fc(x) * 2)"),

@@ -18,6 +18,10 @@ _HIDDEN = -1e4
 _ROTARY = ("add", ("mul", "x", "cos"), ("mul", ("cat", "halves?"), "sin"))
 _NEIGHBOURS = ("add", ("mul", "x", "cos"), ("mul", ("flatten|view|reshape", ("stack", "halves?")), "sin"))
 
+# Pairs as complex numbers, which a table of them turns.
+_COMPLEX = ("flatten|view|reshape", ("view_as_real", ("mul", ("view_as_complex", ("view|reshape|unflatten", "x")),
+                                                      "turns")))  # fmt: skip
+
 
 def attentions(traced: Traced) -> None:
     """softmax(mask(q k' * scale)) v is attention; a mask is a constant."""
@@ -118,10 +122,10 @@ def rotary(traced: Traced) -> None:
     a base; pairs are (i, i + n/2) or (2 i, 2 i + 1)."""
     changes = {}
     for node in traced.nodes:
-        found = match(node, _ROTARY) or match(node, _NEIGHBOURS)
+        found = match(node, _ROTARY) or match(node, _NEIGHBOURS) or _as_complex(node)
         if found is None or not _constant(found["cos"]) or not _constant(found["sin"]):
             continue
-        pairs = _pairs(found["x"], found["halves?"])
+        pairs = _pairs(found["x"], found["halves?"]) if "halves?" in found else "neighbours"
         tables = _tables(found["cos"], found["sin"], pairs) if pairs else None
         if tables is not None:
             base, along, scales = tables
@@ -130,6 +134,22 @@ def rotary(traced: Traced) -> None:
     traced.replace(changes)
     traced.sweep()
     _partial(traced)
+
+
+def _as_complex(node: Node) -> dict[str, Any] | None:
+    """What is turned, and the tables, of neighbours that are one complex number each."""
+    found = match(node, _COMPLEX)
+    if found is None or found["turns"].op != CONST or not found["turns"].value.is_complex():
+        return None
+    x, turns, numbers = found["x"], found["turns"], node.args[0].shape
+    if node.shape != x.shape or numbers != (*x.shape[:-1], x.shape[-1] // 2, 2):
+        return None
+    wide = (*turns.shape[:-1], 2 * turns.shape[-1])
+    parts = {
+        name: part.repeat_interleave(2, -1) for name, part in (("cos", turns.value.real), ("sin", turns.value.imag))
+    }
+    tables = {name: turns.like(CONST, value=part, shape=wide, made=turns.made) for name, part in parts.items()}
+    return {"x": x, **tables}
 
 
 def _partial(traced: Traced) -> None:

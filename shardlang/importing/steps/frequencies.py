@@ -71,6 +71,17 @@ def exact(value: Tensor) -> Tensor:
     return powers(base, len(value)) * (torch.tensor(factors, dtype=torch.float64) if factors else 1)
 
 
+def wide(x: Any) -> Any:
+    """A tensor in float64 or complex128, or the type itself in place of a narrower one."""
+    if isinstance(x, Tensor):
+        return x.to(_WIDE.get(x.dtype, x.dtype))
+    return _WIDE.get(x, x) if isinstance(x, torch.dtype) else x
+
+
+_WIDE = {torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
+         torch.complex64: torch.complex128}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Waves:
     """Rows of sines and cosines of their number times base ** (-i / by), for i below `count`; side

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from shardlang.errors import RunError
+from shardlang.importing.steps.frequencies import wide
 from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Scope, Stored, Traced, mapped
 from shardlang.importing.steps.problems import Refused, refusal
 from shardlang.importing.steps.unfold import is_number
@@ -331,13 +332,6 @@ def _of_one(step: Node) -> bool:
     """Whether the greatest of one element are chosen: itself, at place 0."""
     x, dim = step.args[0], step.args[2] if len(step.args) > 2 else step.kwargs.get("dim", -1)
     return bool(x.shape and x.shape[dim] == 1)
-
-
-def wide(x: Any) -> Any:
-    """A tensor in float64, or the type itself in place of another floating one."""
-    if x in (torch.float32, torch.float16, torch.bfloat16):
-        return torch.float64
-    return x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
 
 
 @contextlib.contextmanager
