@@ -76,8 +76,8 @@ class Never:
 
 
 def left_out(module: nn.Module) -> dict[str, str]:
-    """What modules do at random in training that no trace can show, by the attribute that says so;
-    from now on they do not. Where the attribute is of a `config`, the modules have a copy of it."""
+    """The attributes by which modules do something at random in training, which no trace can show,
+    and what; from now on they do not. Of a `config` with such an attribute they have a copy."""
     found = {}
     copies: dict[int, Any] = {}
     for path, each in module.named_modules():

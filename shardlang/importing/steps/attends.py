@@ -137,7 +137,7 @@ def rotary(traced: Traced) -> None:
 
 
 def _as_complex(node: Node) -> dict[str, Any] | None:
-    """What is turned, and the tables, of neighbours that are one complex number each."""
+    """The tensor whose neighbours are one complex number each, and the tables that turn it."""
     found = match(node, _COMPLEX)
     if found is None or found["turns"].op != CONST or not found["turns"].value.is_complex():
         return None

@@ -63,7 +63,7 @@ class Node:
         return list(_nodes((self.args, tuple(self.kwargs.values()))))
 
     def itself(self) -> Node:
-        """What a cast to its own type gives back."""
+        """The node, or the one before a cast to its own type."""
         node = self
         while node.op == "aten.to" and node.dtype == node.args[0].dtype:
             node = node.args[0]
