@@ -77,7 +77,7 @@ class Never:
 
 def left_out(module: nn.Module) -> dict[str, str]:
     """The attributes by which modules do something at random in training, which no trace can show,
-    and what; from now on they do not. Of a `config` with such an attribute they have a copy."""
+    and what; from now on they do not. They get a copy of a `config` that has one."""
     found = {}
     copies: dict[int, Any] = {}
     for path, each in module.named_modules():
