@@ -22,6 +22,22 @@ HOST = torch.device("cpu")
 # A collective may wait for a peer that loads data or compiles; a dead peer is noticed by the
 # launcher, not by this.
 TIMEOUT = datetime.timedelta(minutes=30)
+# Seconds: ten days, whose milliseconds poll(2) can count.
+_LONGEST = 864_000
+# Set before torch's allocator has taken anything: segments grow, so that sizes which differ from
+# time to time do not leave gaps that nothing fits.
+_ALLOCATOR = "expandable_segments:True"
+
+
+class Limit:
+    """How long a collective of this process's groups may take before torch ends it."""
+
+    collective = TIMEOUT
+
+    @classmethod
+    def outlast(cls, stall: float | None) -> None:
+        """Makes it longer than --stall-timeout: who is to blame is said by who sees all ranks."""
+        cls.collective = max(TIMEOUT, datetime.timedelta(seconds=min(_LONGEST, 2 * (stall or 0.0))))
 
 
 class Cpu:
@@ -41,6 +57,8 @@ class Cpu:
     collects = 0
     # Whether `peak_memory` is known.
     measures = False
+    # Whether torch's flight recorder knows its collectives (launch/flight.py).
+    recorded = False
 
     def count(self) -> int | None:
         """Devices of this kind that this process sees, each for one rank; None: as many ranks as
@@ -91,7 +109,7 @@ class Cpu:
     def group(self, store: dist.Store, ranks: Sequence[int], at: int, name: str) -> Any:
         """A process group of `ranks`, ascending, in which this process is number `at`; all of them
         call it."""
-        return dist.ProcessGroupGloo(store, at, len(ranks), TIMEOUT)
+        return dist.ProcessGroupGloo(store, at, len(ranks), Limit.collective)
 
     def everyone(self) -> Any:
         """The process group of all ranks, once torch.distributed has been started."""
@@ -150,7 +168,7 @@ class Cuda(Cpu):
     """NVIDIA's and AMD's GPUs, as torch.cuda has them. Groups are NCCL's (RCCL's)."""
 
     name, backend, noun, tags, batches_ahead = "cuda", "nccl", "GPU", False, 2
-    overlaps = apart = measures = True
+    overlaps = apart = measures = recorded = True
     collects = 50
 
     def __init__(self) -> None:
@@ -181,6 +199,8 @@ class Cuda(Cpu):
         return _in_child(lambda: torch.cuda.get_device_properties(device).uuid)
 
     def take(self, device: torch.device) -> dict[str, Any]:
+        if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"} & os.environ.keys():
+            torch.cuda.memory._set_allocator_settings(_ALLOCATOR)
         torch.cuda.set_device(device)
         self.round_products(False)
         return {"device_id": device}
@@ -192,7 +212,7 @@ class Cuda(Cpu):
     def group(self, store: dist.Store, ranks: Sequence[int], at: int, name: str) -> Any:
         options = dist.ProcessGroupNCCL.Options()
         # Names and global ranks are what torch's flight recorder tells a group by.
-        options._timeout, options.group_name, options.global_ranks_in_group = TIMEOUT, name, list(ranks)
+        options._timeout, options.group_name, options.global_ranks_in_group = Limit.collective, name, list(ranks)
         made = dist.ProcessGroupNCCL(store, at, len(ranks), options)
         made._set_sequence_number_for_group()
         # Now, not in the first collective: that may be behind a receive which waits for a rank that

@@ -8,7 +8,10 @@ copies. Ranks are real and talk by gloo.
 from __future__ import annotations
 
 import collections
+import json
+import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_a
 from torch.utils._pytree import tree_leaves, tree_map
 
 from shardlang.runtime import device as devices
+from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.device import Cpu
 
 NAME = "pretended"
@@ -237,12 +241,22 @@ class Group:
         return self.gloo.recv([self._inside(x) for x in xs], source, tag)
 
 
+def _fly(pipe: str, rank: int) -> None:
+    """As NCCL's thread does: has a pipe for its rank, and writes down how it is asked to when somebody writes to it."""
+    os.mkfifo(f"{pipe}{rank}.pipe")
+    with open(f"{pipe}{rank}.pipe", "rb") as asked:
+        asked.read(1)
+    kept = {name: value for name, value in os.environ.items() if name.startswith("TORCH_")}
+    with open(f"{os.environ['TORCH_FR_DUMP_TEMP_FILE']}{rank}", "w") as file:
+        json.dump(kept, file)
+
+
 class Pretended(Cpu):
     """The kind of the pretended device: `devices` of them are in the machine."""
 
     name, noun, tags, batches_ahead = NAME, "pretended device", False, 2
     devices = 64
-    overlaps = apart = True
+    overlaps = apart = recorded = True
     collects = 2
     # What it is to say that tensors have held of it at most.
     peak = 0
@@ -255,6 +269,8 @@ class Pretended(Cpu):
 
     def take(self, device: torch.device) -> dict[str, Any]:
         Running().__enter__()
+        if pipe := os.environ.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE"):
+            threading.Thread(target=_fly, args=(pipe, world.rank), daemon=True).start()
         return {}
 
     def everyone(self) -> Any:

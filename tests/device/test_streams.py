@@ -32,6 +32,7 @@ class Machine:
         self.cuda = SimpleNamespace(
             current_stream=lambda device=None: self.now, Stream=self.stream,
             current_device=lambda: 0, stream=self.on, Event=self.event, set_device=lambda device: None,
+            memory=SimpleNamespace(_set_allocator_settings=self.told.append),
         )  # fmt: skip
         less = [SimpleNamespace(allow_tf32=True) for _ in range(2)]
         self.backends = SimpleNamespace(cuda=SimpleNamespace(matmul=less[0]), cudnn=less[1])
@@ -149,6 +150,17 @@ def test_f32_has_all_its_bits(machine: Machine) -> None:
     assert [flag.allow_tf32 for flag in flags] == [False, False]
     kind.round_products(True)
     assert [flag.allow_tf32 for flag in flags] == [True, True]
+
+
+@pytest.mark.parametrize("own", ["", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"])
+def test_segments_grow(machine: Machine, own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the user's variables say anything of the allocator."""
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    if own:
+        monkeypatch.setenv(own, "max_split_size_mb:64")
+    Cuda().take(GPU)
+    assert machine.told == ([] if own else ["expandable_segments:True"])
 
 
 def test_the_time_of_a_step_is_that_of_the_device(machine: Machine) -> None:

@@ -6,6 +6,7 @@ from tests.mutants.fault import Fault
 
 STALLS = ("runtime/test_stalls.py",)
 GARBAGE = ("runtime/test_garbage.py",)
+FLIGHT = ("device/test_flight.py",)
 STREAMS = ("device/test_streams.py",)
 DEVICE = ("device/test_device.py",)
 
@@ -16,6 +17,16 @@ FAULTS = (
           "any(rank.ahead and rank.allowance for rank in there)", "any(rank.allowance for rank in there)", STALLS),
     Fault("a limit that is given does not hold in the first step", "--stall-timeout", "runtime/launch/stalls.py",
           "if given is None and any(", "if any(", STALLS),
+    Fault("torch ends a collective before the limit for stalls", "a long --stall-timeout", "runtime/device.py",
+          "max(TIMEOUT, datetime", "min(TIMEOUT, datetime", FLIGHT),
+    Fault("no recorder is asked at a stall", "files of the flight recorder", "runtime/launch/flight.py",
+          "os.write(descriptor, b\"1\") == 1", "bool(descriptor)", FLIGHT),
+    Fault("the recorder's own variables win", "what the user says of the flight recorder",
+          "runtime/launch/flight.py", "if not any(name in os.environ for name in names):", "if True:", FLIGHT),
+    Fault("ranks of the CPU are recorded", "variables of ranks on the CPU", "runtime/launch/flight.py",
+          "if KINDS[kind].recorded:", "if True:", FLIGHT),
+    Fault("the allocator's own variables lose", "what the user says of the allocator", "runtime/device.py",
+          "} & os.environ.keys():", "} - os.environ.keys():", STREAMS),
     Fault("Python collects besides", "steps of other ranks, which wait", "runtime/garbage.py",
           "    gc.disable()\n", "    gc.enable()\n", GARBAGE),
     Fault("garbage is collected a step later", "steps in which all ranks collect", "runtime/garbage.py",

@@ -52,7 +52,7 @@ def test_at_least_is_uniform_compared(p: float) -> None:
     random.start(7, 3)
     at, [given] = (300_000,), random.key_tensor([("h", 0)])
     drawn = random.uniform(random.key("h"), at, at, (0,))
-    for least in (p, float(drawn[0]), float(drawn.max())):
+    for least in (p, float(drawn[0]), float(drawn[0]) + 1e-12, float(drawn.max())):
         for key in (random.key("h"), given):
             assert torch.equal(random.at_least(key, at, at, (0,), None, least), drawn >= least)
     random.start(0)

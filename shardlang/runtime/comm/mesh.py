@@ -21,7 +21,7 @@ from torch import Tensor
 
 from shardlang.runtime.as_it_is import as_it_is
 from shardlang.runtime.comm.allocator import keep_freed_memory
-from shardlang.runtime.device import HOST, KINDS, TIMEOUT, Cpu, kind_of
+from shardlang.runtime.device import HOST, KINDS, TIMEOUT, Cpu, Limit, kind_of
 
 
 class World:
@@ -117,7 +117,9 @@ def connect(rank: int, size: int, device: torch.device, store: dist.Store | None
     if size == 1:
         return
     world.store = rendezvous() if store is None else store
-    dist.init_process_group(kind.backend, store=world.store, rank=rank, world_size=size, timeout=TIMEOUT, **bound)
+    dist.init_process_group(
+        kind.backend, store=world.store, rank=rank, world_size=size, timeout=Limit.collective, **bound
+    )
 
 
 def join(group: Any, device: torch.device) -> None:

@@ -28,7 +28,7 @@ from shardlang.owned import LOG, RECORD, target
 from shardlang.run_files import log_file, record_file
 from shardlang.runtime.comm import record as form
 from shardlang.runtime.comm.record import record
-from shardlang.runtime.launch import reports, stalls
+from shardlang.runtime.launch import flight, reports, stalls
 from shardlang.runtime.launch.answers import Answers, NoAnswer
 from shardlang.runtime.launch.launcher import report_alone
 from shardlang.runtime.launch.rank import redirect, report_of, written
@@ -267,7 +267,10 @@ class Alone:
     def _look(self) -> None:
         stall = stalls.look(self.folder, self.here, self.stall, self.token, self.place.size > len(self.here))
         seen = reports.read(record_file(self.folder, stall.rank)) if stall is not None else None
-        if stall is None or seen is None or not self._say(stall.text, stall.rank, stall.help):
+        if stall is None or seen is None:
+            return
+        more = [*flight.lines(self.folder, self.folder, self.here), stall.help]
+        if not self._say(stall.text, stall.rank, "\n".join(more)):
             return
         # A stopped process takes no other signal. What has started the ranks ends the others.
         os.kill(seen.pid, signal.SIGKILL)

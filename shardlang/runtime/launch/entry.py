@@ -24,8 +24,9 @@ from shardlang.owned import FIGURES, TRACE, WEIGHTS, target
 from shardlang.run_files import steps_of, trace_file
 from shardlang.runtime.comm import mesh, primitives
 from shardlang.runtime.compiled import asked, require
-from shardlang.runtime.device import KINDS
+from shardlang.runtime.device import KINDS, Limit
 from shardlang.runtime.events.start import claim_events, emitted_hash
+from shardlang.runtime.launch import flight
 from shardlang.runtime.launch.alone import Alone
 from shardlang.runtime.launch.devices import chosen, of_rank
 from shardlang.runtime.launch.launcher import launch_program
@@ -199,6 +200,8 @@ def _one_rank(claims: Claims, program: Program, main_file: Path, options: argpar
         if devices.note:
             log.note(devices.note)
         require(program, devices.kind)
+        Limit.outlast(options.stall_timeout)
+        flight.begin(_logs(options, main_file), _logs(options, main_file), devices.kind)
         mesh.connect(rank, size, devices.device(place.local), store)
         code = _trained(program, log, save_weights)
         primitives.meet()

@@ -30,10 +30,11 @@ from shardlang.locks import Claims
 from shardlang.run_files import claim, log_file, record_file
 from shardlang.runtime.compiled import asked, require
 from shardlang.runtime.data.dataset import Dataset
+from shardlang.runtime.device import Limit
 from shardlang.runtime.events.consumers import load_function
 from shardlang.runtime.events.start import claim_events, emitted_hash
+from shardlang.runtime.launch import flight, reports, stalls
 from shardlang.runtime.launch import rank as forked
-from shardlang.runtime.launch import reports, stalls
 from shardlang.runtime.launch.devices import Choice, chosen
 from shardlang.runtime.launch.rank import Report, Task, Work
 from shardlang.runtime.program import Profiled, Program, load_own
@@ -123,6 +124,7 @@ def launch_program(
         fact = "the program sets no checkpoint, and --max-restarts goes on from one"
         raise RunError("SH508", fact, help='add `checkpoint = every(100, keep = 4, to = "checkpoints")` to `train`')
     require(program, devices.kind)
+    Limit.outlast(stall)
     with ending.save_heeded(program.checkpoint is not None), Claims() as claims:
         files = claim(claims, ranks, log_dir, metrics, save_weights, traces=profile is not None)
         program.profile = Profiled(profile, files.log_dir, main_file.parent) if profile is not None else None
@@ -209,6 +211,7 @@ class Watch:
     children: list[Child] = field(default_factory=list)
     release: int = -1
     stalled: stalls.Stall | None = None
+    scratch: Path = Path()
     failure: Failure | None = None
     unlogged: dict[int, str] = field(default_factory=dict)
     _begun: float = field(default_factory=time.monotonic)
@@ -227,6 +230,7 @@ class Watch:
         gc.freeze()
         # A signal between a fork and what follows it would find a rank that nobody knows of.
         signal.pthread_sigmask(signal.SIG_BLOCK, (*ending.SIGNALS, signal.SIGUSR1))
+        self.scratch = task.store.parent
         wait_end, self.release = os.pipe()
         parent = os.getpid()
         for rank in range(task.ranks):
@@ -362,7 +366,7 @@ class Watch:
         seen = reports.records(self.log_dir, range(len(self.children)))
         if child.report is not None and child.report.kind == "error":
             return "\n".join([text, log, *reports.goes_on(self.program, seen.get(child.rank))])
-        more = [self.stalled.help] if self.stalled is not None else []
+        more = [*flight.lines(self.log_dir, self.scratch, seen), self.stalled.help] if self.stalled is not None else []
         more += [child.report.trace.rstrip("\n")] if child.report is not None and child.report.trace else []
         return "\n".join([text, *reports.told(seen, child.rank), log, *reports.goes_on(self.program), *more])
 

@@ -27,6 +27,7 @@ from shardlang.runtime.citations import cited
 from shardlang.runtime.comm import mesh
 from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.dataset import Dataset
+from shardlang.runtime.launch import flight
 from shardlang.runtime.launch.devices import Choice
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Program
@@ -146,6 +147,7 @@ def main(task: Task, rank: int, parent: int, log_file: Path, report: int, releas
         terminal = _logging(log_file, task.again)
         logs = True
         _on_record(log_file.with_suffix(".collectives"), task, rank)
+        flight.begin(log_file.parent, task.store.parent, task.devices.kind)
         ended = Report(_run(task, rank, terminal), unlogged=written())
         record.phase("ended")
         _send(report, ended)
