@@ -245,7 +245,8 @@ def _fly(pipe: str, rank: int) -> None:
     """As NCCL's thread does: has a pipe for its rank, and writes down how it is asked to when somebody writes to it."""
     os.mkfifo(f"{pipe}{rank}.pipe")
     with open(f"{pipe}{rank}.pipe", "rb") as asked:
-        asked.read(1)
+        if not asked.read(1):
+            return
     kept = {name: value for name, value in os.environ.items() if name.startswith("TORCH_")}
     with open(f"{os.environ['TORCH_FR_DUMP_TEMP_FILE']}{rank}", "w") as file:
         json.dump(kept, file)

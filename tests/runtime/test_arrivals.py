@@ -123,7 +123,7 @@ def too_late() -> None:
     found = arrivals.arrivals(group())
     assert found is not None
     if world.rank == 0:
-        arrivals.TIMEOUT = datetime.timedelta(seconds=0.2)
+        arrivals.Limit.collective = datetime.timedelta(seconds=0.2)
         with pytest.raises(RuntimeError, match="Timed out waiting for rank 1"):
             found.begin().wait()
     mesh_gathered(torch.zeros(1))
