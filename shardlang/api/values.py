@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 from shardlang.api.html import folded, text
 from shardlang.api.rows import Row, frozen
-from shardlang.cli import output
 from shardlang.diagnostics.diagnostic import Diagnostic, Severity
 from shardlang.diagnostics.lines import jsonlines
+from shardlang.diagnostics.rendered import OUTPUTS, rendered
 
 if TYPE_CHECKING:
     import pandas
@@ -91,9 +91,9 @@ class Report(Sequence[Row]):
 
 
 def _rendered(found: Sequence[Diagnostic], form: str) -> str:
-    if form not in output.OUTPUTS:
-        raise ValueError(f"output is one of {', '.join(output.OUTPUTS)}, not {form!r}")
-    return output.rendered(found, form)
+    if form not in OUTPUTS:
+        raise ValueError(f"output is one of {', '.join(OUTPUTS)}, not {form!r}")
+    return rendered(found, form)
 
 
 class ProgramError(Exception):

@@ -5,29 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
 from typing import Any, TextIO
 
-from shardlang.diagnostics.diagnostic import Diagnostic, Severity, Sink
+from shardlang.diagnostics.diagnostic import Severity, Sink
+from shardlang.diagnostics.rendered import rendered
 from shardlang.diagnostics.runs import in_runs
 from shardlang.display import one_line
-
-OUTPUTS = ("full", "concise", "json", "sarif")
-
-
-def rendered(found: Sequence[Diagnostic], output: str, colour: bool = False) -> str:
-    """The text of diagnostics in one of OUTPUTS; each renderer is imported when it is used."""
-    if output == "full":
-        from shardlang.diagnostics.full import full
-
-        return full(found, colour)
-    if output == "sarif":
-        from shardlang.diagnostics.sarif import sarif
-
-        return sarif(found)
-    from shardlang.diagnostics.lines import concise, jsonlines
-
-    return {"concise": concise, "json": jsonlines}[output](found)
 
 
 def coloured(stream: TextIO) -> bool:

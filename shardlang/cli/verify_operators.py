@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from shardlang.interpret.brute.declared import Verdict
 
 
-def verify(name: str, operators: Sequence[OperatorDecl | OwnDecl], as_json: bool) -> int:
-    """Verifies the operators and optimizers of file `name`, and writes its lock; the exit code."""
+def verify(name: str, operators: Sequence[OperatorDecl | OwnDecl], as_json: bool, limit: float) -> int:
+    """Verifies the operators and optimizers of file `name`, and writes its lock; the exit code.
+    limit: the seconds that a trial under one split may take."""
     from shardlang.interpret.brute.apart import verify
 
     sink, told, passed = Sink(), [], {}
@@ -36,7 +37,7 @@ def verify(name: str, operators: Sequence[OperatorDecl | OwnDecl], as_json: bool
     for operator in operators:
         begun = time.perf_counter()
         try:
-            verdict = verify(operator.declaration)
+            verdict = verify(operator.declaration, limit)
         except RunError as failure:
             error = _from_here(failure)
             print(error, file=sys.stderr)

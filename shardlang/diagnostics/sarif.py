@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -19,19 +19,21 @@ from shardlang.diagnostics.lines import place
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 
 
-def sarif(diagnostics: Sequence[Diagnostic]) -> str:
-    """The whole log, also for no diagnostics at all."""
+def sarif(diagnostics: Sequence[Diagnostic], rest: Mapping[str, int] | None = None) -> str:
+    """The whole log, also for no diagnostics at all. rest: how many of each code it leaves out."""
     codes = sorted({d.code for d in diagnostics})
     driver = {
         "name": "shardc",
         "version": __version__,
         "rules": [{"id": code, "shortDescription": {"text": title(code) or code}} for code in codes],
     }
-    run = {
+    run: dict[str, Any] = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "results": [_result(d, codes) for d in diagnostics],
     }
+    if rest:
+        run["properties"] = {"notShown": rest}
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 

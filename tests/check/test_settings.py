@@ -145,6 +145,26 @@ def test_an_argument_of_a_setting_is_set_from_outside(path: str) -> None:
     assert found.program.training.data.arguments["batches"] == 6
 
 
+def test_a_setting_is_set_or_added_from_outside() -> None:
+    text = TEXT.replace(END, END + f"  {EVAL}\n")
+    found = checked(text, {"train.evaluate": "every(5)", "checkpoint": "every(3, keep = 2)"})
+    assert found.program is not None and found.program.training is not None, found.messages
+    training = found.program.training
+    assert training.evaluate is not None and training.evaluate["steps"] == 5
+    assert training.checkpoint == ("every", {"steps": 3, "keep": 2, "to": "checkpoints"})
+    again = checked(text.replace(EVAL, f"{EVAL}\n  evaluate = every(2)"), {"train.evaluate": "every(7)"})
+    assert again.program is not None and again.program.training is not None, again.messages
+    assert again.program.training.evaluate is not None and again.program.training.evaluate["steps"] == 7
+    assert checked(text, {"train.init": "3"}).messages
+
+
+def test_an_argument_that_is_a_dim_of_the_file_is_set_for_all_that_have_it() -> None:
+    text = TEXT.replace("batches = ", "seed = batch, batches = ", 1)
+    for path in ("data.seed", "train.data.seed"):
+        told = "SH224: `train.data.seed` is the dim `batch`, which others have too: it is set for all of them"
+        assert checked(text, {path: "4"}).messages == [told]
+
+
 def test_an_argument_without_a_name_is_set_from_outside() -> None:
     text = TEXT.replace(END, END + "  checkpoint = every(2, keep = 3)\n")
     found = checked(text, {"checkpoint.steps": "5"})

@@ -104,6 +104,33 @@ RIGHT = [
 
 WRONG = [
     Example(
+        "as_it_is" + ROWS, "linear x", "def as_it_is(x):\n    return x\n", "it shares the memory of its operand `x`"
+    ),
+    Example(
+        "viewed" + ROWS,
+        "linear x",
+        "def viewed(x):\n    return x.view_as(x)\n",
+        "it shares the memory of its operand `x`",
+    ),
+    Example(
+        "keeps_less(x: [batch, d], w: [d]) -> [batch, d]",
+        "keeps w",
+        "def keeps_less(x, w):\n    return x.sin() * w\n",
+        "its backward reads `x`, which `keeps` leaves out",
+    ),
+    Example(
+        "keeps_another" + ROWS,
+        "keeps x",
+        "def keeps_another(x):\n    return x.tanh()\n",
+        "its backward reads its result, which `keeps` leaves out",
+    ),
+    Example(
+        "of_this_rank" + ROWS,
+        "",
+        "import os\n\n\ndef of_this_rank(x):\n    return x * (1 + int(os.environ.get('RANK', '0')))\n",
+        "it gives other results where RANK and LOCAL_RANK and WORLD_SIZE in the environment are others",
+    ),
+    Example(
         "own_sums" + ROWS,
         "inside d\nreduces 1, 1",
         "def own_sums(x, group):\n    return x - x.sum(1, keepdim=True)\n",

@@ -89,3 +89,35 @@ def test_a_lock_of_something_else_is_not_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[" * 200_000, "\udcff", '{"shardlang": [1], "operators": [1]}', "[]", ""])
 def test_a_damaged_lock_locks_nothing(text: str) -> None:
     assert locks.read(text) == {}
+
+
+NEVER = "while True:\n        pass"
+
+
+def test_a_function_that_never_ends_is_ended_and_told(tmp_path: Path) -> None:
+    python = f"def endless(x):\n    {NEVER}\n\n\ndef good(x):\n    return 2 * x\n"
+    written(tmp_path, "endless", "good", python=python)
+    done = shardc("verify", "my_ops.shard", "--limit", "1.5", folder=tmp_path)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    fact = "`endless` is not what it is declared to be: it has not ended after 1.5 seconds"
+    assert f"error[SH618]: {fact}" in done.stderr, done.stderr
+    assert "help: if it is as slow as that, wait longer: `--limit 7.5`" in done.stderr
+    assert "note: tried with batch = 4, d = 6" in done.stderr
+    assert list(json.loads((tmp_path / "my_ops.lock").read_text())["operators"]) == ["good"]
+
+
+def test_a_function_that_never_ends_on_a_part_is_told_too(tmp_path: Path) -> None:
+    body = f"def endless(x):\n    if x.shape[0] == 3:\n        {NEVER}\n    return 2 * x\n".replace(
+        "\n        pass", " pass"
+    )
+    written(tmp_path, "endless", python=body)
+    done = shardc("verify", "my_ops.shard", "--limit", "1.5", folder=tmp_path)
+    assert done.returncode == 1 and "it has not ended after 1.5 seconds" in done.stderr, done.stderr
+
+
+def test_a_file_that_never_ends_is_told(tmp_path: Path) -> None:
+    written(tmp_path, "good", python="while True:\n    pass\n")
+    done = shardc("verify", "my_ops.shard", "--limit", "1.5", folder=tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert "error[SH619]: the file cannot be loaded: that has not ended after 1.5 seconds" in done.stderr
+    assert "--limit 7.5" in done.stderr

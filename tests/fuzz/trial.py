@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from shardlang import driver
-from shardlang.cli import output
 from shardlang.cli.main import run as command
 from shardlang.diagnostics import explain_pages
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
+from shardlang.diagnostics.rendered import OUTPUTS, SHOWN, rendered
 from shardlang.files import Unreadable, decoded, read_program
 from shardlang.source import Source
 from shardlang.syntax.expressions import Node
@@ -180,10 +180,10 @@ def shape(root: Any) -> list[Any]:
 def told(found: list[Diagnostic]) -> list[Fault]:
     """What is wrong with diagnostics."""
     faults = [fault for d in found for fault in _diagnostic(d)]
-    for form in output.OUTPUTS:
-        text = output.rendered(found, form)
+    for form in OUTPUTS:
+        text = rendered(found[:SHOWN], form)
         try:
-            _parsed(form, text, found)
+            _parsed(form, text, found[:SHOWN])
         except (ValueError, AssertionError) as error:
             faults.append(Fault("rendering", form, f"{error!r}\n{text[:1000]}"))
     return faults

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardlang import driver
-from shardlang.cli import output
 from shardlang.diagnostics.diagnostic import InternalError, Sink
+from shardlang.diagnostics.rendered import rendered
 from shardlang.source import Source
 from tests.hostile.programs import Written, program
 from tests.hostile.texts import Hostile, Plain
@@ -69,7 +69,7 @@ def compiled(written: Written) -> tuple[Mapping[str, str] | None, str]:
             emitted = driver.emit_plan(plan, sink) if plan is not None else None
             files |= {f"{strategy} {name}": text for name, text in (emitted or {}).items()}
     for form in ("full", "concise", "json", "sarif"):
-        shown = output.rendered(sink.found, form)
+        shown = rendered(sink.found, form)
         assert shown.replace("\n", "").isprintable(), f"{form} shows {shown!r}"
     return (None, f"{sink.found[0].code}: {sink.found[0].message}") if sink.failed else (files, "")
 

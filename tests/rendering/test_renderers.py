@@ -15,6 +15,7 @@ from shardlang.diagnostics.diagnostic import Diagnostic, Severity, Sink
 from shardlang.diagnostics.full import full
 from shardlang.diagnostics.lines import concise, jsonlines
 from shardlang.diagnostics.nearest import distance, nearest
+from shardlang.diagnostics.rendered import OUTPUTS, SHOWN, rendered
 from shardlang.diagnostics.sarif import sarif
 from shardlang.display import laid_out, safe, width
 from shardlang.source import Source, Span
@@ -183,3 +184,24 @@ def test_a_warning_hides_no_error_of_its_words() -> None:
     sink.report("SH611", "one", None, severity=Severity.WARNING)
     assert [(d.message, d.severity) for d in sink.found] == [("other", Severity.WARNING), ("one", Severity.ERROR)]
     assert sink.failed
+
+
+def test_of_very_many_the_first_are_shown_and_the_rest_is_counted() -> None:
+    """Errors before warnings, in their order."""
+    warnings = [Diagnostic("SH601", f"warning {at}", severity=Severity.WARNING) for at in range(150)]
+    errors = [Diagnostic("SH240", f"line {at}") for at in range(60)]
+    found = [*warnings[:75], *errors, *warnings[75:]]
+    texts = {form: rendered(found, form) for form in OUTPUTS}
+    for form, text in texts.items():
+        assert all(each.message in text for each in (*errors, *warnings[:40])), form
+        assert not any(f"{each.message}\n" in text or f'{each.message}"' in text for each in warnings[40:]), form
+    assert texts["full"].endswith("\nand 110 more, which are not shown: 110 of SH601\n\n")
+    assert texts["concise"].endswith("\nshardc: note: and 110 more, which are not shown: 110 of SH601\n")
+    schema = json.loads((SPECS / "diagnostic.schema.json").read_text("utf-8"))
+    lines = list(map(json.loads, texts["json"].splitlines()))
+    for line in lines:
+        jsonschema.validate(line, schema)
+    assert len(lines) == SHOWN + 1 and lines[-1] == {"more": 110, "codes": {"SH601": 110}}
+    (run,) = json.loads(texts["sarif"])["runs"]
+    assert len(run["results"]) == SHOWN and run["properties"] == {"notShown": {"SH601": 110}}
+    assert rendered(found[:SHOWN], "concise").count("\n") == SHOWN

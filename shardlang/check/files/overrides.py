@@ -18,6 +18,8 @@ from shardlang.syntax.parse import parse_expression
 
 # The settings whose arguments may be set.
 _CALLS = ("optimizer", "lr_schedule", "data", "eval", "checkpoint", "log", "evaluate")
+# Settings that may be set, or added, as a whole: `train.evaluate=every(5)`.
+_WHOLE = ("evaluate", "checkpoint", "lr_schedule", "init")
 # What takes the place of names, by what these belong to: "dim", "model", "train" or a strategy. The
 # root model may lack a name of "model", and a setting one of "train" that has a dot.
 Overrides = Mapping[str, Mapping[str, ast.Expr]]
@@ -31,6 +33,7 @@ def read_overrides(file: ast.File, given: Mapping[str, str], strategy: str | Non
     places = list(_places(file))
     # Which arguments there are besides is known where the model and the settings are read.
     arguments = ("model", *(f"train.{name}" for name, _ in _calls(file)))
+    settings = [f"train.{name}" for name in _WHOLE if root_model(file) is not None]
     for path, text in given.items():
         expression = parse_expression(Source(f"--set {path}", text), sink)
         if expression is None:
@@ -40,7 +43,12 @@ def read_overrides(file: ast.File, given: Mapping[str, str], strategy: str | Non
         if len(full) > 1:
             full = [p for p in full if p.partition(".")[0] not in others]
         full = full or [p for p in (path, f"train.{path}") if p.rpartition(".")[0] in arguments]
-        if len(full) > 1:
+        full = full or [p for p in (path, f"train.{path}") if p in settings]
+        shared = _shared(file, full[0]) if len(full) == 1 else None
+        if shared is not None:
+            fact = f"`{full[0]}` is the dim `{shared}`, which others have too: it is set for all of them"
+            sink.report("SH224", fact, None, help=f"`--set {shared}={text}`")
+        elif len(full) > 1:
             help = f"say which: `--set {full[0]}={text}`"
             sink.report("SH224", f"`--set {path}` could mean {_listed(full)}", None, help=help)
         elif not full:
@@ -51,6 +59,16 @@ def read_overrides(file: ast.File, given: Mapping[str, str], strategy: str | Non
             kind, _, name = full[0].partition(".")
             found.setdefault(kind, {})[name] = expression
     return found
+
+
+def _shared(file: ast.File, place: str) -> str | None:
+    """The dim of the file that an argument of a setting of `train` is, if it is one."""
+    dims = {e.name.text for item in file.items if isinstance(item, ast.DimDecl) for e in item.entries}
+    for name, call in _calls(file):
+        for keyword in call.keywords:
+            if place == f"train.{name}.{keyword.name.text}" and isinstance(keyword.value, ast.Name):
+                return keyword.value.text if keyword.value.text in dims else None
+    return None
 
 
 def _typed(place: str) -> str:

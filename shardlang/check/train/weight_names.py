@@ -14,6 +14,7 @@ from shardlang.check.context import Context, Frame
 from shardlang.check.program import NameMap, NameRule
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import offer
+from shardlang.diagnostics.rendered import SHOWN
 from shardlang.graph.graph import Graph
 from shardlang.patterns import SingleLayers
 from shardlang.source import Source, Span
@@ -119,20 +120,29 @@ def fitted(init: Setting, graph: Graph, span: Span, frame: Frame) -> Setting:
     names = init[1].get("names") if init is not None else None
     if init is None or names is None:
         return init
-    due = [graph.values[v].path for v in (*graph.params, *graph.states)]
+    due = dict.fromkeys(graph.values[v].path for v in (*graph.params, *graph.states))
     if graph.in_runs:  # a line may be of one layer
         raise SingleLayers
     _check(names, due, span, frame.context.sink)
-    used = tuple(r for r in names.rules if any(pattern(r.ours).fullmatch(path) for path in due))
-    rest = tuple(r.theirs for r in names.rules if r not in used)
+    fits = [bool(_covered(rule.ours, due)) for rule in names.rules]
+    used = tuple(rule for rule, fit in zip(names.rules, fits, strict=True) if fit)
+    rest = tuple(rule.theirs for rule, fit in zip(names.rules, fits, strict=True) if not fit)
     return init[0], {**init[1], "names": replace(names, rules=used, ignored=(*names.ignored, *rest))}
 
 
-def _check(names: NameMap, due: Sequence[str], span: Span, sink: Sink) -> None:
+def _covered(ours: str, due: Mapping[str, None]) -> list[str]:
+    """The paths that a name stands for."""
+    if "*" not in ours:
+        return [ours] if ours in due else []
+    matches = pattern(ours).fullmatch
+    return [path for path in due if matches(path)]
+
+
+def _check(names: NameMap, due: Mapping[str, None], span: Span, sink: Sink) -> None:
     """Every parameter and state has one line; every line (but those with `?`) has one of them."""
     owner: dict[str, NameRule] = {}
     for rule in names.rules:
-        mine = [path for path in due if pattern(rule.ours).fullmatch(path)]
+        mine = _covered(rule.ours, due)
         if not mine and not rule.maybe:
             _report_nothing(rule, due, sink)
         again = next((path for path in mine if path in owner), None)
@@ -151,7 +161,8 @@ def _check(names: NameMap, due: Sequence[str], span: Span, sink: Sink) -> None:
         )  # fmt: skip
 
 
-def _report_nothing(rule: NameRule, due: Sequence[str], sink: Sink) -> None:
-    plain = {re.sub(r"\[\d+\]", "[*]", path) for path in due}
-    help = offer(rule.ours, plain, f"`{rule.ours}? = ...` lets the program lack it")
+def _report_nothing(rule: NameRule, due: Mapping[str, None], sink: Sink) -> None:
+    help = f"`{rule.ours}? = ...` lets the program lack it"
+    if len(sink.found) < SHOWN:  # what is not shown needs no neighbour
+        help = offer(rule.ours, {re.sub(r"\[\d+\]", "[*]", path) for path in due}, help)
     sink.report("SH240", f"the program has no parameter `{rule.ours}`", rule.span, help=help)

@@ -12,6 +12,7 @@ from shardlang import driver
 from shardlang.cli import options, output
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import offer
+from shardlang.diagnostics.rendered import OUTPUTS
 from shardlang.errors import RunError
 from shardlang.source import Source
 
@@ -31,7 +32,7 @@ from shardlang.source import Source
     help="Check what a run of FILE would go on with from a checkpoint, or the newest in a folder; with --ranks.",
 )  # fmt: skip
 @click.option(
-    "--output", "form", type=click.Choice(output.OUTPUTS), default="full", show_default=True,
+    "--output", "form", type=click.Choice(OUTPUTS), default="full", show_default=True,
     help="How mistakes are printed.",
 )  # fmt: skip
 @click.pass_context

@@ -54,11 +54,16 @@ REAL_RANKS = 8
     help=f"Run the emitted program on real ranks too, or not; by default up to {REAL_RANKS} ranks.",
 )  # fmt: skip
 @click.option("--random-data", is_flag=True, help="Use random batches instead of the program's data.")
+@click.option(
+    "--limit", type=click.FloatRange(min=0.1), metavar="SECONDS", default=60.0, show_default=True,
+    help="Of operators: the time that a trial under one split may take.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 @click.pass_context
 def command(
     ctx: click.Context, file: str, ranks: int | None, strategy: str | None, all_strategies: bool,
-    overrides: Mapping[str, str], steps: int, dtype: str, real: bool | None, random_data: bool, as_json: bool,
+    overrides: Mapping[str, str], steps: int, dtype: str, real: bool | None, random_data: bool, limit: float,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Check that a strategy changes no result.
 
@@ -68,7 +73,7 @@ def command(
 
     Without --ranks: the operators that the file declares, each under all splits that it allows."""
     if ranks is None:
-        ctx.exit(_operators(file, as_json))
+        ctx.exit(_operators(file, as_json, limit))
     if strategy and all_strategies:
         raise click.UsageError("--strategy names one, --all-strategies means all; only one of them can be given")
     sink = Sink()
@@ -89,7 +94,7 @@ def command(
         ctx.exit(_finish(_compare(prepared, live), wanted, folder, as_json))
 
 
-def _operators(file: str, as_json: bool) -> int:
+def _operators(file: str, as_json: bool, limit: float) -> int:
     """Verifies the operators of a file; the exit code."""
     sink = Sink()
     operators = driver.declared_operators(options.source(file), sink)
@@ -97,7 +102,7 @@ def _operators(file: str, as_json: bool) -> int:
         return output.show(sink)
     if not operators:
         raise click.UsageError("Missing option '--ranks': the file declares no operators of its own")
-    return verify_operators.verify(file, operators, as_json)
+    return verify_operators.verify(file, operators, as_json, limit)
 
 
 def _prepare(program: Program, name: str | None, wanted: Wanted, folder: Path, sink: Sink, live: Live) -> Check:

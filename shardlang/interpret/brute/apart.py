@@ -1,17 +1,20 @@
 """A declared operator -> its verdict, found by a process of its own.
 
 Its Python is whatever its user wrote: it may end the process, write to its output, or be killed.
-That becomes a diagnostic, and the operators after it are still tried."""
+That becomes a diagnostic, and so does one that tells of nothing for longer than it may; the
+operators after it are still tried."""
 
 from __future__ import annotations
 
 import ctypes
 import json
 import os
+import select
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from io import RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +28,16 @@ if TYPE_CHECKING:
     from shardlang.ops.declared import Declaration
 
 _PR_SET_PDEATHSIG = 1
+# So many seconds a trial under one split may take.
+LIMIT = 60.0
 
 
-def verify(declaration: Declaration | OwnDecl) -> Verdict:
-    """As `declared.verify`, or `optimizers.verify`. RunError too where the process ends while it
-    loads the file."""
+def verify(declaration: Declaration | OwnDecl, limit: float = LIMIT) -> Verdict:
+    """As `declared.verify`, or `optimizers.verify`. limit: seconds that loading the file, and a
+    trial under one split, may take. RunError too where the process ends while it loads the file."""
     from shardlang.interpret.brute.declared import Verdict
 
-    told, status = _child(lambda tell: _try(declaration, tell))
+    told, status = _child(lambda tell: _try(declaration, tell), limit)
     last = told[-1] if told else {}
     if "failure" in last:
         file = last["file"] and Path(last["file"])
@@ -42,11 +47,28 @@ def verify(declaration: Declaration | OwnDecl) -> Verdict:
     if "refused" in last:
         return Verdict(declaration, **{**last, "free": tuple(last["free"])})
     trials, how = [line["at"] for line in told if "at" in line], last.get("ended", _how(status))
+    if "endless" in last:
+        return _endless(declaration, trials, limit)
     if not trials:
         fact = f"the file cannot be loaded: it ends the process that loads it ({how})"
-        raise RunError("SH619", fact, file=Path(declaration.path))
+        raise RunError("SH619", fact, file=Path(_python(declaration)))
     help = "raise an exception, a ValueError say, where it cannot compute"
     return Verdict(declaration, f"it ends the process that calls it ({how})", help, trials[-1])
+
+
+def _endless(declaration: Declaration | OwnDecl, trials: list[str], limit: float) -> Verdict:
+    """The verdict on a function that did not end in time; RunError where its file did not."""
+    from shardlang.interpret.brute.declared import Verdict
+
+    help = f"if it is as slow as that, wait longer: `--limit {5 * limit:g}`"
+    if not trials:
+        fact = f"the file cannot be loaded: that has not ended after {limit:g} seconds"
+        raise RunError("SH619", fact, file=Path(_python(declaration)), help=help)
+    return Verdict(declaration, f"it has not ended after {limit:g} seconds", help, trials[-1])
+
+
+def _python(declaration: Declaration | OwnDecl) -> str:
+    return declaration.own.path if isinstance(declaration, OwnDecl) else declaration.path
 
 
 def _try(declaration: Declaration | OwnDecl, tell: Callable[[Any], None]) -> None:
@@ -72,8 +94,9 @@ def _try(declaration: Declaration | OwnDecl, tell: Callable[[Any], None]) -> Non
         tell({"ended": said(error)})
 
 
-def _child(work: Callable[[Callable[[Any], None]], None]) -> tuple[list[Any], int]:
-    """The lines that a forked process tells, and its exit code."""
+def _child(work: Callable[[Callable[[Any], None]], None], limit: float) -> tuple[list[Any], int]:
+    """The lines that a forked process tells, and its exit code. It is ended where it tells nothing
+    for `limit` seconds; the last line is then `{"endless": true}`."""
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
@@ -84,12 +107,24 @@ def _child(work: Callable[[Callable[[Any], None]], None]) -> tuple[list[Any], in
         _in_child(parent, write, work)
     os.close(write)
     try:
-        with open(read, encoding="utf-8") as lines:
-            told = [json.loads(line) for line in lines if line.endswith("\n")]
+        with open(read, "rb", buffering=0) as pipe:
+            told = [json.loads(line) for line in _lines(pipe, limit)]
     finally:
         os.kill(child, signal.SIGKILL)  # it has told all, or this process is interrupted
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return told, status
+
+
+def _lines(pipe: RawIOBase, limit: float) -> Iterator[bytes]:
+    """The whole lines that come through a pipe, until it ends or is silent for too long."""
+    rest = b""
+    while select.select([pipe], [], [], limit)[0]:
+        come = pipe.read(1 << 16)
+        if not come:
+            return
+        *lines, rest = (rest + come).split(b"\n")
+        yield from lines
+    yield b'{"endless": true}'
 
 
 def _in_child(parent: int, write: int, work: Callable[[Callable[[Any], None]], None]) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from shardlang.check.own import OwnDecl
 from shardlang.extensions import loaded
+from shardlang.interpret.brute.kept import require_keeps
 from shardlang.interpret.brute.splits import Case, Local, Rank, check, splits
 from shardlang.interpret.brute.threads import Ranks
 from shardlang.interpret.brute.trials import Trial, further, large, trials
@@ -42,8 +43,8 @@ class Verdict:
 
 
 def verify(declaration: Declaration, begun: Callable[[str], None] = lambda trial: None) -> Verdict:
-    """The verdict on an operator. begun: is told each trial that is tried, and "" before the first,
-    where the file is loaded. RunError SH619 where it cannot be."""
+    """The verdict on an operator. begun: is told each trial under a split before it is tried, and
+    "" before the first, once the file is loaded. RunError SH619 where it cannot be."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     loaded.module(Path(declaration.path), declaration.source)
@@ -53,40 +54,43 @@ def verify(declaration: Declaration, begun: Callable[[str], None] = lambda trial
     tried, at = 0, ""
     begun(at)
     try:
-        for trial in trials(declaration):
+        for trial in trials(declaration, begun):
             if isinstance(trial, Exception):
                 raise Refused(f"the function fails on whole operands: {said(trial)}")
             at = str(trial)
             begun(at)
             results.append(held(trial))
-            tried += _splits(trial, splits(trial.case()))
+            tried += _splits(trial, splits(trial.case()), begun)
             single(trial)
             done.append(trial)
-        for name, trial in large(done[0]):
+        for name, trial in large(done[0], begun):
             at = str(trial)
             begun(at)
-            tried += _splits(trial, _of_one(trial, name))
+            tried += _splits(trial, _of_one(trial, name), begun)
         for other in itertools.chain.from_iterable(map(further, done)):
             at = str(other)
             begun(at)
             shaped(other)
+        at = str(done[0])
+        require_keeps(done)
         for trial, result in zip(done, results, strict=True):
             at = str(trial)
             begun(at)
             again(trial, result)
     except Refused as refused:
         return Verdict(declaration, str(refused), refused.help, at, tried, len(done))
-    free = tuple(name for name in sorted(declaration.whole) if _could_be_free(name, done))
+    free = tuple(name for name in sorted(declaration.whole) if _could_be_free(name, done, begun))
     return Verdict(declaration, "", "", "", tried, len(done), free)
 
 
 # --- splits ------------------------------------------------------------------
 
 
-def _splits(trial: Trial, cases: Iterable[Case]) -> int:
+def _splits(trial: Trial, cases: Iterable[Case], begun: Callable[[str], None]) -> int:
     """Holds each split of a trial to the whole; how many there are."""
     count = 0
     for case in cases:
+        begun(str(trial))
         _one(trial, case)
         count += 1
     return count
@@ -182,7 +186,7 @@ def _how(trial: Trial, error: Exception) -> str:
     return f"{about} differ" + (f" by {float(largest[1]):.3g} at {largest[2]}" if largest else "")
 
 
-def _could_be_free(name: str, done: list[Trial]) -> bool:
+def _could_be_free(name: str, done: list[Trial], begun: Callable[[str], None]) -> bool:
     """Whether every split of a dim that is declared `whole` gives the same, in all trials."""
     found = 0
     for trial in done:
@@ -193,6 +197,7 @@ def _could_be_free(name: str, done: list[Trial]) -> bool:
         for split in splits(case):
             if not mine.intersection(split.axes):
                 continue
+            begun(str(freed))
             try:
                 _one(freed, split)
             except Refused:

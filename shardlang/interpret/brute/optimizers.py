@@ -58,6 +58,7 @@ def verify(decl: OwnDecl, begun: Callable[[str], None] = lambda trial: None) -> 
             run.look()
             runs.append(run)
             for layout in layouts(shape):
+                begun(at)
                 run.compare(layout, decl.needs)
                 tried += 1
     except Refused as refused:

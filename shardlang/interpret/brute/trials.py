@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -108,17 +108,17 @@ class Trial:
         return (x.abs() + 0.5 if self.positive else x).to(ELEMENTS[type.dtype]).requires_grad_()
 
 
-def trials(declaration: Declaration) -> Iterator[Trial | Exception]:
+def trials(declaration: Declaration, begun: Callable[[str], None]) -> Iterator[Trial | Exception]:
     """The trials of an operator; an exception of its function in the place of one for which no
-    sizes serve."""
+    sizes serve. begun: is told each call."""
     settings = [_settings(declaration, changed) for changed in (False, False, True)]
     count = 3 if declaration.settings or _has_rest(declaration) else 2
     positive = False
     for at in range(count):
         leading = (2, 1, 0)[at] if _has_rest(declaration) else 0
-        found = _first(declaration, at, leading, settings[at], positive)
+        found = _first(declaration, at, leading, settings[at], positive, begun)
         if isinstance(found, Exception) and at == 2:  # other values of settings may not be allowed
-            found = _first(declaration, at, leading, settings[0], positive)
+            found = _first(declaration, at, leading, settings[0], positive, begun)
         if isinstance(found, Trial):
             positive = found.positive
         yield found
@@ -133,7 +133,7 @@ def further(trial: Trial) -> Iterator[Trial]:
             yield tried
 
 
-def large(trial: Trial) -> Iterator[tuple[str, Trial]]:
+def large(trial: Trial, begun: Callable[[str], None]) -> Iterator[tuple[str, Trial]]:
     """The call of a trial with many of one dim, for each dim that may be split, by its name; none
     where the function fails there."""
     for name in trial.sizes:
@@ -141,6 +141,7 @@ def large(trial: Trial) -> Iterator[tuple[str, Trial]]:
             continue
         for size in _MANY:
             tried = replace(trial, sizes={**trial.sizes, name: size})
+            begun(str(tried))
             if _made(tried) and isinstance(_runs(tried), Trial):
                 yield name, tried
                 break
@@ -170,8 +171,9 @@ def _other(value: Any) -> Any:
 
 
 def _first(
-    declaration: Declaration, at: int, leading: int, settings: Mapping[str, Any], positive: bool
-) -> Trial | Exception:
+    declaration: Declaration, at: int, leading: int, settings: Mapping[str, Any], positive: bool,
+    begun: Callable[[str], None],
+) -> Trial | Exception:  # fmt: skip
     """The first sizes at which the function has values, or why it has none."""
     names = list(dict.fromkeys(n for _, s in declaration.operands for n in s.names if n != "..."))
     failure: Exception | None = None
@@ -181,6 +183,7 @@ def _first(
             trial = Trial(declaration, dict(zip(names, sizes, strict=True)), leading, settings, positive)
             if not _made(trial):
                 continue
+            begun(str(trial))
             found = _runs(trial)
             if isinstance(found, Trial):
                 return found

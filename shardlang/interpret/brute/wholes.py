@@ -6,7 +6,9 @@ f32 as in f64, and in evaluation as in training."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -17,6 +19,10 @@ from shardlang.interpret.brute.trials import Trial
 
 # How far results in f32 may be from those in f64, of the largest number: half of the digits of f32.
 _ROUNDED = 1e-3
+
+
+# What launchers tell a rank of itself.
+_RANK = {"RANK": "5", "LOCAL_RANK": "3", "WORLD_SIZE": "7"}
 
 
 class Refused(Exception):
@@ -73,11 +79,32 @@ def single(trial: Trial) -> None:
 
 
 def again(trial: Trial, result: Tensor) -> None:
-    """Holds one more call to the first result of a trial: all other calls were made in between."""
+    """Holds one more call to the first result of a trial: all other calls were made in between. It
+    is made as on another rank, by what launchers tell of it."""
     case = trial.case()
+    inputs = [_leaf(x) for x in case.inputs]
+    with _elsewhere():
+        found = _called(case, inputs).detach()
+    _require_new(trial, inputs, found)
+    if not torch.equal(found, result) and torch.equal(_called(case, [_leaf(x) for x in case.inputs]).detach(), result):
+        help = "a strategy decides which part a rank has: let `group`, or the shapes of operands, tell of it"
+        raise Refused(f"it gives other results where {' and '.join(_RANK)} in the environment are others", help)
     if not torch.equal(_called(case, [_leaf(x) for x in case.inputs]).detach(), result):
         help = "let the result depend on operands and settings alone"
         raise Refused("a call gives other results after calls with other operands", help)
+
+
+@contextmanager
+def _elsewhere() -> Iterator[None]:
+    """The environment of another rank than this process is."""
+    before = {name: os.environ.get(name) for name in _RANK}
+    os.environ.update(_RANK)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            os.environ |= {name: value} if value is not None else {}
 
 
 def _names(trial: Trial) -> list[str]:
@@ -116,6 +143,14 @@ def _require_type(trial: Trial, case: Case, result: Tensor) -> None:
     if dtype != type.dtype:
         given = "operands of the run's type" if not trial.declaration.result.dtype else "these operands"
         raise Refused(f"its result is {dtype} where {type.dtype} is declared, for {given}")
+
+
+def _require_new(trial: Trial, inputs: Sequence[Tensor], result: Tensor) -> None:
+    """Refused where the result is a view of an operand: both would be one memory, which the plan
+    counts twice, and a change to one would change the other."""
+    for name, x in zip(_names(trial), inputs, strict=True):
+        if x.numel() and x.untyped_storage().data_ptr() == result.untyped_storage().data_ptr():
+            raise Refused(f"its result is no new tensor: it shares the memory of its operand `{name}`", "`.clone()` it")
 
 
 _SHORT = {
