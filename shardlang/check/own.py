@@ -44,7 +44,7 @@ class OwnDecl:
 
     own: Own
     settings: tuple[Param, ...]
-    fields: Mapping[str, tuple[str, tuple[int | str, ...], int | None]] = field(default_factory=dict)
+    fields: Mapping[str, tuple[str, tuple[int | str, ...], int | str | None]] = field(default_factory=dict)
     dims: tuple[str, ...] = ()
     batch: str = ""
     needs: str = ""

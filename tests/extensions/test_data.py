@@ -255,3 +255,20 @@ def test_a_use_of_a_wrong_declaration_is_no_second_mistake(tmp_path: Path, capsy
     assert shardc(["check", str(tmp_path / "net.shard")]) == 1
     said = "".join(capsys.readouterr())
     assert "`seed` of `mine` is an argument of every source" in said and "1 error" in said, said
+
+
+@pytest.mark.parametrize("setting", ["int", "dim"])
+def test_a_bound_is_a_setting(setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which each call gives, as a number or a dim; a number of the object's beyond it is told."""
+    declared = f'source mine(count: {setting}) -> (id: i64[batch] < count) {{ python "my_data.py": Mine }}\n'
+    net = NET.replace("count = 60", "count = examples") if setting == "dim" else NET
+    placed(tmp_path, KINDS["by number"], net, declared)
+    assert sum(trained(tmp_path, 2, 2)) == 24
+    placed(tmp_path, KINDS["by number"].replace('"id": i}', '"id": i + 60}'), net, declared)
+    assert "error[SH502]: `id` must be from 0 to 59; example " in failed(tmp_path, ranks=1)
+    # A dim of no size, and a table with fewer rows than the bound.
+    for given, code in ((0, "SH213"), (70, "SH289")) if setting == "int" else ():
+        placed(tmp_path, KINDS["by number"], NET.replace("count = 60", f"count = {given}"), declared)
+        assert shardc(["check", str(tmp_path / "net.shard")]) == 1
+        said = capsys.readouterr().out
+        assert code in said, said

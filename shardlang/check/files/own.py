@@ -75,6 +75,7 @@ class _Reader(Reader):
         dims: tuple[str, ...] = ()
         if isinstance(node, ast.OwnSource):
             fields, batch, dims = self._fields(node, [p.name for p in settings if p.kind == "newdim"])
+            self._bounds(node, {*dims, *(p.name for p in settings if p.kind in ("newdim", "int"))})
         if not isinstance(node, ast.OwnOptimizer):
             for clause in (*self._all(ast.Needs), *remembered):
                 self.wrong("SH614", f"`{clause.span.text}` is a clause of optimizers", clause.span, "here")
@@ -116,10 +117,10 @@ class _Reader(Reader):
 
     def _fields(
         self, node: ast.OwnSource, given: Collection[str]
-    ) -> tuple[dict[str, tuple[str, tuple[int | str, ...], int | None]], str, tuple[str, ...]]:
+    ) -> tuple[dict[str, tuple[str, tuple[int | str, ...], int | str | None]], str, tuple[str, ...]]:
         """The fields, the name of their first dim, and the dims that a call names. given: settings
         that are dims."""
-        found: dict[str, tuple[str, tuple[int | str, ...], int | None]] = {}
+        found: dict[str, tuple[str, tuple[int | str, ...], int | str | None]] = {}
         batch = ""
         for field in node.fields:
             if field.name.text in found:
@@ -152,16 +153,28 @@ class _Reader(Reader):
                 fact = f"a dim of field `{field.name.text}` is no single name or number"
                 self.wrong("SH614", fact, field.type.span, "here")
 
-    def _bound(self, field: ast.Field) -> int | None:
-        if field.bound is None:
+    def _bound(self, field: ast.Field) -> int | str | None:
+        """A number, or the name of the dim or setting that a call gives it by."""
+        bound, dtype = field.bound, field.type.dtype
+        if bound is None:
             return None
-        value = getattr(field.bound, "value", None)
-        whole = field.type.dtype is not None and field.type.dtype.text in ("i64", "i32")
-        if not isinstance(field.bound, ast.Number) or not isinstance(value, int) or value < 1 or not whole:
-            fact = f"the bound of `{field.name.text}` is no whole number from 1 on, of whole numbers"
-            self.wrong("SH614", fact, field.bound.span, "here", f"`{field.name.text}: i64[batch] < 10`, say")
-            return None
-        return value
+        if dtype is not None and dtype.text in ("i64", "i32"):
+            if isinstance(bound, ast.Name):
+                return bound.text
+            if isinstance(bound, ast.Number) and isinstance(bound.value, int) and bound.value >= 1:
+                return bound.value
+        fact = f"the bound of `{field.name.text}` is no name and no whole number from 1 on, of whole numbers"
+        self.wrong("SH614", fact, bound.span, "here", f"`{field.name.text}: i64[batch] < 10`, say")
+        return None
+
+    def _bounds(self, node: ast.OwnSource, known: Collection[str]) -> None:
+        """Reports bounds by names that no call gives."""
+        for field in node.fields:
+            if isinstance(field.bound, ast.Name) and field.bound.text not in known:
+                name = field.bound.text
+                fact = f"the bound of `{field.name.text}` is `{name}`, which is no dim and no `int` of `{self.name}`"
+                help = offer(name, known, f"`{self.name}(.., {name}: dim)` declares it")
+                self.wrong("SH614", fact, field.bound.span, "here", help)
 
     # --- clauses of an optimizer ---
 

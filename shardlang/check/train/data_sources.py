@@ -26,13 +26,13 @@ from shardlang.types.dim import Dim, TensorType, Term, term_size
 
 @dataclass(frozen=True)
 class Known(Declared):
-    """`fields` (where it declares its own): name -> (element type or "" for floating, sizes after
-    the batch, exclusive bound). A size may be the name of an argument of kind "newdim", which is a
-    dim or a number as `batch` is. counted: the field of which a run counts the elements, in place
-    of examples. batch: the name of the first dim. own: the declaration of a source that is the
-    user's."""
+    """`fields` (where it declares its own): name -> (element type or "" for floating, sizes
+    after the batch, exclusive bound). A size may be the name of an argument of kind "newdim",
+    which is a dim or a number as `batch` is, and a bound that of such an argument or of an
+    `int`. counted: the field of which a run counts the elements, in place of examples. batch:
+    the name of the first dim. own: the declaration of a source that is the user's."""
 
-    fields: Mapping[str, tuple[str, tuple[int | str, ...], int | None]] | None = None
+    fields: Mapping[str, tuple[str, tuple[int | str, ...], int | str | None]] | None = None
     counted: str = ""
     batch: str = "batch"
     own: OwnDecl | None = None
@@ -141,7 +141,7 @@ def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
         return None, None
     sizes = {name: arguments.pop(name) for name in known.dims}
     words: FieldWords = {}
-    fields, batch = _fields(call, kind, known, sizes, words, frame)
+    fields, batch = _fields(call, kind, known, sizes, arguments, words, frame)
     if batch is None or batch.size is None:
         return None, None
     if known.own is None:
@@ -167,10 +167,11 @@ def _settings(decl: OwnDecl, given: Mapping[str, Any], call: ast.Call, frame: Fr
 
 
 def _fields(
-    call: ast.Call, kind: str, known: Known, sizes: Mapping[str, Any], words: FieldWords, frame: Frame
-) -> tuple[tuple[str, ...], Dim | None]:
-    """The names of a source's fields, which become values of the graph, and its batch dim. words:
-    takes what fields have of them."""
+    call: ast.Call, kind: str, known: Known, sizes: Mapping[str, Any], arguments: Mapping[str, Any],
+    words: FieldWords, frame: Frame,
+) -> tuple[tuple[str, ...], Dim | None]:  # fmt: skip
+    """The names of a source's fields, which become values of the graph, and its batch dim. sizes:
+    its arguments that are dims; arguments: the others. words: takes what fields have of them."""
     if known.fields is None:
         return _written_fields(call, kind, words, frame)
     if call.fields:
@@ -188,7 +189,11 @@ def _fields(
                 dims.append(terms[size] or ())
             else:  # a dim of the source's own, which unifies once with a dim of its size
                 dims.append(() if size == 1 else (Dim(f"train.{name}.{size}", size, call.span, True),))
-        _add(name, TensorType(dtype or frame.context.dtype, tuple(dims)), bound, call.span, None, frame)
+        type = TensorType(dtype or frame.context.dtype, tuple(dims))
+        if isinstance(bound, str):
+            given = term_size(terms[bound] or ()) if bound in terms else arguments[bound]
+            bound = _fitting(UNKNOWN if given is None else given, type, call.span, frame)
+        _add(name, type, bound, call.span, None, frame)
     return tuple(known.fields), batch[0]
 
 
@@ -245,14 +250,18 @@ def _bound(node: ast.Field, type: TensorType, kind: str, words: FieldWords, fram
         fact, help = f"`{kind}` reads no words, and `{name}` is bounded by some", "give it the number of them, or a dim"
         frame.wrong("SH235", fact, node.bound.span, "words of `csv`", help=help)
         return None
-    value = found.count if found is not None else value
-    value = whole(value, node.bound.span, frame.context.sink, "a bound")
+    return _fitting(found.count if found is not None else value, type, node.bound.span, frame)
+
+
+def _fitting(bound: Any, type: TensorType, span: Span, frame: Frame) -> int | None:
+    """The bound, which reports where the numbers of its type have no such one."""
+    value = whole(bound, span, frame.context.sink, "a bound")
     if value is not UNKNOWN and value < 1:
         help = "the numbers go from 0 to one less than the bound"
-        frame.wrong("SH213", f"a bound is at least 1, and this is {value}", node.bound.span, help=help)
+        frame.wrong("SH213", f"a bound is at least 1, and this is {value}", span, help=help)
     if value is not UNKNOWN and value > _LARGEST.get(type.dtype, value):
         fact = f"the numbers of {type.dtype} stay below {_LARGEST[type.dtype]}, and this bound is {value}"
-        frame.wrong("SH237", fact, node.bound.span, help="a smaller bound, or i64")
+        frame.wrong("SH237", fact, span, help="a smaller bound, or i64")
     return None if value is UNKNOWN else int(value)
 
 
