@@ -30,8 +30,8 @@ def profile_of(found: Mapping[str, Any], name: str, small: Mapping[str, Work]) -
     made = {"format": FORMAT, "device": name, **{part: found[part] for part in _PARTS}}
     made["asynchronous"] = found["device"] != "cpu"
     made["memory"] = {"context": found["reserved"]}
-    if found.get("expandable_segments"):
-        made["expandable_segments"] = True
+    if "expandable_segments" in found:
+        made["expandable_segments"] = found["expandable_segments"]
     launch, step = constants(found["steps"], small, read_profile(json.dumps(made)))
     made |= {"launch": _rounded(launch * 1e6), "step": _rounded(step * 1e6)}
     if found.get("together"):

@@ -44,7 +44,7 @@ class Profile:
     driver: str = ""
     torch: str = ""
     asynchronous: bool = False
-    expandable_segments: bool = False
+    expandable_segments: bool = True
     launch: float = 0.0
     step: float = 0.0
     meeting: float = 0.0

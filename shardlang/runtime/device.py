@@ -27,6 +27,13 @@ _LONGEST = 864_000
 # Set before torch's allocator has taken anything: segments grow, so that sizes which differ from
 # time to time do not leave gaps that nothing fits.
 _ALLOCATOR = "expandable_segments:True"
+_ALLOCATORS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+
+
+def expandable() -> bool:
+    """Whether a GPU's allocator has segments that grow: unless the user's own settings have none."""
+    own = [os.environ[name] for name in _ALLOCATORS if name in os.environ]
+    return not own or any(_ALLOCATOR in options for options in own)
 
 
 class Limit:
@@ -199,7 +206,7 @@ class Cuda(Cpu):
         return _in_child(lambda: torch.cuda.get_device_properties(device).uuid)
 
     def take(self, device: torch.device) -> dict[str, Any]:
-        if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"} & os.environ.keys():
+        if not {*_ALLOCATORS} & os.environ.keys():
             torch.cuda.memory._set_allocator_settings(_ALLOCATOR)
         torch.cuda.set_device(device)
         self.round_products(False)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.plan.bytes.fits import device
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.bytes.reserved.footprint import footprint
 from shardlang.source import Source
@@ -31,3 +37,15 @@ def test_memory_that_is_reserved_holds_no_plan() -> None:
     assert reported(whole.device, 2000) == []
     (found,) = reported(whole.device, 3000)
     assert found.startswith("SH450 ") and "of which 3.00 kB are reserved" in found
+
+
+@pytest.mark.parametrize(("profile", "expandable"), [(None, True), ({}, True), ({"expandable_segments": False}, False)])
+def test_segments_grow_as_a_run_sets_it(profile: dict[str, bool] | None, expandable: bool, tmp_path: Path) -> None:
+    named = "" if profile is None else '  profile = "card.json"\n'
+    (tmp_path / "card.json").write_text(json.dumps(profile))
+    card = CARD.replace("MEMORY", "1GB").replace("RESERVED", "1kB").replace("}", named + "}")
+    source = Source(str(tmp_path / "a.shard"), TEXT.replace("strategy s", card + "strategy s"))
+    program = driver.check_source(source, sink := Sink())
+    assert program is not None, [d.message for d in sink.found]
+    found = device(program)
+    assert found is not None and found.expandable == expandable

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from shardlang.runtime import device as devices
-from shardlang.runtime.device import Cuda
+from shardlang.runtime.device import Cuda, expandable
 
 
 class Place(NamedTuple):
@@ -161,6 +161,10 @@ def test_segments_grow(machine: Machine, own: str, monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv(own, "max_split_size_mb:64")
     Cuda().take(GPU)
     assert machine.told == ([] if own else ["expandable_segments:True"])
+    assert expandable() == (not own)
+    if own:
+        monkeypatch.setenv(own, "expandable_segments:True,max_split_size_mb:64")
+    assert expandable()
 
 
 def test_the_time_of_a_step_is_that_of_the_device(machine: Machine) -> None:

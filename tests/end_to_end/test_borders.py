@@ -226,3 +226,44 @@ def test_the_narrowest_form_that_serves_all_behind_a_border(case: str) -> None:
     layers = (f"layer {name} = {model}" for name, model in zip(names, models, strict=True))
     text = SKIP.replace("LAYERS", "\n  ".join(layers)).replace("BODY", "\n    ".join(body))
     assert [f"{path} {dtype}" for path, dtype in handed(planned(text, 4, "s"))] == expected
+
+
+# Behind the border a norm alone reads what a product gives, in f32.
+NORM = """\
+use std.nn: LayerNorm, Linear
+
+dim batch = 8, d = 16
+
+model Net {
+  layer up = Linear(d, d, bias = false)
+  layer norm = LayerNorm(d)
+
+  forward(x: [batch, d]) -> [batch, d] {
+    return norm(up(x))
+  }
+}
+
+strategy staged {
+  mesh pp = 2
+  stages over pp {
+    0: up
+    1: norm
+  }
+  microbatches 2
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], y: [batch, d], batches = 2)
+  loss = mse_loss(model(x), y)
+  optimizer = adamw(lr = 1e-2)
+  precision = bf16
+  steps = 3
+}
+"""
+
+
+def test_a_product_that_is_read_in_f32_alone_crosses_in_bf16() -> None:
+    plan = planned(NORM, 2, "staged")
+    assert [kind for _, kind in handed(plan)] == ["bf16"]
+    assert messages(plan) == [2 * 8 * 16, 2 * 8 * 16]

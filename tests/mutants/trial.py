@@ -29,7 +29,8 @@ PARTS = ("shardlang", "tests", "specs", "stdlib", "starts", "grammars", "example
 WHOLE_SUITE = ("tests", "specs", "--ignore=tests/mutants", "--ignore=tests/documents/test_links.py")
 # A fault that makes the code no program at all says nothing about the suite.
 NO_PROGRAM = re.compile(r"\b(?:Syntax|Indentation|Import|ModuleNotFound|Name|UnboundLocal)Error\b")
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+# A test's parameters may hold " - " as well.
+_FAILED = re.compile(r"^(?:FAILED|ERROR) ([^\[\n]+?(?:\[.*?\](?= - |$))?)(?: - .*)?$", re.MULTILINE)
 _REASON = re.compile(r"^E +(\S.*)$", re.MULTILINE)
 SECONDS = 1800
 _NO_SUCH_TEST = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)

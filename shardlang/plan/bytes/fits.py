@@ -64,8 +64,8 @@ def _expandable(chosen: ast.Hardware) -> bool:
     try:
         found = json.loads(source.text) if isinstance(source, Source) else {}
     except (ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and found.get("expandable_segments") is True
+        return True
+    return not isinstance(found, dict) or found.get("expandable_segments", True) is True
 
 
 @remembered

@@ -24,7 +24,7 @@ from shardlang.runtime.calibrate.clock import TURNS, Clock
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.dataset import Dataset
-from shardlang.runtime.device import kind_of
+from shardlang.runtime.device import expandable, kind_of
 from shardlang.runtime.launch.devices import chosen
 from shardlang.runtime.launch.launcher import launch_program, read_program
 from shardlang.runtime.logs import Log
@@ -151,8 +151,7 @@ def _free(device: torch.device) -> dict[str, float]:
         return {"memory": pages / max(1, world.size), "reserved": 0.0}
     torch.empty(1, device=device)
     free, whole = torch.accelerator.get_memory_info(device)
-    options = "".join(os.environ.get(f"PYTORCH_{name}ALLOC_CONF", "") for name in ("", "CUDA_", "HIP_"))
     return {
         "memory": float(whole), "reserved": float(whole - free - torch.accelerator.memory_reserved(device)),
-        "expandable_segments": "expandable_segments:True" in options,
+        "expandable_segments": expandable(),
     }  # fmt: skip
