@@ -37,10 +37,13 @@ def scratch(purpose: str) -> Iterator[Scratch]:
             made = Scratch(Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-")))
             stack.enter_context(ending.at_once(lambda: _end(made)))
             stack.callback(_end, made)
-            lock = os.open(made.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            # It gets its name when it is locked: another command's sweep may come between.
+            begun = made.path / f"{_LOCK}-begun"
+            lock = os.open(begun, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             stack.callback(os.close, lock)
             with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            begun.rename(made.path / _LOCK)
         yield made
 
 

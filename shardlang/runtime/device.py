@@ -31,7 +31,7 @@ _ALLOCATORS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALL
 
 
 def expandable() -> bool:
-    """Whether a GPU's allocator has segments that grow: unless the user's own settings have none."""
+    """Whether a GPU's allocator has segments that grow: not if the user's settings have none."""
     own = [os.environ[name] for name in _ALLOCATORS if name in os.environ]
     return not own or any(_ALLOCATOR in options for options in own)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from shardlang.scratch import scratch, sweep
 from tests.cli.process import NET, SHARDC
 from tests.runtime.test_launch import left
 from tests.warm import Warm
@@ -66,3 +68,20 @@ def test_what_a_killed_verify_left_goes_with_the_next(tmp_path: Path) -> None:
         time.sleep(0.02)
     subprocess.run(sweep, env=environment, check=True)
     assert [path.name for path in (tmp_path / "temporary").iterdir()] == ["shardc-verify-mine"]
+
+
+def test_a_sweep_of_another_command_leaves_a_folder_that_is_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever it comes: here before the lock, and after it."""
+    flock = fcntl.flock
+
+    def swept(lock: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        sweep()
+        flock(lock, how)
+        sweep()
+
+    monkeypatch.setattr(fcntl, "flock", swept)
+    with scratch("tried") as made:
+        sweep()
+        assert made.path.is_dir() and [each.name for each in made.path.iterdir()] == [".shardlang-scratch"]
+    assert not made.path.exists()

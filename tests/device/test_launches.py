@@ -30,7 +30,10 @@ def test_dropout(found: dict[str, Any]) -> None:
 
 def test_a_step_with_dropout(found: dict[str, Any]) -> None:
     """Each of the 25 dropouts of 12 layers takes 13 kernels in forward and one in backward."""
-    without, kernels = (sum(found["step"][name].values()) for name in ("f32", "f32, dropout"))
+    # The loss goes to the line that is shown when the line is due: in this step, or in another.
+    told = {"full", "cat", "_to_copy"}
+    steps = (found["step"][name].items() for name in ("f32", "f32, dropout"))
+    without, kernels = (sum(count for kernel, count in step if kernel not in told) for step in steps)
     assert kernels == without + 25 * 14
 
 
