@@ -17,9 +17,9 @@ def main() -> int:
         [ruff, "check", "."], [ruff, "format", "--check", "."],
         [str(BIN / "mypy")], [str(BIN / "lint-imports"), "--no-cache"],
     ]  # fmt: skip
-    # Each worker begins with a half of the tests, in order, so that most share what a module has made once; who is done
-    # first takes from the other's end.
-    tests = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", *sys.argv[1:]]
+    # Each worker begins with a third of the tests, in order, so that most share what a module has made once; who is
+    # done first takes from another's end. Three for two processors: a fifth of the time a test waits for something.
+    tests = [sys.executable, "-m", "pytest", "-n", "3", "--dist", "worksteal", *sys.argv[1:]]
     failed = []
     # The checks take one processor each.
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
