@@ -1,5 +1,4 @@
-"""Diagnostics -> their text in one of four forms; of very many
-the first, and the count of the rest.
+"""Diagnostics -> their text in one of four forms; of very many the first, and a count of the rest.
 
 A file may have a mistake in each of its lines. All are found and counted; as many are shown as
 someone reads."""

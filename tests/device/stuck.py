@@ -13,6 +13,7 @@ from shardlang.runtime.device import Limit
 from shardlang.runtime.launch.devices import Choice
 from shardlang.runtime.launch.launcher import launch_program, read_program
 from shardlang.runtime.step.train import Run
+from tests.check.checked import TRAIN
 from tests.device.pretended import NAME, register
 from tests.emit.sources import emitted_files
 
@@ -33,20 +34,12 @@ strategy s {
   mesh dp = 2
   split batch over dp
 }
-
-train {
-  model = Net()
-  data = random(x: [batch, d], label: [batch, d], batches = 4)
-  loss = mse_loss(model(x), label)
-  optimizer = sgd(lr = 0.1)
-  epochs = 1
-}
 """
 
 
 def main(folder: Path, seconds: float) -> int:
     register()
-    for name, text in emitted_files(PROGRAM, 2, "s").items():
+    for name, text in emitted_files(PROGRAM + TRAIN, 2, "s").items():
         (folder / name).write_text(text)
 
     def stuck(*given: Any) -> None:

@@ -121,3 +121,17 @@ def test_a_file_that_never_ends_is_told(tmp_path: Path) -> None:
     assert done.returncode == 3, done.stderr
     assert "error[SH619]: the file cannot be loaded: that has not ended after 1.5 seconds" in done.stderr
     assert "--limit 7.5" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--ranks", "2", "--limit", "3"], "--limit is for operators that a file declares, without --ranks"),
+        (["--steps", "3"], "--steps needs --ranks"),
+        (["--simulated-only"], "--real/--simulated-only needs --ranks"),
+    ],
+)
+def test_an_option_of_the_other_use_is_refused(words: list[str], told: str, tmp_path: Path) -> None:
+    (tmp_path / "net.shard").write_text("dim d = 2\n")
+    done = shardc("verify", "net.shard", *words, folder=tmp_path)
+    assert done.returncode == 2 and told in done.stderr, done.stderr

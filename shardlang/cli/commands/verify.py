@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from shardlang import driver
 from shardlang.cli import options, output, verify_operators, verify_text
@@ -72,6 +73,7 @@ def command(
     first that does not is named.
 
     Without --ranks: the operators that the file declares, each under all splits that it allows."""
+    _require_fitting(ctx, ranks is None)
     if ranks is None:
         ctx.exit(_operators(file, as_json, limit))
     if strategy and all_strategies:
@@ -92,6 +94,18 @@ def command(
         if strategy:
             output.show(sink)
         ctx.exit(_finish(_compare(prepared, live), wanted, folder, as_json))
+
+
+def _require_fitting(ctx: click.Context, operators: bool) -> None:
+    """UsageError where an option is given that is not for what is verified: `operators` of a file,
+    or a program on ranks."""
+    for param in ctx.command.params:
+        given = param.name and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+        if not given or param.name in ("file", "as_json") or (param.name == "limit") == operators:
+            continue
+        if param.name != "ranks":
+            why = "needs --ranks" if operators else "is for operators that a file declares, without --ranks"
+            raise click.UsageError(f"{'/'.join([*param.opts[:1], *param.secondary_opts])} {why}")
 
 
 def _operators(file: str, as_json: bool, limit: float) -> int:

@@ -1,9 +1,9 @@
 """A declared operator -> whether its `keeps` names the operands and results that backward reads.
 
 Autograd tells each tensor that it saves. An operand or a result that is saved as it is, at all
-sizes, must be in `keeps`: else `plan` counts less memory than a rank needs. A tensor
-that a function makes and saves has no name in a declaration; `keeps` may name one that stands for
-it, or more."""
+sizes, must be in `keeps`: else `plan` counts less memory than a rank needs. A tensor that a
+function makes and saves has no name in a declaration; `keeps` may name one that stands for it, or
+more."""
 
 from __future__ import annotations
 
