@@ -23,7 +23,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.interpret.brute.splits import Case
 from shardlang.interpret.meaning import initial, whole
-from shardlang.interpret.meaning.call import ELEMENTS, computed
+from shardlang.interpret.meaning.call import computed
 from shardlang.interpret.meaning.operators import OPERATORS
 from shardlang.source import Source
 from tests.interpret.test_operators import call_of
@@ -31,6 +31,10 @@ from tests.interpret.verify_plan import verify_plan
 from tests.ops.calls import call
 
 Cell = tuple[str, str, str]
+TYPES = {
+    "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
+    "i64": torch.int64, "i32": torch.int32, "bool": torch.bool,
+}  # fmt: skip
 SYMBOLS = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow,
     "<": operator.lt, "==": operator.eq,
@@ -67,7 +71,7 @@ train {
 @contextmanager
 def numbers_of(precision: str) -> Iterator[None]:
     """torch as it is in a run of this precision."""
-    torch.set_default_dtype(ELEMENTS[precision])
+    torch.set_default_dtype(TYPES[precision])
     try:
         yield
     finally:
@@ -77,7 +81,7 @@ def numbers_of(precision: str) -> Iterator[None]:
 def given(precision: str) -> dict[str, Tensor]:
     """The operands, as torch makes them."""
     torch.manual_seed(5)
-    x, n = torch.rand(4, 3, dtype=ELEMENTS[precision]) + 0.25, torch.randint(0, 5, (4, 3))
+    x, n = torch.rand(4, 3, dtype=TYPES[precision]) + 0.25, torch.randint(0, 5, (4, 3))
     h, sn = x.to(torch.bfloat16), n.sum()
     return {
         "x": x, "h": h, "w": x.double(), "n": n, "k": n.int(), "c": n > 2, "sx": x.sum(), "sh": h.sum(), "sn": sn,
@@ -165,7 +169,7 @@ def test_ranks_have_what_one_device_has(dtype: str) -> None:
 @pytest.mark.parametrize("name", ["mse_loss", "bce_with_logits"])
 @pytest.mark.parametrize("dtype", ["i64", "bool", "f64"])
 def test_targets_of_any_type(name: str, dtype: str) -> None:
-    x, target = torch.randn(4, 3, dtype=torch.float64), (torch.rand(4, 3) > 0.5).to(ELEMENTS[dtype])
+    x, target = torch.randn(4, 3, dtype=torch.float64), (torch.rand(4, 3) > 0.5).to(TYPES[dtype])
     case = Case(call(name, "b=4 d=3", f"{dtype} b d"), (x, target))
     wanted = {"mse_loss": functional.mse_loss, "bce_with_logits": functional.binary_cross_entropy_with_logits}[name]
     torch.testing.assert_close(computed(OPERATORS, call_of(case), (x, target)), wanted(x, target.double()))
@@ -189,9 +193,9 @@ def test_casts_have_torchs_values_and_gradients(precision: str) -> None:
     graph, values = made.graph, given(precision)
     named = {graph.values[v].name: v for v in graph.data}
     mine = whole.run(graph, {named["x"]: values["x"], named["n"]: values["n"]}, initial.initial(graph, 0))
-    p = torch.ones(3, dtype=ELEMENTS[precision], requires_grad=True)
+    p = torch.ones(3, dtype=TYPES[precision], requires_grad=True)
     y = 3 * (values["x"] * p)
-    wanted = [y.to(ELEMENTS[a]).to(ELEMENTS[b]).to(ELEMENTS[precision]) for a, b in pairs]
+    wanted = [y.to(TYPES[a]).to(TYPES[b]).to(TYPES[precision]) for a, b in pairs]
     for i, x in enumerate(wanted):
         assert torch.equal(mine.values[graph.addresses[f"train.a{i}"][0]], x.detach()), pairs[i]
     loss = sum((1 + i / 8) * x.sum() for i, x in enumerate(wanted))
