@@ -41,10 +41,6 @@ FAULTS = (
           "before, reached = _back(plan, step_inputs, totals)",
           "before, reached = _back(plan, step_inputs, totals | "
           "{(c.value, c.id) for c in plan.conversions if graph.values[c.value].constant is not None})", TOTALS),
-    Fault("metrics expect what forward is given", "a metric over a count that is known ahead",
-          "plan/rewrite/once_a_step.py",
-          "[shown[value] for value in last], totals | received)",
-          "[shown[value] for value in last], totals | known | received)", TOTALS),
     Fault("what depends on a total is computed once", "single examples beside a total", "plan/rewrite/once_a_step.py",
           "for at in makes(plan)[step] if _whole_in_time(plan, at))", "for at in makes(plan)[step])", SIMULATED),
     Fault("what is handed on counts in every microbatch", "a value of an earlier stage", "emit/step_inputs.py",

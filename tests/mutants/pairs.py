@@ -34,7 +34,6 @@ class Pairs:
 # A fault by its name, and the pairs among which one is to fail.
 FOUND = {
     # metrics in stages and microbatches
-    "metrics expect what forward is given": Pairs(real=50, feature="metric over the batch"),
     # numbers beside pending sums, and masks counted in the loss
     "numbers are no part of what is known ahead": Pairs(real=50, feature="masked loss"),
     "numbers are not seen": Pairs(real=50, feature="number on a total"),
