@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,11 @@ def steps(folder: Path) -> dict[int, Path]:
     """The folders called step-N, by step."""
     found = ((_STEP.fullmatch(path.name), path) for path in folder.iterdir()) if folder.is_dir() else ()
     return {int(match[1]): path for match, path in found if match}
+
+
+def kept(folder: Path) -> dict[int, Path]:
+    """The checkpoints in a folder by step, also those that are damaged or have further files."""
+    return {step: path for step, path in steps(folder).items() if _index(path) is not None}
 
 
 def foreign(folder: Path) -> Path | None:
@@ -166,6 +171,16 @@ def drop(whole: Path) -> None:
     if not os.path.lexists(old):
         os.replace(whole, old)
         _remove(old)
+
+
+def drop_all(found: Sequence[Path]) -> None:
+    """Removes checkpoints in this order. RunError, and all stay, where one is not ours."""
+    olds = [whole.with_name(_OLD.format(whole.name)) for whole in found]
+    for path in (*found, *olds):
+        require_own(path)
+    for whole, old in zip(found, olds, strict=True):
+        _remove(old)
+        drop(whole)
 
 
 def tidy(folder: Path) -> None:

@@ -11,6 +11,7 @@ from shardlang.diagnostics.diagnostic import Severity, Sink
 from shardlang.diagnostics.rendered import rendered
 from shardlang.diagnostics.runs import in_runs
 from shardlang.display import one_line
+from shardlang.errors import lacking
 
 
 def coloured(stream: TextIO) -> bool:
@@ -46,23 +47,13 @@ def show(sink: Sink, stream: TextIO | None = None, output: str = "full") -> int:
     return 1 if sink.failed else 0
 
 
-# The packages that the compiler does without, and the extra that has each, with its purpose.
-_TRAIN = "train", "all that training needs"
-EXTRAS = {"torch": _TRAIN, "numpy": _TRAIN, "safetensors": _TRAIN, "highspy": ("tune", "what `tune` needs")}
-
-
 def show_missing(error: ImportError) -> bool:
-    """Says what to install, where a package of EXTRAS is missing or cannot be loaded."""
-    package = (error.name or "").partition(".")[0]
-    if package not in EXTRAS:
+    """Says what to install, where a package of an extra is missing or cannot be loaded."""
+    found = lacking(error, "this command")
+    if found is None:
         return False
-    extra, purpose = EXTRAS[package]
-    absent = isinstance(error, ModuleNotFoundError) and error.name == package
-    sink, why = Sink(), "is not installed" if absent else f"cannot be loaded: {error}"
-    sink.report(
-        "SH517", f"this command needs {package}, which {why}", None,
-        help=f'`pip install "shardlang[{extra}]"` installs {purpose}',
-    )  # fmt: skip
+    sink = Sink()
+    sink.report(found.code, found.message, None, help=found.help)
     show(sink)
     return True
 

@@ -62,6 +62,11 @@ def started() -> Started | None:
     return Started(rank, size, local, local_size)
 
 
+def started_before() -> int:
+    """How often torchrun or Slurm has started this job before, after failures."""
+    return sum(int(os.environ.get(name) or 0) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
+
+
 def require_alone(command: str) -> None:
     """RunError where this process is one of several tasks, and `command` would start all ranks in
     each."""

@@ -7,7 +7,7 @@ import os
 # ms so, and 30 to 40 ms with this.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from shardlang.runtime import random
+from shardlang.runtime import packages, random
 from shardlang.runtime.comm.collectives import *
 from shardlang.runtime.comm.host_copies import to_device, to_host
 from shardlang.runtime.comm.mesh import Group, Mesh, Time

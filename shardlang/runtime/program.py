@@ -236,8 +236,9 @@ class Own(Protocol):
 @dataclass
 class Program:
     """All of a run but where it runs. `base`, the folder that paths are relative to, `resume`
-    (`resume_anyway`: with other data), `host_storage`, `profile`, `targets` of its events and the
-    `hash` of the emitted files are set at launch.
+    (`resume_anyway`: with other data), `overwrite` (begins anew where an earlier run left
+    checkpoints), `host_storage`, `profile`, `targets` of its events and the `hash` of the emitted
+    files are set at launch.
 
     forward: one microbatch, from parameters and fields to the loss and the metrics. prepare: from
     its fields to numbers whose sums over the microbatches, by way of `prepared`, `forward` takes by
@@ -291,6 +292,7 @@ class Program:
     base: Path = Path(".")
     resume: bool = False
     resume_anyway: bool = False
+    overwrite: bool = False
     host_storage: Path | None = None
     profile: Profiled | None = None
     targets: Sequence[Target] = ()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from shardlang.errors import RunError, lacking
+
 try:
-    from shardlang.errors import RunError
     from shardlang.torch.bind import bind
     from shardlang.torch.launch import launch
     from shardlang.torch.module import Figures, ShardModule
@@ -17,10 +18,9 @@ try:
     from shardlang.torch.place import Batch, Field
     from shardlang.torch.ranks import RankError
 except ImportError as _error:
-    if (_error.name or "").partition(".")[0] not in ("torch", "numpy", "safetensors"):
+    if (_lack := lacking(_error, "shardlang.torch")) is None:
         raise
-    _help = '`pip install "shardlang[train]"` installs all that training needs'
-    raise ImportError(f"error[SH517]: shardlang.torch needs {_error.name}\nhelp: {_help}", name=_error.name) from _error
+    raise ImportError(str(_lack), name=_error.name) from _error
 
 if TYPE_CHECKING:
     from shardlang.torch.checkpoints.reader import CheckpointReader

@@ -289,7 +289,8 @@ def test_other_groups() -> None:
 def test_without_torch() -> None:
     script = "import sys\nsys.modules['torch'] = None\nimport shardlang.torch"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    expected = 'ImportError: error[SH517]: shardlang.torch needs torch\nhelp: `pip install "shardlang[train]"` installs'
+    expected = "ImportError: error[SH517]: shardlang.torch needs torch, which is not installed\n"
+    expected += 'help: `pip install "shardlang[train]"` installs all that training needs'
     assert done.returncode == 1 and expected in done.stderr
 
 

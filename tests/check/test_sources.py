@@ -204,6 +204,17 @@ WORDS = LABELS.replace("dim batch = 8, ", "dim names = categories(NAMES)\ndim ba
 )
 
 
+def test_words_are_numbered_by_a_dim_of_the_file_alone() -> None:
+    text = WORDS.replace("NAMES", '"a", "b"').replace("LABEL", "i64[batch] < names").replace("LOSS", "mean(scores)")
+    found = checked(text.replace("model Net {", "model Net {\n  dim n = categories(most = 3)"))
+    (wrong,) = [each for each in found.found if each.code == "SH210"]
+    assert wrong.message == "the size of dim `n` must be a whole number, and this is words of csv data"
+    help = (
+        "words are numbered by a dim of the file: write `dim words = categories(..)` above the models, and `words` here"
+    )
+    assert wrong.help == (help,)
+
+
 @pytest.mark.parametrize(
     ("names", "label", "bound"),
     [

@@ -21,9 +21,18 @@ def told(folder: Path, packages: dict[str, str], *words: str) -> tuple[int, str]
         (folder / "packages" / name).mkdir(parents=True, exist_ok=True)
         (folder / "packages" / name / "__init__.py").write_text(text)
     (folder / "net.shard").write_text(NET)
+    return started(folder, *SHARDC, *words)
+
+
+def python(folder: Path, *words: str) -> tuple[int, str]:
+    """Runs Python beside these packages."""
+    return started(folder, sys.executable, *words)
+
+
+def started(folder: Path, *command: str) -> tuple[int, str]:
     path = os.pathsep.join([str(folder / "packages"), *filter(None, sys.path)])
     env = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run([*SHARDC, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=100)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -94,6 +103,18 @@ def test_a_solver_that_is_needed_and_missing(tmp_path: Path, package: str, said:
     code, text = told(tmp_path, {"highspy": package}, "tune", "auto.shard", "--ranks", "8", "--strategy", "s")
     assert code in (1, 3) and "error[SH517]" in text and said in text, text
     assert '`pip install "shardlang[tune]"` installs' in text
+
+
+@pytest.mark.parametrize(("package", "why"), [(GONE, "is not installed"), (BROKEN, "cannot be loaded: libcudart")])
+def test_an_emitted_program_says_what_to_install(tmp_path: Path, package: str, why: str) -> None:
+    """Not whoever else imports the runtime: that is theirs to say."""
+    assert told(tmp_path, {"torch": package}, "compile", "net.shard", "--ranks", "2", "-o", "out")[0] == 0
+    code, text = python(tmp_path, "out/main.py")
+    assert code == 3 and "Traceback" not in text, text
+    assert text.startswith(f"error[SH517]: the program needs torch, which {why}")
+    assert text.endswith('\nhelp: `pip install "shardlang[train]"` installs all that training needs\n')
+    code, text = python(tmp_path, "-c", "from shardlang import runtime")
+    assert code == 1 and "Traceback" in text and "SH517" not in text
 
 
 def test_a_loop_of_ones_own_says_what_to_install(tmp_path: Path) -> None:

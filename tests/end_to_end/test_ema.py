@@ -170,7 +170,7 @@ def test_a_run_goes_on_with_it_under_another_strategy(first: Any, then: Any, bes
 def test_an_evaluation_by_it_leaves_copies_in_bf16_as_they_were(strategy: str, ranks: int, beside: Any) -> None:
     folder, *_ = beside
     low, losses = ("--set", "train.precision=bf16"), []
-    for name, every in (("low", 1), ("low-plain", 4000)):
+    for name, every in ((f"low-{strategy}", 1), (f"low-{strategy}-plain", 4000)):
         found = train(folder, strategy, ranks, name, *low, "--set", f"train.evaluate.steps={every}")
         losses.append([x["loss"] for x in found if "loss" in x])
         assert sum("eval.loss" in x for x in found) == (8 if every == 1 else 1)

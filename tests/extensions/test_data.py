@@ -3,6 +3,7 @@ run stops and on however many ranks it goes on; and ranks that read different nu
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -106,8 +107,14 @@ def placed(folder: Path, python: str, net: str = NET, declared: str = DECLARED) 
     (folder / "net.shard").write_text(net)
 
 
+def started(folder: Path, *words: str, ranks: int) -> subprocess.CompletedProcess[str]:
+    """A run that goes on, or takes the place of the one before."""
+    how = () if {"--resume", "--resume-anyway"} & {*words} else ("--overwrite",)
+    return warm.run([*SHARDC, "run", "net.shard", "--ranks", str(ranks), *how, *words], cwd=folder)
+
+
 def run(folder: Path, *words: str, ranks: int) -> str:
-    done = warm.run([*SHARDC, "run", "net.shard", "--ranks", str(ranks), *words], cwd=folder)
+    done = started(folder, *words, ranks=ranks)
     assert done.returncode == 0, done.stdout + done.stderr
     return str(done.stdout)
 
@@ -161,7 +168,7 @@ def test_the_order_is_the_runs_and_the_same_on_any_number_of_ranks(tmp_path: Pat
 
 
 def failed(folder: Path, *words: str, ranks: int = 2) -> str:
-    done = warm.run([*SHARDC, "run", "net.shard", "--ranks", str(ranks), *words], cwd=folder)
+    done = started(folder, *words, ranks=ranks)
     assert done.returncode == 3, done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     return str(done.stderr)

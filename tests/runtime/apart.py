@@ -18,15 +18,16 @@ class Begun(list[Warm]):
     store: object = None
 
 
-def begun(ranks: int, *words: str, folder: Path, port: int = 0) -> Begun:
-    """Starts `python *words` in `folder` once a rank. port: of a store that is there; 0: one of this process."""
+def begun(ranks: int, *words: str, folder: Path, port: int = 0, again: int = 0) -> Begun:
+    """Starts `python *words` in `folder` once a rank. port: of a store that is there; 0: one of this process.
+    again: starts before this one."""
     from torch.distributed import TCPStore
 
     store = TCPStore("127.0.0.1", port, is_master=not port, wait_for_workers=False)
     common = {
         **os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(store.port), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks),
-        "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": str(again),
     }  # fmt: skip
     found = Begun(
         Warm(
@@ -39,9 +40,11 @@ def begun(ranks: int, *words: str, folder: Path, port: int = 0) -> Begun:
     return found
 
 
-def apart(ranks: int, *words: str, folder: Path, port: int = 0) -> list[subprocess.CompletedProcess[str]]:
+def apart(
+    ranks: int, *words: str, folder: Path, port: int = 0, again: int = 0
+) -> list[subprocess.CompletedProcess[str]]:
     """Runs `python *words` in `folder` once a rank, all at once; how each ended."""
-    started = begun(ranks, *words, folder=folder, port=port)
+    started = begun(ranks, *words, folder=folder, port=port, again=again)
     try:
         said = [process.communicate(timeout=240) for process in started]
     finally:

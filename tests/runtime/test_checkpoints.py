@@ -18,7 +18,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardlang.checkpoints import rank_files
+from shardlang.checkpoints import folders, rank_files
 from shardlang.checkpoints.index import INDEX, FileFacts, Index, Layout, text_of
 from shardlang.checkpoints.rank_files import Block, cells_of, file_name
 from shardlang.errors import RunError
@@ -219,9 +219,9 @@ def test_a_link_to_a_checkpoint_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_a_former_runs_checkpoints_are_replaced(tmp_path: Path) -> None:
+    """As where they are broken, and a run goes on from one before them."""
     for value in (1, 7):
         run = Checkpoints(tmp_path, every=2, keep=0)
-        run.tidy()
         run.require_way(4)
         for step in (2, 4):
             write_all(run, step, *one(step * value), {})
@@ -302,7 +302,7 @@ def test_a_run_that_is_killed_leaves_a_whole_checkpoint_and_nothing_in_the_way(t
             write_all(Checkpoints(folder, every=1, keep=1), step, *one(step), {})
         died = dies_at(call, folder)
         again = Checkpoints(folder, every=1, keep=1)
-        again.tidy()
+        folders.tidy(folder)
         again.require_way(9)
         latest = again.latest()
         assert latest is not None and latest.name in ("step-2", "step-3"), call

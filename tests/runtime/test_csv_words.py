@@ -255,7 +255,7 @@ def test_runs_of_other_ranks_have_the_same_numbers(tmp_path: Path) -> None:
     data(tmp_path / "e.csv", 2, 20)
     run = ("run", "net.shard", "--device", "cpu", "--metrics")
     for ranks in ("2", "1"):
-        words = ("--ranks", ranks, "--save-weights", f"w{ranks}.safetensors")
+        words = ("--ranks", ranks, "--save-weights", f"w{ranks}.safetensors", "--overwrite")
         done = shardc(*run, f"m{ranks}.jsonl", *words, folder=tmp_path)
         assert done.returncode == 0, done.stderr
     one, two = losses(tmp_path / "m1.jsonl"), losses(tmp_path / "m2.jsonl")
@@ -283,5 +283,6 @@ def test_runs_of_other_ranks_have_the_same_numbers(tmp_path: Path) -> None:
         assert done.returncode == 3 and fact in done.stderr, (words, done.stderr)
     # weights with a record may be written over
     (tmp_path / "net.shard").write_text(TEXT)
-    done = shardc(*run, "m1.jsonl", "--ranks", "1", "--save-weights", "w1.safetensors", folder=tmp_path)
+    words = ("--ranks", "1", "--save-weights", "w1.safetensors", "--overwrite")
+    done = shardc(*run, "m1.jsonl", *words, folder=tmp_path)
     assert done.returncode == 0, done.stderr

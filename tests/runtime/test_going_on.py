@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ import pytest
 from shardlang import runtime as rt
 from shardlang.checkpoints.index import text_of
 from shardlang.errors import RunError
+from shardlang.locks import Claims
 from shardlang.runtime.logs import Log
+from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.train import Run, datasets
 
 
@@ -53,9 +56,61 @@ def test_a_finished_run_says_so_and_how_to_train_further(done: Path, steps: int 
     assert f"goes on after step 6, from {kept}" in said(program(done, steps=12))
 
 
-def test_a_new_run_beside_checkpoints_of_an_earlier_one_says_so(done: Path) -> None:
-    told = f"{done / 'kept' / 'step-6'} is of an earlier run, which --resume goes on from; this run begins anew"
-    assert told in said(program(done, resume=False)).splitlines()
+def claimed(given: rt.Program) -> None:
+    with Claims() as claims:
+        claim_of_program(claims, given, None)
+
+
+def test_a_new_run_beside_checkpoints_of_an_earlier_one_is_refused(done: Path) -> None:
+    """They would stay among its own, and `--resume` would go on from one of them."""
+    before = {path: path.read_bytes() for path in done.rglob("*") if path.is_file()}
+    with pytest.raises(RunError) as raised:
+        claimed(program(done, resume=False, steps=3))
+    assert (raised.value.code, raised.value.file) == ("SH512", done / "kept")
+    assert raised.value.message == "3 checkpoints of an earlier run are here, the newest after step 6"
+    assert raised.value.help.startswith("--resume goes on from there; --overwrite removes what is here and begins anew")
+    assert {path: path.read_bytes() for path in done.rglob("*") if path.is_file()} == before
+    claimed(program(done))
+    shutil.rmtree(done / "kept")
+    claimed(program(done, resume=False))
+
+
+def test_one_whose_name_a_killed_run_had_taken_counts_too(done: Path) -> None:
+    for step in (2, 4):
+        shutil.rmtree(done / "kept" / f"step-{step}")
+    (done / "kept" / "step-6").rename(done / "kept" / ".step-6.old")
+    with pytest.raises(RunError, match="a checkpoint of an earlier run is here, the newest after step 6"):
+        claimed(program(done, resume=False))
+
+
+def test_a_run_that_overwrites_is_the_one_that_a_later_run_goes_on_from(done: Path) -> None:
+    given = program(done, resume=False, steps=3)
+    given.overwrite = True
+    claimed(given)
+    told = f"3 checkpoints of an earlier run removed from {done / 'kept'}: this run begins anew"
+    assert told in said(given).splitlines()
+    assert sorted(path.name for path in (done / "kept").iterdir()) == ["step-2", "step-3"]
+    assert f"goes on after step 3, from {done / 'kept' / 'step-3'}" in said(program(done))
+
+
+def test_a_run_that_overwrites_removes_nothing_where_something_else_is_in_a_checkpoint(done: Path) -> None:
+    notes = done / "kept" / "step-4" / "notes.txt"
+    for mine in (notes, done / "kept" / ".step-4.old" / "notes.txt"):
+        mine.parent.mkdir(exist_ok=True)
+        mine.write_text("mine")
+        before = {path: path.read_bytes() for path in done.rglob("*") if path.is_file()}
+        given = program(done, resume=False, steps=3)
+        given.overwrite = True
+        with pytest.raises(RunError, match="something else is in the way of a checkpoint"):
+            said(given)
+        assert {path: path.read_bytes() for path in done.rglob("*") if path.is_file()} == before
+        mine.unlink()
+
+
+def test_a_run_that_goes_on_after_a_failure_overwrites_nothing(done: Path) -> None:
+    given = program(done, steps=8)
+    given.overwrite = True  # as when a launcher starts the ranks again
+    assert f"goes on after step 6, from {done / 'kept' / 'step-6'}" in said(given)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +198,7 @@ def test_where_the_one_before_is_broken_too_it_is_passed_over(done: Path) -> Non
         said(program(done))
     assert raised.value.message.startswith("no checkpoint is whole; of the newest: the checkpoint cannot be read")
     assert raised.value.file == kept / "step-6" / FILE
-    assert raised.value.help == "start anew without --resume"
+    assert raised.value.help == "start anew by --overwrite, which removes them"
 
 
 def test_a_folder_that_is_no_checkpoint_is_named_where_it_is_in_the_way(done: Path) -> None:

@@ -67,6 +67,7 @@ def _targets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
 )
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint that is whole.")
 @click.option("--resume-anyway", is_flag=True, help="The same, also with other data, another batch or seed.")
+@click.option("--overwrite", is_flag=True, help="Begin anew where checkpoints of an earlier run are, and remove them.")
 @click.option(
     "--simulate", is_flag=True, help="Simulate the ranks in this process: slow, on the CPU, for any number of them."
 )
@@ -108,7 +109,7 @@ def _targets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
 @click.pass_context
 def command(
     ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], device: str | None,
-    compile: bool | None, resume: bool, resume_anyway: bool, simulate: bool, host_storage: Path | None,
+    compile: bool | None, resume: bool, resume_anyway: bool, overwrite: bool, simulate: bool, host_storage: Path | None,
     profile: range | None, stall_timeout: float | None, max_restarts: int, targets: tuple[Target, ...],
     metrics: Path | None, save_weights: Path | None, log_dir: Path | None,
 ) -> None:  # fmt: skip
@@ -119,11 +120,14 @@ def command(
         (device == "cuda", "simulated ranks compute on the CPU; --device cuda is for real ones"),
         (compile is True, "simulated ranks run every operator as it is; --compile is for real ones"),
         (resume or resume_anyway, "--simulate does not go on from checkpoints: leave out --resume"),
+        (overwrite, "simulated ranks write no checkpoints: leave out --overwrite"),
         (host_storage is not None, "--simulate keeps everything in memory: leave out --host-storage"),
         (profile is not None, "a trace is of real ranks: leave out --profile or --simulate"),
         (targets, "simulated ranks have no stream of events: leave out --log, or take --metrics"),
         (stall_timeout or max_restarts, "simulated ranks do not fail: leave out --stall-timeout and --max-restarts"),
     ))  # fmt: skip
+    if overwrite and (resume or resume_anyway):
+        raise click.UsageError("--resume goes on from the checkpoints that --overwrite removes: leave one of them out")
     _require_start(metrics, save_weights)
     base = folder_of(file)
     if simulate:
@@ -138,8 +142,8 @@ def command(
             claimed = claim(claims, ranks, log_dir, metrics, save_weights, files, profile is not None)
             code = _train(
                 files, claimed, ranks, device=device, base=base, resume=resume, resume_anyway=resume_anyway,
-                host_storage=host_storage, profile=profile, compile=compile, stall=stall_timeout,
-                restarts=max_restarts, targets=targets,
+                overwrite=overwrite, host_storage=host_storage, profile=profile, compile=compile,
+                stall=stall_timeout, restarts=max_restarts, targets=targets,
             )  # fmt: skip
     except RunError as error:
         print(error, file=sys.stderr)

@@ -22,7 +22,7 @@ from shardlang import ending
 from shardlang.display import safe
 from shardlang.ending import FAILED
 from shardlang.errors import RunError
-from shardlang.launch.started import Started
+from shardlang.launch.started import Started, started_before
 from shardlang.locks import unwritable
 from shardlang.owned import LOG, RECORD, target
 from shardlang.run_files import log_file, record_file
@@ -66,11 +66,10 @@ class Alone:
         """Sends what this rank prints to its log, after what earlier starts of the job left there;
         the former standard output. The end of the run is told on the former standard error too."""
         path = log_file(self.folder, self.place.rank)
-        again = sum(int(os.environ.get(name, 0)) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.console = os.dup(2)
-            return os.fdopen(redirect(target(path, LOG), again), "w")
+            return os.fdopen(redirect(target(path, LOG), started_before()), "w")
         except OSError as error:
             raise unwritable(path, "a rank's log", error, "--log-dir DIR, another folder") from None
 

@@ -18,7 +18,7 @@ from shardlang.errors import RunError
 from shardlang.launch.log_targets import KINDS as TARGETS
 from shardlang.launch.log_targets import Target, target_of
 from shardlang.launch.log_targets import require as require_targets
-from shardlang.launch.started import Started, started
+from shardlang.launch.started import Started, started, started_before
 from shardlang.locks import Claims, unwritable
 from shardlang.owned import FIGURES, TRACE, WEIGHTS, target
 from shardlang.run_files import steps_of, trace_file
@@ -64,9 +64,15 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--resume", action="store_true", help="go on from the latest checkpoint")
     parser.add_argument("--resume-anyway", action="store_true", help="the same, also with other data, batch or seed")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="begin anew where checkpoints of an earlier run are, and remove them"
+    )
     parser.add_argument("--save-weights", type=Path, help="safetensors file of the final parameters")
     _watching(parser)
-    return parser.parse_args()
+    found = parser.parse_args()
+    if found.overwrite and (found.resume or found.resume_anyway):
+        parser.error("--resume goes on from the checkpoints that --overwrite removes: leave one of them out")
+    return found
 
 
 def _watching(parser: argparse.ArgumentParser) -> None:
@@ -100,6 +106,9 @@ def main(program: Program, main_file: Path | None = None) -> None:
     main_file = main_file or Path(sys.argv[0]).resolve()
     program.base = options.base or main_file.parent
     program.resume, program.resume_anyway = options.resume or options.resume_anyway, options.resume_anyway
+    program.overwrite = options.overwrite
+    # A launcher that starts ranks again gives them the same words: the run is to go on then.
+    program.resume |= options.overwrite and started_before() > 0
     program.host_storage, program.targets = options.host_storage, options.log
     program.compile, program.hash = asked(program, options.compile), emitted_hash(main_file) if options.log else ""
     try:

@@ -78,8 +78,8 @@ def read_program(main_file: Path) -> Program:
 
 def launch(
     main_file: Path, ranks: int, *, device: str | None = None, base: Path | None = None, log_dir: Path | None = None,
-    metrics: Path | None = None, save_weights: Path | None = None, resume: bool = False,
-    resume_anyway: bool = False, host_storage: Path | None = None, profile: range | None = None,
+    metrics: Path | None = None, save_weights: Path | None = None, resume: bool = False, resume_anyway: bool = False,
+    overwrite: bool = False, host_storage: Path | None = None, profile: range | None = None,
     compile: bool | None = None, stall: float | None = None, restarts: int = 0, targets: Sequence[Target] = (),
 ) -> int:  # fmt: skip
     """Runs an emitted program on `ranks` forked ranks; 0, or 3 where the run failed (what and where
@@ -93,6 +93,7 @@ def launch(
         program = read_program(main_file)
         program.base = base if base is not None else main_file.parent
         program.resume, program.resume_anyway = resume or resume_anyway, resume_anyway
+        program.overwrite = overwrite
         program.host_storage, program.targets = host_storage, targets
         program.compile, program.hash = asked(program, compile), emitted_hash(main_file) if targets else ""
         logs = log_dir if log_dir is not None else main_file.parent / "logs"

@@ -77,11 +77,25 @@ class Checkpoints:
     def due(self, step: int, total: int) -> bool:
         return step % self.every == 0 or step == total
 
-    def tidy(self) -> None:
-        """Before anything is read, by all ranks: removes what killed runs left."""
-        if world.rank == 0:
-            folders.tidy(self.folder)
-        primitives.meet()
+    def require_fresh(self) -> None:
+        """Before a run that begins anew. RunError where there are checkpoints of an earlier run:
+        `--resume` would find them among its own."""
+        found = folders.kept(self.folder)
+        if found:
+            many = f"{len(found)} checkpoints" if len(found) > 1 else "a checkpoint"
+            fact = (
+                f"{many} of an earlier run {'are' if len(found) > 1 else 'is'} here, the newest after step {max(found)}"
+            )
+            help = "--resume goes on from there; --overwrite removes what is here and begins anew; or name another "
+            raise RunError("SH512", fact, file=self.folder, help=f"{help}folder: `to` of `checkpoint`")
+
+    def clear(self) -> int:
+        """Removes the checkpoints of an earlier run, on rank 0: how many. RunError, and all stay,
+        where one is not ours to remove. The newest goes last: a run that is killed before leaves
+        it."""
+        found = folders.kept(self.folder) if world.rank == 0 else {}
+        folders.drop_all([found[step] for step in sorted(found)])
+        return len(found)
 
     def require_way(self, total: int, every: int | None = None) -> None:
         """Before training. RunError if anything of the user's has a coming checkpoint's name.

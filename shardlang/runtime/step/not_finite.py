@@ -106,7 +106,7 @@ def _in_checkpoint(saved: SavedRun) -> Found | None:
         broken = part.isnan()
         if broken.any():
             what = f"`{name}` {_first(part, broken, offsets)} in the checkpoint that the run goes on from"
-            return Found(what, saved.folder, "go on from an earlier checkpoint, or start anew without --resume")
+            return Found(what, saved.folder, "go on from an earlier checkpoint, or start anew by --overwrite")
     return None
 
 

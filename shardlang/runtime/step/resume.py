@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from shardlang.checkpoints.folders import is_name
+from shardlang.checkpoints.folders import is_name, tidy
 from shardlang.checkpoints.index import INDEX, Damaged, index_text
 from shardlang.errors import RunError
 from shardlang.locks import Claims, held_in, require_apart
@@ -34,9 +34,10 @@ def checkpoints(program: Program) -> Checkpoints | None:
 
 
 def claim_of_program(claims: Claims, program: Program, save_weights: Path | None) -> None:
-    """Claims the folder of checkpoints, once all else is claimed. RunError where the run writes
-    something else to it under a name of a checkpoint, or the weights are to be saved in a file that
-    the run starts from."""
+    """Claims the folder of checkpoints, once all else is claimed, and removes what killed runs left
+    there. RunError where the run writes something else to it under a name of a checkpoint, where it
+    begins anew and those of an earlier run are there, or where the weights are to be saved in a
+    file that the run starts from."""
     if program.host_storage is not None:
         require_apart(program.host_storage, "host storage")
     written = checkpoints(program)
@@ -46,6 +47,9 @@ def claim_of_program(claims: Claims, program: Program, save_weights: Path | None
             if is_name(path.parts[0]):
                 fact = f"this run would write something else under the name of a checkpoint, `{path.parts[0]}`"
                 raise RunError("SH512", fact, file=written.folder / path, help="name another path for it")
+        tidy(written.folder)
+        if not program.resume and not program.overwrite:
+            written.require_fresh()
     if program.init is not None and save_weights is not None:
         given = program.base / program.init.path
         read = given.parent.glob(given.name) if "*" in given.name else [given]
@@ -103,7 +107,7 @@ def _require(program: Program, found: SavedRun, facts: Mapping[str, Any], note: 
     if note is not None:
         note(f"goes on with other examples: {fact}")
         return
-    help = "give it as it was, go on with other examples by --resume-anyway, or start anew without --resume"
+    help = "give it as it was, go on with other examples by --resume-anyway, or start anew by --overwrite"
     raise RunError("SH508", fact, file=found.folder, help=help)
 
 
@@ -124,7 +128,7 @@ def _require_optimizers(model: Model, found: SavedRun) -> None:
             raise RunError(
                 "SH508", f"`{path}` is trained by {_told(kinds[path], sorted(kept))}, and the checkpoint "
                 f"was written with {_told(kind, theirs)}", file=found.folder,
-                help="give the optimizer, and `ema`, as it was, or start anew without --resume",
+                help="give the optimizer, and `ema`, as it was, or start anew by --overwrite",
             )  # fmt: skip
 
 
@@ -162,7 +166,7 @@ def resume(model: Model, given: Checkpoints, facts: Mapping[str, Any], note: Cal
         note(f"{path} is passed over: {message} ({file}, seen by {where})")
     if broken:
         fact = f"no checkpoint is whole; of the newest: {broken[0].message}"
-        raise RunError("SH508", fact, file=broken[0].file, help="start anew without --resume")
+        raise RunError("SH508", fact, file=broken[0].file, help="start anew by --overwrite, which removes them")
     return None
 
 

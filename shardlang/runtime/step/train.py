@@ -151,12 +151,11 @@ class Run(Stepper):
 
     def _resume(self) -> None:
         """Goes on from the latest checkpoint, if that is asked for and there is one."""
-        if self.checkpoints is not None:
-            self.checkpoints.tidy()
         if self.program.resume:
             self._go_on()
-        elif self.checkpoints is not None and (earlier := self.checkpoints.latest()) is not None:
-            self.log.note(f"{earlier} is of an earlier run, which --resume goes on from; this run begins anew")
+        elif self.program.overwrite and self.checkpoints is not None and (gone := self.checkpoints.clear()):
+            many = f"{gone} checkpoint{'s' * (gone > 1)}"
+            self.log.note(f"{many} of an earlier run removed from {self.checkpoints.folder}: this run begins anew")
         if self.checkpoints is not None and self.step < self.total:
             every = self.program.evaluation.every or self.loader.batches
             self.checkpoints.require_way(self.total, every if self.best.figure else None)

@@ -6,9 +6,9 @@ a comment gives a value's local type and its layout on the mesh. Run it with
     torchrun --nproc-per-node 4 main.py
 """
 
-import torch.nn.functional as F
-
 from shardlang import runtime as rt
+
+import torch.nn.functional as F
 
 mesh = rt.Mesh(dp=4)
 

@@ -6,10 +6,10 @@ a comment gives a value's local type and its layout on the mesh. Run it with
     torchrun --nproc-per-node 8 main.py
 """
 
+from shardlang import runtime as rt
+
 import torch
 import torch.nn.functional as F
-
-from shardlang import runtime as rt
 
 mesh = rt.Mesh(dp=4, mp=2)
 

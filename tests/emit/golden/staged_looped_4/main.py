@@ -6,13 +6,13 @@ this one has the parameters, the data and the order in which the stages work. Ru
     torchrun --nproc-per-node 4 main.py
 """
 
+from shardlang import runtime as rt
+
 import stage0
 import stage1
 import stage2
 import stage3
 import torch
-
-from shardlang import runtime as rt
 
 mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
 

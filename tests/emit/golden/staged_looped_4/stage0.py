@@ -5,10 +5,10 @@ their own shards, a microbatch at a time, in the order that main.py says; a comm
 type and its layout on the mesh.
 """
 
+from shardlang import runtime as rt
+
 import torch
 import torch.nn.functional as F
-
-from shardlang import runtime as rt
 
 mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
 

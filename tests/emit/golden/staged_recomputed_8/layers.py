@@ -5,9 +5,9 @@ Written by shardc from the program and its strategy. `p` is the layer with its p
 value's local type and its layout on the mesh.
 """
 
-import torch.nn.functional as F
-
 from shardlang import runtime as rt
+
+import torch.nn.functional as F
 
 mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
 

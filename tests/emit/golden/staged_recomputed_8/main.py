@@ -6,11 +6,11 @@ this one has the parameters, the data and the order in which the stages work. Ru
     torchrun --nproc-per-node 8 main.py
 """
 
+from shardlang import runtime as rt
+
 import stage0
 import stage1
 import torch
-
-from shardlang import runtime as rt
 
 mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
 

@@ -6,11 +6,11 @@ their own shards, a microbatch at a time, in the order that main.py says; a comm
 type and its layout on the mesh.
 """
 
+from shardlang import runtime as rt
+
 import torch
 import torch.nn.functional as F
 from layers import linear
-
-from shardlang import runtime as rt
 
 mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
 
