@@ -63,7 +63,8 @@ def imports(uses: Collection[str], modules: Sequence[str] = (), layers: Sequence
     if layers:
         flat = f"from layers import {', '.join(layers)}"
         lines.append(flat if len(flat) <= WIDTH else f"from layers import {call_text('', layers)}")
-    # Ours first: it says what to install where torch is missing, and sets what is read as torch is loaded.
+    # Ours first: it says what to install where torch is missing, and sets what is read while torch
+    # is loaded.
     return "\n".join([own, "", *lines] if lines else [own])
 
 

@@ -74,4 +74,4 @@ def test_to_go_on_and_to_overwrite_exclude_each_other(tmp_path: Path, capsys: py
     assert run(["run", str(file), "--ranks", "1", "--overwrite", "--resume-anyway"]) == 2
     assert told in " ".join(capsys.readouterr().err.split())
     assert run(["run", str(file), "--ranks", "1", "--overwrite", "--simulate"]) == 2
-    assert "simulated ranks write no checkpoints" in capsys.readouterr().err
+    assert "neither write checkpoints nor go on from them: leave out" in capsys.readouterr().err

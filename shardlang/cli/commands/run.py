@@ -26,6 +26,8 @@ from shardlang.run_files import RunFiles, claim, steps_of
 from shardlang.scratch import scratch
 from shardlang.types.dim import low
 
+_NO_CHECKPOINTS = "simulated ranks neither write checkpoints nor go on from them"
+
 
 def _file(words: str) -> Callable[[options.Command], options.Command]:
     """An option for a file to write: its name, then its help."""
@@ -119,16 +121,13 @@ def command(
     _require_real(simulate, (
         (device == "cuda", "simulated ranks compute on the CPU; --device cuda is for real ones"),
         (compile is True, "simulated ranks run every operator as it is; --compile is for real ones"),
-        (resume or resume_anyway, "--simulate does not go on from checkpoints: leave out --resume"),
-        (overwrite, "simulated ranks write no checkpoints: leave out --overwrite"),
+        (resume or resume_anyway or overwrite, f"{_NO_CHECKPOINTS}: leave out --resume and --overwrite"),
         (host_storage is not None, "--simulate keeps everything in memory: leave out --host-storage"),
         (profile is not None, "a trace is of real ranks: leave out --profile or --simulate"),
         (targets, "simulated ranks have no stream of events: leave out --log, or take --metrics"),
         (stall_timeout or max_restarts, "simulated ranks do not fail: leave out --stall-timeout and --max-restarts"),
     ))  # fmt: skip
-    if overwrite and (resume or resume_anyway):
-        raise click.UsageError("--resume goes on from the checkpoints that --overwrite removes: leave one of them out")
-    _require_start(metrics, save_weights)
+    _require_start((resume or resume_anyway) and overwrite, metrics, save_weights)
     base = folder_of(file)
     if simulate:
         ctx.exit(_simulate(file, ranks, strategy, overrides, base, metrics, save_weights))
@@ -158,8 +157,11 @@ def _require_real(simulate: bool, asked: Iterable[tuple[object, str]]) -> None:
             raise click.UsageError(why)
 
 
-def _require_start(*written: Path | None) -> None:
-    """UsageError where this is one of several tasks, or a file could not be written at the end."""
+def _require_start(contrary: bool, *written: Path | None) -> None:
+    """UsageError where this is one of several tasks, or a file could not be written at the end.
+    contrary: the run is to go on, and to begin anew."""
+    if contrary:
+        raise click.UsageError("--resume goes on from the checkpoints that --overwrite removes: leave one of them out")
     try:
         require_alone("`shardc run`")
     except RunError as error:
