@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardlang.ops.saved_activations import Local, elements, size
+from shardlang.ops.saved_activations import Local, Shape, elements, size
 from shardlang.records import dataclass
 from shardlang.types.dim import BYTES
 
@@ -47,14 +47,30 @@ def parts(local: Local) -> Work:
 
 
 def drawn(dims: int | None) -> Callable[[Local], Work]:
-    """For each element, or each of the leading `dims`, a random number of 64 bits: three of them
-    are there while they are mixed. Backward makes the mask in the type of the gradient."""
+    """For each element, or each of the leading `dims`, half of a random word of 64 bits
+    (runtime/functions/masks.py), beside what these are counted from or what is made of them.
+    Backward makes the mask in the type of the gradient."""
 
     def work(local: Local) -> Work:
         if not local.attrs["p"]:
             return Work(passes=(0,))
-        count, whole = elements(local.operands[0][:dims]), size(local.operands[0], local.operand_types[0].dtype)
-        mask = count * BYTES[local.operand_types[0].dtype]
-        return Work(3 * count * BYTES["i64"], whole + mask)
+        here, whole = local.operands[0][:dims], local.operand_types[0].shape[:dims]
+        mask = elements(here) * BYTES[local.operand_types[0].dtype]
+        both = size(local.operands[0], local.operand_types[0].dtype) + mask
+        return Work(_words(here, whole), both)
 
     return work
+
+
+def _words(here: Shape, whole: Shape) -> int:
+    """Bytes while the words of a block are drawn: two elements of a row have one word. A part of a
+    row may begin amid a word, and end so."""
+    if not here or not elements(here):
+        return (BYTES["i64"] + BYTES["bool"]) * elements(here)
+    row = here[-1] // 2 + 1 if whole[-1] % here[-1] else -(-here[-1] // 2)
+    sizes, wholes = (*here[:-1], row), (*whole[:-1], -(-whole[-1] // 2))
+    words, cut = elements(sizes), [at for at in range(len(sizes)) if sizes[at] != wholes[at]]
+    # Where a dim within others is cut, each is counted in a line of its own.
+    before = elements(sizes[: cut[-1]]) if cut else 1
+    lines = before + words // before if before > 1 else 0
+    return BYTES["i64"] * words + max(BYTES["bool"] * elements(here), BYTES["i64"] * lines)

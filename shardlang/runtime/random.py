@@ -4,14 +4,12 @@ how a value is split.
 A number is a pure function of (seed, path of the operator, number of its call, step, index in the
 whole value), so every layout and rank count draws the same; CPU and CUDA agree bit for bit in
 `bits` and `uniform`. The generator is splitmix64 (Steele, Lea and Flood, 2014): the mixing function
-applied to key + index * golden ratio."""
+applied to key + index * golden ratio. What dropouts keep is drawn by functions/masks.py."""
 
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
 from hashlib import blake2b
 from typing import TypeAlias
 
@@ -20,14 +18,13 @@ from torch import Tensor
 
 from shardlang.runtime.tree import Node, path
 
-_GOLDEN = 0x9E3779B97F4A7C15
+GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _MASK = (1 << 64) - 1
-_SIGN = -(1 << 63)
 # Numbers made at once on the CPU: the several int64 temporaries of a chunk then stay in a core's
 # cache.
-_CHUNK = 1 << 17
+CHUNK = 1 << 17
 # For what is compiled a tensor, i64 [2]: the same 64 bits, and the golden ratio, which a compiler
 # that knew it would multiply indices by as numbers without an end.
 Key: TypeAlias = int | Tensor
@@ -50,7 +47,7 @@ def at_step(step: int) -> None:
     KeyParts.step = step
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
     """The int64 with the same 64 bits."""
     value &= _MASK
     return value - (1 << 64) if value >> 63 else value
@@ -79,7 +76,7 @@ def seeded_key(seed: int, path: str, call: int = 0, step: int = 0) -> int:
 def key_tensor(at: Iterable[tuple[str, int]]) -> Tensor:
     """i64 [keys, 2]: the keys of this step for paths and numbers of calls, as `bits` takes them."""
     made = [seeded_key(KeyParts.seed, path, call, KeyParts.step) for path, call in at]
-    return torch.tensor([[_signed(key), _signed(_GOLDEN)] for key in made])
+    return torch.tensor([[signed(key), signed(GOLDEN)] for key in made])
 
 
 def _shift(x: Tensor, by: int) -> Tensor:
@@ -90,13 +87,13 @@ def _shift(x: Tensor, by: int) -> Tensor:
 def _mixed(key: Key, index: Tensor, lane: int) -> Tensor:
     """splitmix64 but for its last step, which leaves the upper 31 bits as they are; on int64, in
     place, wrapping as unsigned would."""
-    further = lane * 0xD1B54A32D192ED03 + _GOLDEN
+    further = lane * 0xD1B54A32D192ED03 + GOLDEN
     if isinstance(key, Tensor):
-        x = index * key[1] + key[0] + _signed(further)
+        x = index * key[1] + key[0] + signed(further)
     else:  # one kernel: key + further + golden ratio * index
-        x = torch.rsub(index, _signed(key + further), alpha=_signed(-_GOLDEN))
-    x.bitwise_xor_(_shift(x, 30)).mul_(_signed(_MIX_1))
-    return x.bitwise_xor_(_shift(x, 27)).mul_(_signed(_MIX_2))
+        x = torch.rsub(index, signed(key + further), alpha=signed(-GOLDEN))
+    x.bitwise_xor_(_shift(x, 30)).mul_(signed(_MIX_1))
+    return x.bitwise_xor_(_shift(x, 27)).mul_(signed(_MIX_2))
 
 
 def bits(key: Key, index: Tensor, lane: int = 0) -> Tensor:
@@ -112,73 +109,64 @@ def places(start: int | Tensor, size: int, device: torch.device | str | None = N
     return torch.arange(start, start + size, device=device)
 
 
+def joined(
+    shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int | Tensor]
+) -> list[tuple[int, int, int | Tensor]]:
+    """The dims of a block at `offsets` of `whole`, those joined that lie on end: (size, stride in
+    the whole, offset), major first."""
+    found: list[tuple[int, int, int | Tensor]] = []
+    for size, full, offset in zip(shape, whole, offsets, strict=True):
+        if found and size == full:  # its elements follow each other within the dim before
+            count, of, begin = found[-1]
+            found[-1] = (count * full, of * full, begin * full)
+        else:
+            found.append((size, full, offset))
+    strides = [math.prod(full for _, full, _ in found[at + 1 :]) for at in range(len(found))]
+    return [(size, stride, offset) for (size, _, offset), stride in zip(found, strides, strict=True)]
+
+
 def global_index(
     shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int | Tensor],
     device: torch.device | str | None = None,
 ) -> Tensor:  # fmt: skip
     """int64 [*shape]: row-major index in `whole` of each element of a block at `offsets`."""
-    joined: list[tuple[int, int, int | Tensor]] = [(1, 1, 0)]
-    for size, full, offset in zip(shape, whole, offsets, strict=True):
-        if size == full:  # its elements follow each other within the dim before
-            count, of, begin = joined[-1]
-            joined[-1] = (count * full, of * full, begin * full)
-        else:
-            joined.append((size, full, offset))
     index: Tensor | None = None
-    stride = math.prod(whole)
-    for dim, (size, full, offset) in enumerate(joined):
-        stride = stride // full if full else 0
+    dims = joined(shape, whole, offsets) or [(1, 1, 0)]
+    for dim, (size, stride, offset) in enumerate(dims):
         line = places(offset, size, device)
-        line = (line if stride == 1 else line.mul_(stride)).view(-1, *[1] * (len(joined) - dim - 1))
+        line = (line if stride == 1 else line.mul_(stride)).view(-1, *[1] * (len(dims) - dim - 1))
         index = line if index is None else index + line
     assert index is not None
     return index.view(tuple(shape))
 
 
-def _of_block(dtype: torch.dtype) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """A decorator: draw(key, index, ...) becomes a function that draws for each element of a block
-    the number, of `dtype`, of its global index in `whole`."""
+def _of_block(draw: Callable[[Key, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """A function that draws for each element of a block the number of its global index in
+    `whole`."""
 
-    def of_block(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        @wraps(draw)
-        def drawn(
-            key: Key, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int | Tensor],
-            device: torch.device | str | None = None, *further: float,
-        ) -> Tensor:  # fmt: skip
-            index = global_index(shape, whole, offsets, device).reshape(-1)
-            if isinstance(key, Tensor) or not index.is_cpu or len(index) <= _CHUNK:
-                return draw(key, index, *further).view(tuple(shape))
-            result = torch.empty(index.shape, dtype=dtype, device=index.device)
-            for begin in range(0, len(result), _CHUNK):
-                end = begin + _CHUNK
-                result[begin:end] = draw(key, index[begin:end], *further)
-            return result.view(tuple(shape))
+    def drawn(
+        key: Key, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int | Tensor],
+        device: torch.device | str | None = None,
+    ) -> Tensor:  # fmt: skip
+        index = global_index(shape, whole, offsets, device).reshape(-1)
+        if isinstance(key, Tensor) or not index.is_cpu or len(index) <= CHUNK:
+            return draw(key, index).view(tuple(shape))
+        result = torch.empty(index.shape, dtype=torch.float32, device=index.device)
+        for begin in range(0, len(result), CHUNK):
+            end = begin + CHUNK
+            result[begin:end] = draw(key, index[begin:end])
+        return result.view(tuple(shape))
 
-        return drawn
-
-    return of_block
+    return drawn
 
 
-@_of_block(torch.float32)
+@_of_block
 def uniform(key: Key, index: Tensor) -> Tensor:
     """float32 [*shape] in [0, 1), of 24 bits each: what a float32 holds exactly."""
     return _shift(_mixed(key, index, 0), 40).to(torch.float32).mul_(2.0**-24)
 
 
-@_of_block(torch.bool)
-def at_least(key: Key, index: Tensor, p: float) -> Tensor:
-    """bool [*shape]: whether `uniform` is p or more, above 0 and at most 1; of fewer kernels."""
-    # uniform is whole / 2^24, and torch compares it with p as a float32.
-    least = math.ceil(struct.unpack("f", struct.pack("f", p))[0] * 2**24)
-    x = _mixed(key, index, 0)
-    if isinstance(key, Tensor):
-        return _shift(x, 40) >= least
-    # All 64 bits are compared with the last word that is too small. torch compares with signs, so
-    # the first bit is turned round on both sides.
-    return x.bitwise_xor_(_SIGN) > (least << 40) - 1 + _SIGN
-
-
-@_of_block(torch.float32)
+@_of_block
 def normal(key: Key, index: Tensor) -> Tensor:
     """float32 [*shape], normal with mean 0 and variance 1."""
     # Box-Muller, in float64 so that CPU and CUDA differ by float32 rounding at most; 1 - u avoids

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardlang.runtime.functions.lookups import dropout
+from shardlang.runtime.functions.masks import dropout
 from shardlang.runtime.launch.devices import Choice
 from shardlang.runtime.launch.launcher import launch_program, read_program
 from shardlang.runtime.state.zero import packed

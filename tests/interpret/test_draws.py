@@ -6,6 +6,7 @@ import torch
 
 from shardlang.interpret.meaning import draws
 from shardlang.runtime import random
+from shardlang.runtime.functions.masks import kept
 
 
 def test_keys_and_numbers_agree() -> None:
@@ -15,6 +16,10 @@ def test_keys_and_numbers_agree() -> None:
         whole, starts, shape = (5, 7, 6), (2, 0, 3), (3, 7, 2)
         assert torch.equal(draws.uniform(key, whole), random.uniform(key, whole, whole, (0, 0, 0)))
         assert torch.equal(draws.uniform(key, whole, starts, shape), random.uniform(key, shape, whole, starts))
+        for p in (0.1, 0.5, 1 - 2**-32):
+            for at in (starts, (0, 6, 1), (4, 0, 5)):
+                size = tuple(min(n, w - o) for n, w, o in zip(shape, whole, at, strict=True))
+                assert torch.equal(draws.kept(key, p, whole, at, size), kept(key, p, size, whole, at))
         torch.testing.assert_close(draws.normal(key, whole), random.normal(key, whole, whole, (0, 0, 0)))
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime import random
-from shardlang.runtime.functions.lookups import dropout
+from shardlang.runtime.functions.masks import dropout
 
 WHOLE = (6, 40, 5)
 PARTS = [(WHOLE, (0, 0, 0)), ((3, 40, 5), (3, 0, 0)), ((6, 20, 5), (0, 20, 0)), ((2, 10, 5), (4, 30, 0))]

@@ -46,18 +46,6 @@ def test_chunks_do_not_show() -> None:
     assert torch.equal(random.uniform(3, (10,), (300_000,), (131_070,)), whole[131_070:131_080])
 
 
-@pytest.mark.parametrize("p", [1e-9, 2**-24, 0.1, 0.3, 0.5, 0.7, 1 - 2**-24, 1 - 1e-9])
-def test_at_least_is_uniform_compared(p: float) -> None:
-    """To the bit, for p that float32 holds and that it rounds, with a number as key and a tensor."""
-    random.start(7, 3)
-    at, [given] = (300_000,), random.key_tensor([("h", 0)])
-    drawn = random.uniform(random.key("h"), at, at, (0,))
-    for least in (p, float(drawn[0]), float(drawn[0]) + 1e-12, float(drawn.max())):
-        for key in (random.key("h"), given):
-            assert torch.equal(random.at_least(key, at, at, (0,), None, least), drawn >= least)
-    random.start(0)
-
-
 def test_keys_depend_on_seed_path_call_and_step() -> None:
     random.start(1)
     keys = {random.key("a"), random.key("b"), random.key("a", 1), random.key("a", step=5)}

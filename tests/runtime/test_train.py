@@ -106,8 +106,8 @@ def test_masks_are_those_of_their_step_and_call(tmp_path: Path) -> None:
     _run(_program(tmp_path, forward, steps=3))
     for step, masks in enumerate(seen, 1):
         for call, mask in enumerate(masks):
-            drawn = draws.uniform(draws.key_of(3, "net.drop", call, step), (4, 8))
-            assert torch.equal(mask, (drawn >= 0.5) * 2.0), (step, call)
+            kept = draws.kept(draws.key_of(3, "net.drop", call, step), 0.5, (4, 8))
+            assert torch.equal(mask, kept * 2.0), (step, call)
     assert len(seen) == 3 and not torch.equal(seen[0][0], seen[1][0])
 
 

@@ -2,7 +2,8 @@
 
 A number is a pure function of (seed, path, number of the call, step, index in the whole value): the
 key is the first eight bytes of blake2b of `seed\\0path\\0call\\0step`, the generator splitmix64
-(Steele, Lea and Flood, 2014) at key + (index + 1) * golden ratio, all modulo 2**64."""
+(Steele, Lea and Flood, 2014) at key + (index + 1) * golden ratio, all modulo 2**64. What a dropout
+keeps is drawn otherwise (`kept`)."""
 
 from __future__ import annotations
 
@@ -60,3 +61,22 @@ def normal(
     angle = (words(key, index, 1) >> np.uint64(11)).astype(np.float64) * 2.0**-53
     drawn = np.sqrt(-2.0 * np.log(radius)) * np.cos(angle * (2.0 * math.pi))
     return torch.from_numpy(np.asarray(drawn.astype(np.float32)))
+
+
+def kept(
+    key: int, p: float, whole: Sequence[int], starts: Sequence[int] | None = None, shape: Sequence[int] | None = None
+) -> Tensor:
+    """bool: a block of a value of shape `whole` (by default all); whether 32 bits, the first of them
+    turned round, are p or more as a part of 1. Two neighbours of a row have the halves of one word,
+    the first of them the lower."""
+    if not whole:
+        return kept(key, p, (1,)).view(())
+    starts, shape = starts or [0] * len(whole), whole if shape is None else shape
+    column = np.arange(starts[-1], starts[-1] + shape[-1], dtype=np.uint64)
+    row = indices(whole[:-1], starts[:-1], shape[:-1])[..., None]
+    x = row * np.uint64((whole[-1] + 1) // 2) + column // np.uint64(2)
+    x = np.uint64(key % (1 << 62)) + x * np.uint64(_GOLDEN >> 32)
+    for _ in range(2):
+        x = (x ^ (x >> np.uint64(32))) * np.uint64(0xDABA0B6EB09322E3)
+    half = np.where(column % np.uint64(2) == 0, x, x >> np.uint64(32)) + np.uint64(1 << 31)
+    return torch.from_numpy(np.asarray(half % np.uint64(1 << 32) >= p * 2.0**32))

@@ -102,8 +102,7 @@ def _kept(call: Call, x: Tensor, rank: int) -> Tensor:
     if not call.run.training or p == 0:
         return x.new_ones(x.shape[:rank])
     starts = [call.start(factors) for factors in dims]
-    drawn = draws.uniform(call.key, call.whole(dims), starts, x.shape[:rank])
-    return (drawn >= p).to(x.dtype) / (1.0 - p)
+    return draws.kept(call.key, p, call.whole(dims), starts, x.shape[:rank]).to(x.dtype) / (1.0 - p)
 
 
 LOOKUPS: dict[str, Callable[..., Tensor]] = {
@@ -170,8 +169,8 @@ def _thinned(call: Call, weights: Tensor) -> Tensor:
     if not call.run.training or p == 0:
         return weights
     dims = (*call.rule.operands[0][:-1], call.rule.operands[1][-2])
-    drawn = draws.uniform(call.key, call.whole(dims), [call.start(factors) for factors in dims], weights.shape)
-    return weights * (drawn >= p).to(weights.dtype) / (1.0 - p)
+    starts = [call.start(factors) for factors in dims]
+    return weights * draws.kept(call.key, p, call.whole(dims), starts, weights.shape).to(weights.dtype) / (1.0 - p)
 
 
 def _rotary(call: Call, x: Tensor) -> Tensor:

@@ -281,7 +281,7 @@ def _work_attention(local: Local) -> Work:
     if not any(local.attrs[name] for name in ("window", "softcap", "p")) and "bias" not in local.attrs["given"]:
         return Work()
     pairs = min(ROOM, elements(local.operands[0][:-1]) * local.operands[1][-2])
-    drawn = 3 * BYTES["i64"] if local.attrs["p"] else 0
+    drawn = BYTES["i64"] // 2 + BYTES["bool"] if local.attrs["p"] else 0
     return Work(pairs * (3 * BYTES["f32"] + drawn), pairs * (5 * BYTES["f32"] + drawn))
 
 

@@ -53,16 +53,16 @@ def _masked(dims: int | None) -> Callable[[Local], Saved]:
 
 
 def _streams(dims: int | None) -> Callable[[Local], Streams]:
-    """Numbers of 64 bits are mixed in about 20 kernels (runtime/random.py), for each element or
-    each of the leading `dims`; the mask is made in the type of x, forward and backward."""
+    """Half a word of 64 bits an element, or each of the leading `dims`, is counted, mixed in four
+    kernels and compared (runtime/functions/masks.py); the mask, a byte each, is applied forward
+    and backward."""
 
     def streams(local: Local) -> Streams:
         if not local.attrs["p"]:
             return Streams(NOTHING, NOTHING)
         drawn, whole = elements(local.operands[0][:dims]), size(local.operands[0], local.operand_types[0].dtype)
-        mask = drawn * BYTES[local.operand_types[0].dtype]
-        forward = Way(drawn * 150 + whole + 2 * mask, drawn * 140 + whole + 2 * mask, 27)
-        return Streams(forward, Way(drawn + whole + 2 * mask, whole + 2 * mask, 3) if local.gradient[0] else NOTHING)
+        forward = Way(20 * drawn + drawn + whole, 20 * drawn + drawn + whole, 7)
+        return Streams(forward, Way(drawn + whole, whole, 1) if local.gradient[0] else NOTHING)
 
     return streams
 

@@ -19,8 +19,6 @@ from shardlang.runtime.functions.images import (
 )
 from shardlang.runtime.functions.lookups import (
     arange,
-    dropout,
-    dropout2d,
     embedding,
     gather,
     number,
@@ -33,6 +31,7 @@ from shardlang.runtime.functions.lookups import (
     without_gradient,
 )
 from shardlang.runtime.functions.losses import chunked_cross_entropy, cross_entropy, nll_loss
+from shardlang.runtime.functions.masks import dropout, dropout2d
 from shardlang.runtime.functions.normalisations import (
     batch_norm,
     batch_norm_eval,

@@ -16,6 +16,7 @@ from torch import Tensor
 from shardlang.records import dataclass
 from shardlang.runtime import random
 from shardlang.runtime.functions.attention_kernels import Kernel, Pair, Seen, Three, shared, summed
+from shardlang.runtime.functions.masks import kept
 
 # The most scores that are there at one time.
 ROOM = 1 << 22
@@ -67,7 +68,7 @@ class Scores:
         if not self.p:
             return 1.0
         sizes, places = (*self.lead, len(rows), len(keys)), (*self.offsets, rows.start, keys.start)
-        drawn = random.at_least(self.key, sizes, self.whole, places, like.device, self.p)
+        drawn = kept(self.key, self.p, sizes, self.whole, places, like.device)
         return drawn.to(like.dtype).div_(1.0 - self.p).view(like.shape)
 
 

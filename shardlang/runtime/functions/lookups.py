@@ -1,7 +1,7 @@
 """Lookups in dims of which a rank has a part: what is elsewhere gives 0, so the sum over ranks is
 the whole lookup.
 
-Also index tensors of a part of a dim, and dropout."""
+Also index tensors of a part of a dim, and random numbers of one."""
 
 from __future__ import annotations
 
@@ -109,48 +109,6 @@ def arange(size: int, start: int = 0) -> Tensor:
 def number(value: float, dtype: torch.dtype) -> Tensor:
     """[]: a number for operators that take tensors alone, on this rank's device."""
     return torch.full((), value, dtype=dtype, device=world.device)
-
-
-# x * mask * scale, by one kernel on a GPU: what torch's own dropout is in backward.
-_kept = torch.ops.aten.native_dropout_backward.default
-
-
-class _Masked(Function):
-    """x times `scale` where `kept` is true, else 0. Backward keeps a byte of each element."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, kept: Tensor, scale: float) -> Tensor:
-        ctx.save_for_backward(kept)
-        ctx.scale = scale
-        return _kept(x, kept, scale)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (kept,) = ctx.saved_tensors
-        return _kept(gradient, kept, ctx.scale), None, None
-
-
-def _masked(
-    x: Tensor, p: float, key: int, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int]
-) -> Tensor:
-    if p == 0:
-        return x
-    kept = random.at_least(key, shape, whole, offsets, x.device, p)
-    return _Masked.apply(x, kept.view(*shape, *[1] * (x.dim() - len(shape))), 1.0 / (1.0 - p))
-
-
-def dropout(
-    x: Tensor, p: float, key: int, whole: Sequence[int] | None = None, offsets: Sequence[int] | None = None
-) -> Tensor:
-    """Elements 0 with probability p, others over 1 - p. x is the block at `offsets` of `whole`."""
-    return _masked(x, p, key, x.shape, whole or x.shape, offsets or [0] * x.dim())
-
-
-def dropout2d(
-    x: Tensor, p: float, key: int, whole: Sequence[int] | None = None, offsets: Sequence[int] | None = None
-) -> Tensor:
-    """As `dropout` for whole channels of x [batch, channels, height, width]."""
-    return _masked(x, p, key, x.shape[:2], (whole or x.shape)[:2], (offsets or [0] * x.dim())[:2])
 
 
 def rand(
