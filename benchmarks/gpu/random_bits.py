@@ -41,6 +41,7 @@ def drawn(device: torch.device, rows: int, compiler: str) -> dict[str, Callable[
         "uniform": lambda: uniform(key),
         "uniform, compiled": lambda: torch.compile(uniform, dynamic=False, backend=compiler)(tensor),
         "dropout": lambda: rt.dropout(torch.ones(shape, device=device), 0.1, key),
+        "dropout of a part": lambda: rt.dropout(torch.ones(shape, device=device), 0.1, key, WHOLE, OFFSETS),
     }
 
 

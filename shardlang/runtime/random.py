@@ -4,7 +4,8 @@ how a value is split.
 A number is a pure function of (seed, path of the operator, number of its call, step, index in the
 whole value), so every layout and rank count draws the same; CPU and CUDA agree bit for bit in
 `bits` and `uniform`. The generator is splitmix64 (Steele, Lea and Flood, 2014): the mixing function
-applied to key + index * golden ratio. What dropouts keep is drawn by functions/masks.py."""
+applied to key + index * golden ratio. Masks have bits
+of their own, in functions/masks.py."""
 
 from __future__ import annotations
 
@@ -121,8 +122,12 @@ def joined(
             found[-1] = (count * full, of * full, begin * full)
         else:
             found.append((size, full, offset))
-    strides = [math.prod(full for _, full, _ in found[at + 1 :]) for at in range(len(found))]
-    return [(size, stride, offset) for (size, _, offset), stride in zip(found, strides, strict=True)]
+    stride = 1
+    for at in range(len(found) - 1, -1, -1):
+        size, full, offset = found[at]
+        found[at] = size, stride, offset
+        stride *= full
+    return found
 
 
 def global_index(

@@ -22,19 +22,20 @@ def found() -> dict[str, Any]:
 
 
 def test_dropout(found: dict[str, Any]) -> None:
-    """13 kernels, or 16 where a rank has a part of the last dim; and the CPU's numbers."""
+    """7 kernels, or 9 where a rank has a part of the last dim; and the CPU's numbers."""
     assert len(found["dropout"]) == 4
     assert all(each["same"] for each in found["dropout"]), found
-    assert [each["kernels"] for each in found["dropout"]] == [13, 16, 13, 16]
+    assert [each["kernels"] for each in found["dropout"]] == [7, 9, 7, 9]
 
 
 def test_a_step_with_dropout(found: dict[str, Any]) -> None:
-    """Each of the 25 dropouts of 12 layers takes 13 kernels in forward and one in backward."""
+    """Each of the 25 dropouts of 12 layers takes 7 kernels in forward and one in backward: at most 700 in all."""
     # The loss goes to the line that is shown when the line is due: in this step, or in another.
     told = {"full", "cat", "_to_copy"}
     steps = (found["step"][name].items() for name in ("f32", "f32, dropout"))
     without, kernels = (sum(count for kernel, count in step if kernel not in told) for step in steps)
-    assert kernels == without + 25 * 14
+    assert kernels == without + 25 * 8
+    assert sum(found["step"]["f32, dropout"].values()) <= 700
 
 
 def test_a_bucket_of_zero(found: dict[str, Any]) -> None:

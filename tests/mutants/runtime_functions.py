@@ -10,8 +10,8 @@ ROWS = "runtime/comm/row_exchange.py"
 ATTENTION = ("runtime/test_attention.py",)
 PARTS, ACROSS = "runtime/functions/attention.py", "runtime/functions/context.py"
 STATES = ("ops/test_random_and_states.py",)
-LOSSES, NORMS, LOOKUPS, STATISTICS = (
-    f"runtime/functions/{n}.py" for n in ("losses", "normalisations", "lookups", "statistics")
+LOSSES, NORMS, LOOKUPS, STATISTICS, MASKS = (
+    f"runtime/functions/{n}.py" for n in ("losses", "normalisations", "lookups", "statistics", "masks")
 )
 
 FAULTS = (
@@ -38,16 +38,23 @@ FAULTS = (
           "F.embedding(local, table).where(here.unsqueeze(-1), 0.0)", "F.embedding(local, table)", RULES),
     Fault("one_hot counts from 0 on every rank", "one_hot over split classes", LOOKUPS,
           "random.places(start, size, ids.device)", "random.places(0, size, ids.device)", RULES),
-    Fault("dropout does not scale", "the mean of what is kept", LOOKUPS,
+    Fault("dropout does not scale", "the mean of what is kept", MASKS,
           "1.0 / (1.0 - p)", "1.0", STATES),
-    Fault("dropout keeps the last word that is too small", "masks, by one word of 2^24", "runtime/random.py",
-          "(least << 40) - 1 + _SIGN", "(least << 40) - (1 << 40) - 1 + _SIGN", ("runtime/test_random.py",)),
-    Fault("dropout is compared in float64", "masks where float32 rounds p", "runtime/random.py",
-          'struct.unpack("f", struct.pack("f", p))[0]', "p", ("runtime/test_random.py",)),
-    Fault("words are compared with signs", "masks: half of the words", "runtime/random.py",
-          "return x.bitwise_xor_(_SIGN) > (least << 40) - 1 + _SIGN",
-          "return x > min((least << 40) - 1, -1 - _SIGN)", ("runtime/test_random.py",)),
-    Fault("dropout2d drops by local channel", "masks of images that are cut", LOOKUPS,
+    Fault("dropout keeps the last word that is too small", "masks, by one word of 2^32", MASKS,
+          "least - 1", "least - 2", ("runtime/test_masks.py",)),
+    Fault("compiled code drops the first word that is large enough", "masks, by one word of 2^32", MASKS,
+          "offsets, device) >= least", "offsets, device) > least", ("runtime/test_masks.py",)),
+    Fault("a part of a row begins with a word", "masks of rows that are cut at odd places", MASKS,
+          "first - 2 * begin", "0", ("runtime/test_masks.py",)),
+    Fault("words are counted on from row to row", "masks of rows of odd length", MASKS,
+          "(*whole[:-1], -(-whole[-1] // 2))", "(*whole[:-1], whole[-1] // 2)", ("runtime/test_masks.py",)),
+    Fault("halves of a word are swapped", "masks of compiled blocks", MASKS,
+          "(last & 1) == 0", "(last & 1) == 1", ("runtime/test_masks.py",)),
+    Fault("counters beyond 2^63", "masks of values with very many elements", MASKS,
+          "step > 0 and start + step * size < 1 << 63", "step > 0", ("runtime/test_masks.py",)),
+    Fault("words are mixed once", "masks whose neighbours are alike", MASKS,
+          "    for _ in range(2):\n        low", "    for _ in range(1):\n        low", ("runtime/test_masks.py",)),
+    Fault("dropout2d drops by local channel", "masks of images that are cut", MASKS,
           "(offsets or [0] * x.dim())[:2])", "[0, 0])", STATES),
     Fault("rows are looked up from the table's first", "rows that a rank is asked for", ROWS,
           "asked.ids - starts[group.index]", "asked.ids - starts[0]", EXCHANGES),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.ops.oracle import Array, below, drawn, oracle, positive, truth
+from tests.ops.oracle import Array, below, falls_out, oracle, positive, truth
 from tests.ops.oracles_images import IMAGES
 from tests.ops.oracles_more import MORE
 
@@ -303,7 +303,7 @@ def thinned(p: float, rank: int) -> Callable[[Array], Array]:
 
     def thin(x: Array) -> Array:
         shape = x.shape[:rank] if rank else x.shape
-        kept = np.array([drawn(i) >= p for i in range(math.prod(shape))], dtype=float).reshape(shape)
+        kept = np.array([not falls_out(at, shape, p) for at in np.ndindex(shape)], dtype=float).reshape(shape)
         return x * kept.reshape(*shape, *[1] * (x.ndim - len(shape))) / (1.0 - p)
 
     return thin

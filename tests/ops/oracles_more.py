@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.ops.oracle import Array, Oracle, below, drawn, oracle, positive, random_word, truth
+from tests.ops.oracle import Array, Oracle, below, drawn, falls_out, oracle, positive, random_word, truth
 
 PAIRS = (("b=4 h=6", "b h"), ("b=4 s=2 h=6", "h"), ("b=4 1 n=2*e=3", "s=2 n*e"))
 UNARY: dict[str, Callable[[Array], Array]] = {
@@ -40,7 +40,7 @@ def attended(
                     continue
                 weight = np.exp(score + bias[(*at, j)])
                 total += weight
-                if drawn(int(np.ravel_multi_index((*at, j), pairs))) >= p:
+                if not falls_out((*at, j), pairs, p):
                     result[at] += weight * v[(*there, j)] / (1.0 - p)
             result[at] /= total or 1.0
         return result

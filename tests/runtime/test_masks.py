@@ -65,7 +65,7 @@ def test_the_share_that_falls_out(p: float) -> None:
 
 @pytest.mark.parametrize("key", [1, 2, 3, 4])
 def test_an_element_is_kept_up_to_its_number(key: int) -> None:
-    """A share of 2^32 words: the element falls out where p is more, however little. So do numpy's and compiled code's."""
+    """It falls out where p is more, however little: in compiled code and by numpy too."""
     random.start(key)
     number, [given] = random.key("h"), random.key_tensor([("h", 0)])
     most = _most(number)

@@ -2,8 +2,8 @@
 
 A number is a pure function of (seed, path, number of the call, step, index in the whole value): the
 key is the first eight bytes of blake2b of `seed\\0path\\0call\\0step`, the generator splitmix64
-(Steele, Lea and Flood, 2014) at key + (index + 1) * golden ratio, all modulo 2**64. What a dropout
-keeps is drawn otherwise (`kept`)."""
+(Steele, Lea and Flood, 2014) at key + (index + 1) * golden ratio, all modulo 2**64. Masks have bits
+of their own (`kept`)."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def normal(
 def kept(
     key: int, p: float, whole: Sequence[int], starts: Sequence[int] | None = None, shape: Sequence[int] | None = None
 ) -> Tensor:
-    """bool: a block of a value of shape `whole` (by default all); whether 32 bits, the first of them
-    turned round, are p or more as a part of 1. Two neighbours of a row have the halves of one word,
-    the first of them the lower."""
+    """bool: a block of a value of shape `whole` (by default all); whether 32 bits, the first of
+    them turned round, are p or more as a part of 1. Two neighbours of a row have the halves of one
+    word: the first has the lower."""
     if not whole:
         return kept(key, p, (1,)).view(())
     starts, shape = starts or [0] * len(whole), whole if shape is None else shape

@@ -14,7 +14,7 @@ from shardlang.ops.site import OpSite
 from shardlang.ops.streams import NOTHING, Streams, Way
 from shardlang.ops.texts import cut, key_text, offset_text
 from shardlang.ops.working_memory import drawn
-from shardlang.types.dim import BYTES, TensorType
+from shardlang.types.dim import TensorType
 
 
 def _infer(site: CallSite) -> Inference | None:

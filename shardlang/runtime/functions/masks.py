@@ -2,9 +2,10 @@
 
 Which elements of a value are kept is a pure function of a key (random.py) and their place in the
 whole value, so neither the layout nor the number of ranks decides it, and CPU and CUDA agree. Two
-neighbours of a row share a word of 64 bits, 32 for each. The words are Doug Lea's mixing function
-(Steele and Vigna, LXM: better splittable pseudorandom number generators, 2021) but for its last
-step, of key + word * golden ratio in 32 bits: the fewest kernels, as a shift by 32 is a view."""
+neighbours of a row share a word of 64 bits, 32 for each. Its bits are Doug Lea's mixing function
+(Steele and Vigna, LXM: better splittable pseudorandom number generators, 2021) but for the last
+step, of key + number of the word * golden ratio in 32 bits. That takes the fewest kernels, since a
+shift by 32 is a view."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _HALF = (1 << 32) - 1
 
 def _line(start: int, size: int, step: int, device: torch.device | str | None) -> Tensor:
     """i64 [size]: start, start + step, ..., modulo 2^64; one kernel where none passes 2^63."""
-    if 0 < step and start + step * size < 1 << 63:
+    if step > 0 and start + step * size < 1 << 63:
         return torch.arange(start, start + step * size, step, device=device)
     return torch.arange(size, device=device).mul_(random.signed(step)).add_(random.signed(start))
 
