@@ -21,6 +21,8 @@ EMITTED_MARK = "Written by shardc from the program and its strategy."
 LOG_MARK = "A log of shardlang: the next run in this folder replaces it."
 # What the record of a rank's collectives begins with.
 RECORD_MARK = b"SHARDREC"
+# What a file of torch's flight recorder begins with: a pickled dict, and its first name.
+FLIGHT_MARK = b"\x80\x02}(X\x07\x00\x00\x00version"
 # What the header of weights begins with, after its length: under the names of a module, and as
 # `--save-weights` writes them, under the paths of a program.
 WEIGHTS_MARK = '{"__metadata__":{"format":"pt","written_by":"shardlang"'
@@ -108,6 +110,7 @@ class Kind:
 EMITTED = Kind("the emitted program", _begins(f"\n{EMITTED_MARK}".encode(), None), "another folder")
 LOG = Kind("a rank's log", _begins(LOG_MARK.encode()), "another folder for --log-dir")
 RECORD = Kind("a rank's collectives", _begins(RECORD_MARK), "another folder for --log-dir")
+FLIGHT = Kind("the flight recorder of a rank", _begins(FLIGHT_MARK), "another folder for --log-dir")
 EVENTS = Kind("events", _begins(EVENTS_MARK), "another file for --log", streams=True)
 FIGURES = Kind("figures", _is_figures, "another file for --metrics", streams=True)
 WEIGHTS = Kind("saved weights", _begins(WEIGHTS_MARK.encode(), 8), "another file for --save-weights")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from shardlang.errors import RunError
 from shardlang.locks import LOCK, Claims, require_apart, unwritable
-from shardlang.owned import EMITTED, FIGURES, LOG, RECORD, TRACE, WEIGHTS, is_own, target
+from shardlang.owned import EMITTED, FIGURES, FLIGHT, LOG, RECORD, TRACE, WEIGHTS, is_own, target
 from shardlang.records import dataclass
 
 LOGS = Path("shardlang-logs")
@@ -24,6 +24,7 @@ LOGS = Path("shardlang-logs")
 KEPT = 20
 _RUN = re.compile(r"run-(\d+)")
 _LOG = re.compile(r"rank-\d+\.(log|collectives)")
+_FLIGHT = re.compile(r"nccl-rank-\d+")
 # In the folder of a run: that it may go, and the sha256 of each emitted file, so that one that was
 # changed is kept.
 _MARK = ".shardlang-run"
@@ -137,8 +138,11 @@ def _drop(folder: Path) -> None:
 
 
 def _is_unchanged(path: Path, sums: Mapping[str, str]) -> bool:
-    """Whether a file of a run's folder is what the run wrote. sums: of the emitted files. A log, or
-    a record of collectives, is known by its name and how it begins."""
+    """Whether a file of a run's folder is what the run wrote. sums: of the emitted files. A log, a
+    record of collectives, or what the flight recorder wrote (nothing, where the rank was ended too
+    early) is known by its name and how it begins."""
     if path.name in sums:
         return is_own(path, EMITTED) and _sum(path.read_bytes()) == sums[path.name]
+    if _FLIGHT.fullmatch(path.name):
+        return is_own(path, FLIGHT) or (path.lstat().st_size == 0 and path.is_file() and not path.is_symlink())
     return _LOG.fullmatch(path.name) is not None and is_own(path, LOG, RECORD)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from shardlang import locks, owned, run_files
 from shardlang.errors import RunError
@@ -196,6 +197,21 @@ def test_old_log_folders_go_but_not_what_a_user_put_there(here: Path) -> None:
     (here / "shardlang-logs" / "latest").write_text("mine")
     assert one().name == "run-40"
     assert (here / "shardlang-logs" / "latest").read_text() == "mine"
+
+
+def test_what_the_flight_recorder_wrote_goes_with_its_log_folder(here: Path) -> None:
+    """A whole file as torch writes it, and an empty one of a rank that was ended before; not another under its name."""
+    written = torch._C._distributed_c10d._dump_fr_trace()
+    logs = here / "shardlang-logs"
+    for number, contents in enumerate(((written, b""), (b"mine",), (written, b"mine")), 1):
+        with Claims() as claims:
+            folder = run_files.claim(claims, 1, None, None, None).log_dir
+        assert folder.name == f"run-{number}"
+        for rank, content in enumerate(contents):
+            (folder / f"nccl-rank-{rank}").write_bytes(content)
+    subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, check=True)
+    left = {f"run-{number}" for number in (1, 2, 3) if (logs / f"run-{number}").exists()}
+    assert left == {"run-2", "run-3"} and (logs / "run-3" / "nccl-rank-0").read_bytes() == written
 
 
 AGAIN = """
