@@ -12,6 +12,7 @@ PROJECT = ("extensions/test_project.py",)
 OPERATORS = ("extensions/test_operators.py",)
 USE = ("extensions/test_use.py",)
 INSIDE = ("extensions/test_inside.py", "extensions/test_operators.py")
+ENDLESS = ("extensions/test_apart.py::test_a_function_that_never_ends_is_ended_and_told",)
 
 FAULTS = (
     Fault("a stream goes on from an earlier place", "a resumed stream", "runtime/data/streams.py",
@@ -52,6 +53,20 @@ FAULTS = (
           "with torch.no_grad():\n        _require", "with torch.enable_grad():\n        _require", OPERATORS),
     Fault("parts of pending sums are small", "what is linear near 0 alone", "interpret/brute/splits.py",
           "_FAR = 1e3", "_FAR = 1.0", OPERATORS),
+    Fault("a function may give a view", "memory that is counted twice", "interpret/brute/wholes.py",
+          "    _require_new(trial, inputs, found)\n", "", OPERATORS),
+    Fault("a function may ask which rank it is", "results that depend on the rank", "interpret/brute/wholes.py",
+          "    if not torch.equal(found, result) and torch.equal(", "    if False and torch.equal(", OPERATORS),
+    Fault("`keeps` may leave out anything", "memory that the plan does not count", "interpret/brute/kept.py",
+          "    if always:\n", "    if not trials:\n", OPERATORS),
+    Fault("the result is none of what backward reads", "`keeps` of a result", "interpret/brute/kept.py",
+          "for name, x in (*named.items(), (RESULT, result)) if", "for name, x in named.items() if", OPERATORS),
+    Fault("what is read in one trial is always read", "right declarations", "interpret/brute/kept.py",
+          "set.intersection(*(_saved", "set.union(*(_saved", OPERATORS),
+    Fault("what never ends has ended", "a function without an end", "interpret/brute/apart.py",
+          """    yield b'{"endless": true}'""", "    yield from ()", ENDLESS),
+    Fault("a longer limit is no longer", "what to type", "interpret/brute/apart.py",
+          "`--limit {5 * limit:g}`", "`--limit {limit:g}`", ENDLESS),
     Fault("many are not tried", "functions that treat many otherwise", "interpret/brute/trials.py",
           "_MANY = (120, 128, 127)", "_MANY = ()", OPERATORS),
     Fault("operands in any order of memory", "what a function was tried on", "runtime/functions/declared.py",

@@ -23,6 +23,7 @@ from tests.mutants import (
     stages,
     views,
     weights,
+    words,
 )
 
 MODULES = {
@@ -48,6 +49,7 @@ MODULES = {
         stages,
         views,
         weights,
+        words,
     )
 }
 FAULTS = tuple(fault for faults in MODULES.values() for fault in faults)

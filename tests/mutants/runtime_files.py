@@ -8,6 +8,9 @@ LOCKS = ("runtime/test_locks.py",)
 CHECKPOINTS = ("runtime/test_checkpoints.py",)
 GOING_ON = ("runtime/test_going_on.py",)
 APART = ("runtime/test_hosts_apart.py",)
+OVERWRITE = ("runtime/test_overwrite.py::test_ranks_that_torchrun_starts_again_overwrite_nothing",)
+ENDING = ("cli/test_ending.py::test_a_sweep_of_another_command_leaves_a_folder_that_is_being_made",)
+MISSING = ("cli/test_missing.py::test_an_emitted_program_says_what_to_install",)
 ASKED = ("runtime/test_asked.py",)
 SHARES = ("runtime/test_shares.py",)
 IN_THE_WAY = ("end_to_end/test_own_files.py::test_what_is_in_the_way_is_told_before_anything_is_written",)
@@ -16,6 +19,35 @@ FAULTS = (
     Fault("a folder with the name of a checkpoint is removed", "folders of the user's",
           "checkpoints/folders.py", "    if index is None:\n        return folder",
           "    if index is None:\n        return None", CHECKPOINTS),
+    Fault("a run begins anew beside any checkpoint", "--resume that goes on from another run", "runtime/step/resume.py",
+          "if not program.resume and not program.overwrite:", "if program is None:", GOING_ON),
+    Fault("what a killed run left counts as none", "a checkpoint that is about to be replaced",
+          "runtime/step/resume.py", "        tidy(written.folder)\n", "", GOING_ON),
+    Fault("any folder called step-N is a checkpoint", "folders of the user's beside a new run",
+          "checkpoints/folders.py", "for step, path in steps(folder).items() if _index(path) is not None}",
+          "for step, path in steps(folder).items()}", GOING_ON),
+    Fault("a checkpoint with a user's file is overwritten", "notes in a checkpoint", "checkpoints/folders.py",
+          "    for path in (*found, *olds):\n        require_own(path)\n", "", GOING_ON),
+    Fault("the newest checkpoint is overwritten first", "a run that is killed as it begins anew",
+          "runtime/state/checkpoints.py", "[found[step] for step in sorted(found)]", "[*found.values()]", GOING_ON),
+    Fault("checkpoints are overwritten at each start", "ranks that are started again", "runtime/step/train.py",
+          "        if self.program.resume:\n",
+          "        if self.program.resume and not self.program.overwrite:\n", GOING_ON),
+    Fault("torchrun's ranks overwrite at each start", "a job that is started again", "runtime/launch/entry.py",
+          "options.overwrite and started_before() > 0", "False", OVERWRITE),
+    Fault("the flight recorder's files keep a folder", "log folders for ever", "run_files.py",
+          "if _FLIGHT.fullmatch(path.name):", "if not path.name:", LOCKS),
+    Fault("any file may be the flight recorder's", "a user's file in a log folder", "run_files.py",
+          "return is_own(path, FLIGHT) or (", "return path.is_file() or (", LOCKS),
+    Fault("a folder is swept before it is locked", "commands that start at once", "scratch.py",
+          'begun = made.path / f"{_LOCK}-begun"', "begun = made.path / _LOCK", ENDING),
+    Fault("a folder is swept while its command lives", "commands that start at once", "scratch.py",
+          "                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n                shutil",
+          "                shutil", ENDING),
+    Fault("a program without torch says nothing", "SH517 of a compiled program", "runtime/packages.py",
+          'lacking(error, "the program") if file and is_own(Path(file), EMITTED) else None', "None", MISSING),
+    Fault("whoever imports the runtime is ended", "an import without torch", "runtime/packages.py",
+          "if file and is_own(Path(file), EMITTED) else None", "", MISSING),
     Fault("what else is in a checkpoint is not looked at", "a user's file in a checkpoint",
           "checkpoints/folders.py", "    return next(others, None)", "    return None", CHECKPOINTS),
     Fault("keep removes what any index names", "links and folders of others", "runtime/state/checkpoints.py",

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from shardlang import runtime as rt
+from shardlang.checkpoints import folders
 from shardlang.checkpoints.index import text_of
 from shardlang.errors import RunError
 from shardlang.locks import Claims
@@ -72,6 +73,7 @@ def test_a_new_run_beside_checkpoints_of_an_earlier_one_is_refused(done: Path) -
     assert {path: path.read_bytes() for path in done.rglob("*") if path.is_file()} == before
     claimed(program(done))
     shutil.rmtree(done / "kept")
+    (done / "kept" / "step-9").mkdir(parents=True)  # no checkpoint: `--resume` would not see it
     claimed(program(done, resume=False))
 
 
@@ -105,6 +107,25 @@ def test_a_run_that_overwrites_removes_nothing_where_something_else_is_in_a_chec
             said(given)
         assert {path: path.read_bytes() for path in done.rglob("*") if path.is_file()} == before
         mine.unlink()
+
+
+def test_a_run_that_is_killed_as_it_overwrites_leaves_the_newest(done: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped: list[str] = []
+
+    def dies(whole: Path) -> None:
+        dropped.append(whole.name)
+        if len(dropped) == 3:
+            raise KeyboardInterrupt
+        drop(whole)
+
+    drop = folders.drop
+    monkeypatch.setattr(folders, "drop", dies)
+    given = program(done, resume=False)
+    given.overwrite = True
+    with pytest.raises(KeyboardInterrupt):
+        said(given)
+    assert dropped == ["step-2", "step-4", "step-6"]
+    assert "goes on after step 6" in said(program(done, steps=8))
 
 
 def test_a_run_that_goes_on_after_a_failure_overwrites_nothing(done: Path) -> None:
