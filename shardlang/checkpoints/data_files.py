@@ -28,9 +28,15 @@ def facts_of(path: Path) -> list[Any]:
 def differences(here: Sequence[Any], there: Sequence[Any]) -> Iterator[tuple[str, str, str]]:
     """Each file that differs between two records: which, here, there. It may have another name."""
     for number in range(max(len(here), len(there))):
-        one, other = (each[number] if number < len(each) else ["none"] for each in (here, there))
+        one, other = (_recorded(each, number) for each in (here, there))
         if one[1:] != other[1:]:
             yield f"data file {number + 1}", _shown(one), _shown(other)
+
+
+def _recorded(files: Sequence[Any], number: int) -> list[Any]:
+    """The facts of a file, or why there are none."""
+    found = files[number] if number < len(files) else "none"
+    return found if isinstance(found, list) and len(found) == 3 else [found]
 
 
 def _shown(file: Any) -> str:

@@ -15,18 +15,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shardlang.checkpoints.index import FORMAT, INDEX
+from shardlang.checkpoints.index import FORMAT, INDEX, Damaged, index_text
 from shardlang.checkpoints.rank_files import file_name
 from shardlang.errors import RunError
 
 # The index while it is written.
 _NEW_INDEX = "index.json.new"
-RANK_FILE = re.compile(r"rank-\d{5,}\.safetensors")
-_STEP = re.compile(r"step-(0|[1-9]\d*)")
-_ANY = re.compile(r"\.?step-(\d+)(\.part|\.old)?")
+RANK_FILE = re.compile(r"rank-\d{5,}\.safetensors", re.ASCII)
+_STEP = re.compile(r"step-(0|[1-9]\d*)", re.ASCII)
+_ANY = re.compile(r"\.?step-(\d+)(\.part|\.old)?", re.ASCII)
 # A checkpoint that is not whole yet, and one that another has taken the place of.
 _DRAFT, _OLD = ".{}.part", ".{}.old"
-_LEFT = re.compile(r"\.(step-\d+)\.(part|old)")
+_LEFT = re.compile(r"\.(step-\d+)\.(part|old)", re.ASCII)
 
 
 def steps(folder: Path) -> dict[int, Path]:
@@ -65,12 +65,12 @@ def _index(folder: Path) -> Mapping[str, Any] | None:
     """The index of a folder, if it is one of a checkpoint or a draft of that step. One that was
     cut short or damaged says no more than a draft."""
     try:
-        text = (folder / INDEX).read_bytes()
-    except OSError:
+        text = index_text(folder)
+    except Damaged:
         return None
     try:
         index = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         mark = _mark(_step(folder))
         return json.loads(mark) if text.startswith(mark[: mark.index("draft") - 1].encode()) else None
     try:

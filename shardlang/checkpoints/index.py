@@ -27,6 +27,8 @@ INDEX, FORMAT = "index.json", 2
 ITEM_BYTES = {"BOOL": 1, "F16": 2, "BF16": 2, "F32": 4, "I32": 4, "F64": 8, "I64": 8}
 # Bytes of an index, at most: ten times those of 16,384 ranks.
 _MOST_BYTES = 2**25
+# Steps of a run, at most: so far every float64 counts them.
+_MOST_STEPS = 2**53
 _SUM = b', "crc32": '
 
 
@@ -149,12 +151,12 @@ class Index:
             raise Damaged("the index is damaged: its checksum is another", path)
         try:
             self._take(found)
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise Damaged(f"the index is damaged: {error!r}", path) from None
 
     def _take(self, found: Mapping[str, Any]) -> None:
         self.step = found["step"]
-        if type(self.step) is not int or self.step < 0:
+        if type(self.step) is not int or not 0 <= self.step < _MOST_STEPS:
             raise ValueError(f"step {self.step!r}")
         self.files = [FileFacts(*each) if each is not None else None for each in found["files"]]
         if not all(_whole([f.size, f.header, f.crc32]) for f in self.files if f is not None):

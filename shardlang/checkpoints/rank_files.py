@@ -212,7 +212,8 @@ class RankFile:
             offsets = self.offsets[name]["saved_offsets"]
             fits = found["dtype"] == dtype and tuple(found["shape"]) == part.lengths and tuple(offsets) == part.offsets
             inside = 0 <= first <= last <= os.fstat(self.file.fileno()).st_size - self.begin
-            fits = fits and inside and last - first == block.nbytes and len(sums) == 4 * block.cells.count
+            fits = fits and inside and type(first) is type(last) is int
+            fits = fits and last - first == block.nbytes and len(sums) == 4 * block.cells.count
         except (KeyError, TypeError, ValueError) as error:
             raise self._broken(f"its header is damaged: {error!r}") from None
         if not fits:

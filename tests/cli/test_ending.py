@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -70,8 +71,11 @@ def test_what_a_killed_verify_left_goes_with_the_next(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "temporary").iterdir()] == ["shardc-verify-mine"]
 
 
-def test_a_sweep_of_another_command_leaves_a_folder_that_is_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_of_another_command_leaves_a_folder_that_is_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whenever it comes: here before the lock, and after it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where no other folder is, to be locked first
     flock = fcntl.flock
 
     def swept(lock: int, how: int) -> None:

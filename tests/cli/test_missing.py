@@ -105,16 +105,20 @@ def test_a_solver_that_is_needed_and_missing(tmp_path: Path, package: str, said:
     assert '`pip install "shardlang[tune]"` installs' in text
 
 
-@pytest.mark.parametrize(("package", "why"), [(GONE, "is not installed"), (BROKEN, "cannot be loaded: libcudart")])
+@pytest.mark.parametrize(
+    ("package", "why"), [(GONE, "is not installed"), (BROKEN, "cannot be loaded: libcudart")], ids=["missing", "broken"]
+)
 def test_an_emitted_program_says_what_to_install(tmp_path: Path, package: str, why: str) -> None:
     """Not whoever else imports the runtime: that is theirs to say."""
     assert told(tmp_path, {"torch": package}, "compile", "net.shard", "--ranks", "2", "-o", "out")[0] == 0
     code, text = python(tmp_path, "out/main.py")
-    assert code == 3 and "Traceback" not in text, text
+    assert code == 3
+    assert "Traceback" not in text, text
     assert text.startswith(f"error[SH517]: the program needs torch, which {why}")
     assert text.endswith('\nhelp: `pip install "shardlang[train]"` installs all that training needs\n')
     code, text = python(tmp_path, "-c", "from shardlang import runtime")
-    assert code == 1 and "Traceback" in text and "SH517" not in text
+    assert code == 1
+    assert "Traceback" in text and "SH517" not in text
 
 
 def test_a_loop_of_ones_own_says_what_to_install(tmp_path: Path) -> None:

@@ -61,8 +61,6 @@ FAULTS = (
           "    if always:\n", "    if not trials:\n", OPERATORS),
     Fault("the result is none of what backward reads", "`keeps` of a result", "interpret/brute/kept.py",
           "for name, x in (*named.items(), (RESULT, result)) if", "for name, x in named.items() if", OPERATORS),
-    Fault("what is read in one trial is always read", "right declarations", "interpret/brute/kept.py",
-          "set.intersection(*(_saved", "set.union(*(_saved", OPERATORS),
     Fault("what never ends has ended", "a function without an end", "interpret/brute/apart.py",
           """    yield b'{"endless": true}'""", "    yield from ()", ENDLESS),
     Fault("a longer limit is no longer", "what to type", "interpret/brute/apart.py",

@@ -192,6 +192,8 @@ def test_of_very_many_the_first_are_shown_and_the_rest_is_counted() -> None:
     errors = [Diagnostic("SH240", f"line {at}") for at in range(60)]
     found = [*warnings[:75], *errors, *warnings[75:]]
     texts = {form: rendered(found, form) for form in OUTPUTS}
+    told = [line.rpartition(": ")[2] for line in texts["concise"].splitlines()]
+    assert told[:SHOWN] == [d.message for d in (*warnings[:40], *errors)]
     for form, text in texts.items():
         assert all(each.message in text for each in (*errors, *warnings[:40])), form
         assert not any(f"{each.message}\n" in text or f'{each.message}"' in text for each in warnings[40:]), form

@@ -9,6 +9,7 @@ import json
 import os
 import threading
 import tracemalloc
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -358,6 +359,8 @@ DAMAGED = {
     "twice": (laid("F32", [10, 6], [[5, 5], [6]], [0, 0]), "rank 0 has two parts of one tensor"),
     "a rank that is not there": (laid("F32", [10, 6], [[10], [6]], [9]), "rank 9 of 1"),
     "true is no number": (laid("F32", [10, 6], [[10], [6]], [False]), "1 ranks for another"),
+    "a step beyond all counting": ({"step": 10**30}, "damaged: ValueError"),
+    "tensors in a list": ({"tensors": ["w"]}, "damaged: AttributeError"),
     "a layout that is not there": ({"tensors": {"w": 1}}, "damaged: IndexError"),
     "nothing of the file": ({"files": [None]}, "it says nothing of `rank-00000.safetensors`"),
     "a shape of its own": (laid("F32", [6, 10], [[6], [10]], [0]), r"`w` is \[6, 10\] in the checkpoint"),
@@ -423,6 +426,45 @@ def test_a_header_of_another_block_is_refused(tmp_path: Path) -> None:
     (tmp_path / "step-3" / INDEX).write_text(changed(index, files=[index["files"][1]] * 2))
     with pytest.raises(RunError, match="`w` in it is not the block that the index says"):
         SavedRun(tmp_path / "step-3").read([whole()])
+
+
+@pytest.mark.parametrize("places", [[0.0, 240.0], [False, 240], [0, "240"], [0]])
+def test_a_header_whose_places_are_no_whole_numbers_is_refused(tmp_path: Path, places: list[Any]) -> None:
+    """Also where its checksum is right."""
+    index = write(tmp_path / "step-3", layout([10], [6]))
+    path = tmp_path / "step-3" / file_name(0)
+    text = path.read_bytes()
+    size = int.from_bytes(text[:8], "little")
+    header = json.dumps(
+        {**json.loads(text[8 : 8 + size]), "w": {"dtype": "F32", "shape": [10, 6], "data_offsets": places}}
+    )
+    begin = len(header).to_bytes(8, "little") + header.encode()
+    path.write_bytes(begin + text[8 + size :])
+    facts = [len(begin) + len(text) - 8 - size, len(begin), zlib.crc32(begin)]
+    (tmp_path / "step-3" / INDEX).write_text(changed(index, files=[facts]))
+    with pytest.raises(RunError, match=r"`w` in it is not the block|its header is damaged"):
+        SavedRun(tmp_path / "step-3").read([whole()])
+
+
+@pytest.mark.parametrize("how", ["nests", "pipe", "huge"])
+def test_an_index_that_cannot_be_read_is_none_of_ours(tmp_path: Path, how: str) -> None:
+    """A pipe is not waited for."""
+    (tmp_path / "step-3").mkdir()
+    index = tmp_path / "step-3" / INDEX
+    os.mkfifo(index) if how == "pipe" else index.write_text("[" * 200_000)
+    if how == "huge":
+        os.truncate(index, 2**40)
+    assert folders.foreign(tmp_path / "step-3") is not None and folders.kept(tmp_path) == {}
+    folders.tidy(tmp_path)
+    with pytest.raises(RunError, match="something else is in the way"):
+        Checkpoints(tmp_path, every=3, keep=0).require_way(3)
+
+
+def test_a_step_has_digits_of_ascii(tmp_path: Path) -> None:
+    """Python takes others for numbers too, and `step-\u0663` is no name that a run gives."""
+    for name in ("step-\u0663", "step-1\u0663", ".step-1\u0663.part"):
+        (tmp_path / name).mkdir()
+    assert folders.steps(tmp_path) == {} and not folders.is_name(".step-1\u0663.part")
 
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe"])

@@ -265,6 +265,17 @@ def test_other_examples_are_refused_unless_they_are_meant(done: Path, how: str) 
     assert f"goes on with other examples: {told}" in out and "goes on after step 6" in out
 
 
+@pytest.mark.parametrize("files", [[7], [None], [[]], [["a.npz"]], ["a.npz"], [{"a": 1}], [["a.npz", 1, "00", 2]], []])
+def test_a_record_of_data_that_is_no_record_is_told(done: Path, files: list[Any]) -> None:
+    index = done / "kept" / "step-6" / "index.json"
+    facts = {name: value for name, value in json.loads(index.read_text()).items() if name != "crc32"}
+    facts["data"]["files"] = files
+    index.write_text(text_of(facts))
+    with pytest.raises(RunError, match=r"`data file 1` is a\.npz of \d+ bytes") as raised:
+        said(program(done, steps=12))
+    assert raised.value.code == "SH508" and raised.value.file == done / "kept" / "step-6"
+
+
 def test_a_data_file_of_another_name_is_the_same_data(done: Path) -> None:
     (done / "a.npz").rename(done / "b.npz")
     given = program(done, steps=12)

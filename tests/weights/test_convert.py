@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import resource
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import (
@@ -25,7 +28,9 @@ from torch.distributed.checkpoint.metadata import (
 from shardlang.checkpoints import index
 from shardlang.cli.main import run
 from shardlang.diagnostics import explain_pages
+from shardlang.errors import RunError
 from shardlang.runtime.dcp import written
+from shardlang.runtime.dcp.foreign import Foreign
 from shardlang.weights import export
 from tests.bind.test_distributed_checkpoints import TENSORS, kept, numbers
 from tests.cli.process import NET, shardc
@@ -142,6 +147,16 @@ def test_a_pickle_that_means_harm_does_not_run(case: str, here: Path, capsys: py
     assert sorted(path.name for path in here.iterdir()) == ["theirs"]
 
 
+def test_few_bytes_do_not_fill_the_memory(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A pickle may say at which place a value is remembered: here at one of 2**27."""
+    Path("theirs").mkdir()
+    Path("theirs/.metadata").write_bytes(b"\x80\x02Nr\xff\xff\xff\x07.")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert run(["convert", "theirs", "--to", "safetensors", "-o", "w.safetensors"]) == 1
+    assert capsys.readouterr().err.startswith("error[SH616]: the metadata is no record of a checkpoint")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
+
+
 def test_the_page_shows_what_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("theirs").mkdir()
     Path("theirs/.metadata").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
@@ -195,6 +210,26 @@ def test_a_tensor_that_means_harm_does_not_run(here: Path, capsys: pytest.Captur
     assert run(["convert", "theirs", "--to", "safetensors", "-o", "w.safetensors"]) == 1
     assert capsys.readouterr().err.startswith("error[SH616]: `w` cannot be read: ")
     assert not Path("ran").exists() and not Path("w.safetensors").exists()
+
+
+@settings(max_examples=150, deadline=None)
+@given(at=st.integers(0, 10**6), byte=st.integers(0, 255), cut=st.booleans())
+def test_a_damaged_tensor_is_told(tmp_path_factory: pytest.TempPathFactory, at: int, byte: int, cut: bool) -> None:
+    """A byte of a file of torch's is another, or the file ends there: it is read, or its tensor is named."""
+    folder = tmp_path_factory.mktemp("damaged")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        theirs()
+    (file,) = folder.glob("theirs/*.distcp")
+    text = bytearray(file.read_bytes())
+    text[at % len(text) :] = b"" if cut else bytes([byte]) + text[at % len(text) + 1 :]
+    file.write_bytes(text)
+    found = Foreign(folder / "theirs")
+    for name, saved in found.tensors.items():
+        try:
+            assert found.read(name, (0,) * len(saved.shape), saved.shape).shape == saved.shape
+        except RunError as error:
+            assert (error.code, error.file) == ("SH616", file)
 
 
 def test_a_pipe_in_the_place_of_metadata_is_not_waited_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
