@@ -11,6 +11,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.bytes.fits import device
 from shardlang.plan.bytes.peak.step import step_peaks
+from shardlang.plan.bytes.reserved.communicators import PAIR
 from shardlang.plan.bytes.reserved.footprint import footprint
 from shardlang.source import Source
 from tests.cost.plans import plan_of
@@ -36,7 +37,21 @@ def test_memory_that_is_reserved_holds_no_plan() -> None:
     assert whole.allocated >= peak.bytes
     assert reported(whole.device, 2000) == []
     (found,) = reported(whole.device, 3000)
-    assert found.startswith("SH450 ") and "of which 3.00 kB are reserved" in found
+    assert found.startswith("SH450 ")
+    assert found.endswith("of which 3.00 kB are reserved and NCCL takes 571 MB for 1 group of ranks")
+
+
+def test_nccl_takes_memory_for_each_group() -> None:
+    """As much less is there for torch, and as much more is taken of the device; by the file's number if it has one."""
+    plan = plan_of(TEXT, "s", 2)
+    seen, said = footprint(plan, 10**12, 2000), footprint(plan, 10**12, 2000, group=3 * 10**8)
+    assert (seen.groups, seen.nccl) == (1, PAIR) and (said.groups, said.nccl) == (1, 3 * 10**8)
+    assert seen.reserved == said.reserved == seen.device - 2000 - PAIR == said.device - 2000 - 3 * 10**8
+    card = CARD.replace("}", "  communicator = 300MB\n}").replace("MEMORY", "1GB").replace("RESERVED", "1kB")
+    program = driver.check_source(Source("a.shard", TEXT.replace("strategy s", card + "strategy s")), sink := Sink())
+    assert program is not None, [d.message for d in sink.found]
+    found = device(program)
+    assert found is not None and found.group == 3 * 10**8
 
 
 @pytest.mark.parametrize(("profile", "expandable"), [(None, True), ({}, True), ({"expandable_segments": False}, False)])

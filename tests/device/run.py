@@ -93,6 +93,7 @@ def main(job_file: str) -> int:
         for kind in ("cpu", pretended.NAME):
             program = read_program(folder / "main.py")
             program.base = Path(job["base"])
+            program.overwrite = True  # of the run before
             code = launch_program(
                 program, folder / "main.py", run.ranks, Choice(kind), folder / f"logs-{kind}",
                 folder / f"{kind}.jsonl", None, counted,

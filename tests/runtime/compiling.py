@@ -108,6 +108,7 @@ def main(file: Path) -> int:
             (folder / name).write_text(text)
         program, found = read_program(folder / "main.py"), file.parent / f"{run.name}.json"
         program.base = Path(job["base"])
+        program.overwrite = True  # of the run before
         code = launch_program(
             program, folder / "main.py", run.ranks, Choice("cpu"), folder / "logs", None, None,
             lambda *given, found=found: _work(*given[:3], found),

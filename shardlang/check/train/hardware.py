@@ -22,6 +22,7 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "device": {
         "memory": ("a size", "80GB"),
         "reserved": ("a size", "1.4GB"),
+        "communicator": ("a size", "544MB"),
         "compute": ("a compute rate", "989TFLOP/s"),
         "compute_f32": ("a compute rate", "67TFLOP/s"),
         "compute_f8": ("a compute rate", "1979TFLOP/s"),

@@ -144,7 +144,10 @@ def _allocator(found: Found | None, room: int) -> Iterator[Line]:
         return
     gives = ", which gives unused segments back to fit" if found["emptied"] else ""
     words = [f"allocated {size(found['allocated_bytes'])}", f"reserved by torch {size(found['reserved_bytes'])}{gives}"]
-    yield from _listed([f"{words[0]},", words[1], f"of the device {size(found['device_bytes'])}"], room)
+    if found["groups"]:
+        groups = f"{found['groups']} group{'s' * (found['groups'] > 1)} of ranks"
+        words.append(f"NCCL for {groups} {size(found['groups_bytes'])}")
+    yield from _listed([f"{words[0]},", *words[1:], f"of the device {size(found['device_bytes'])}"], room)
     most = [f"{each['count']} x {size(each['bytes'])} {each['what']}" for each in found["largest"][:MOST_KEPT]]
     yield from _listed(["the most together then:", *most], room)
 

@@ -33,7 +33,8 @@ class Device:
     """The device of a rank: its name, its memory in bytes, where that is said; how many operations
     of 16 bits it computes a second (0: not said); reserved: bytes that its context and libraries
     take (0: not said); expandable: whether torch's allocator has expandable segments, by the
-    profile."""
+    profile; group: bytes that NCCL takes for a group of ranks (0: not said); node: the devices of
+    a node (0: not said)."""
 
     name: str
     memory: int
@@ -41,6 +42,8 @@ class Device:
     compute: int = 0
     reserved: int = 0
     expandable: bool = False
+    group: int = 0
+    node: int = 0
 
 
 def device(program: Program) -> Device | None:
@@ -52,8 +55,17 @@ def device(program: Program) -> Device | None:
     if "memory" not in said:
         return None
     memory, span = said["memory"]
-    compute, reserved = (int(said.get(name, (0,))[0]) for name in ("compute", "reserved"))
-    return Device(chosen.name.text, int(memory), span, compute, reserved, reserved > 0 and _expandable(chosen))
+    compute, reserved, group = (int(said.get(name, (0,))[0]) for name in ("compute", "reserved", "communicator"))
+    expandable = reserved > 0 and _expandable(chosen)
+    return Device(chosen.name.text, int(memory), span, compute, reserved, expandable, group, _node(program))
+
+
+def _node(program: Program) -> int:
+    """The devices of a node of the cluster; 0 where none is described."""
+    cluster = program.machine.cluster if program.machine is not None else None
+    settings = cluster.settings if cluster is not None else ()
+    said = (s.value.value for s in settings if s.name.text == "devices" and isinstance(s.value, ast.Number))
+    return int(next(said, 0))
 
 
 def _expandable(chosen: ast.Hardware) -> bool:
@@ -75,7 +87,7 @@ def taken(plan: Plan) -> Footprint | None:
     has = device(plan.program)
     if has is None or not has.reserved:
         return None
-    return footprint(plan, has.memory, has.reserved, has.expandable)
+    return footprint(plan, has.memory, has.reserved, has.expandable, has.group, has.node)
 
 
 def check_memory(plan: Plan, sink: Sink) -> None:
@@ -97,6 +109,8 @@ def check_memory(plan: Plan, sink: Sink) -> None:
     most = f"a rank holds {rounded_up(peak.bytes)} on its device at its peak{more}"
     pieces = f", for which torch takes {rounded_up(took.reserved)}" if took is not None else ""
     left = f", of which {rounded_up(has.reserved)} are reserved" if has.reserved else ""
+    if took is not None and took.nccl:
+        left += f" and NCCL takes {rounded_up(took.nccl)} for {took.groups} group{'s' * (took.groups > 1)} of ranks"
     message = f"{most}{pieces}, and `{has.name}` has {rounded_up(has.memory)}{left}"
     if largest is None or sum(held_bytes(plan, largest)) < kept.activations:
         sink.report(

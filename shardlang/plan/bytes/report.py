@@ -127,6 +127,7 @@ def _allocator(plan: Plan) -> Report | None:
         return None
     return {
         "allocated_bytes": found.allocated, "reserved_bytes": found.reserved, "device_bytes": found.device,
+        "groups": found.groups, "groups_bytes": found.nccl,
         "expandable_segments": described.expandable, "emptied": found.emptied,
         "largest": [{"what": w, "bytes": each, "count": count} for w, each, count in found.largest[:MOST_TENSORS]],
     }  # fmt: skip
