@@ -103,6 +103,21 @@ def test_listed_words_and_blanks_around_them(tmp_path: Path) -> None:
     assert table.arrays["a"].tolist() == [1, 0, 3, 2, 4]
 
 
+@pytest.mark.parametrize("quoted", [False, True])
+@pytest.mark.parametrize("delimiter", [",", "\t", ";"])
+def test_a_line_of_empty_cells_is_an_example_however_the_file_is_written(
+    tmp_path: Path, delimiter: str, quoted: bool
+) -> None:
+    """One that is read at once, and one with a quote in it, cell by cell."""
+    text = 'a,b\nred,red\n,\n  \n"red",\n'.replace(",", delimiter)
+    (tmp_path / "t.csv").write_text(text if quoted else text.replace('"', ""))
+    listed = rt.Words("w", ("", "red"))
+    given = source(words("a", listed), words("b", listed), header=True, delimiter=delimiter)
+    assert {name: each.ravel().tolist() for name, each in read(given, tmp_path).arrays.items()} == {
+        "a": [1, 0, 1], "b": [1, 0, 0],
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "line", "fact"),
     [

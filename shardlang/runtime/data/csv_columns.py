@@ -23,6 +23,9 @@ from shardlang.runtime.data.dataset import Arrays, Dataset, Origin, require
 from shardlang.runtime.program import Field, Source
 from shardlang.runtime.words import Vocabulary, Words
 
+# A cell may be as long as a file. The limit of Python's reader is one of all readers.
+csv.field_size_limit(2**31 - 1)
+
 
 @dataclass
 class _Text:
@@ -36,6 +39,10 @@ class _Text:
     def wrong(self, line: int, what: str, help: str = "") -> RunError:
         return RunError("SH502", what, file=self.path, line=line, help=help)
 
+    def is_blank(self, line: str) -> bool:
+        """Whether a line is none of a record: delimiters alone are one of empty cells."""
+        return not line.strip() and (self.delimiter == " " or self.delimiter not in line)
+
     def records(self) -> Iterator[tuple[int, int, list[str]]]:
         """The cells of every record after the header: its line, the lines up to its end, its cells.
         Blank lines are none."""
@@ -45,7 +52,7 @@ class _Text:
         try:
             for cells in reader:
                 end = self.start + reader.line_num
-                if any(map(str.strip, cells)):
+                if not all(map(self.is_blank, self.lines[at - 1 : end])):
                     yield at, end, cells
                 at = end + 1
         except csv.Error as error:
@@ -110,7 +117,7 @@ def _named(source: Source, head: Sequence[str], text: _Text, line: int) -> bool:
 
 def _number(cell: str) -> float | None:
     try:
-        return float(cell)
+        return float(cell) if "_" not in cell else None  # Python's `1_000` is none of csv's numbers
     except ValueError:
         return None
 
@@ -185,31 +192,34 @@ def _note(name: str, vocabulary: Vocabulary) -> str:
 def _table(text: _Text, width: int, used: Sequence[int], read: Sequence[int]) -> tuple[np.ndarray, np.ndarray, _Cells]:
     """The line of each example, int64, its used columns, float64 [examples, len(used)], and the
     words of the columns that are to be `read` so."""
-    numbered = [(number, line) for number, line in enumerate(text.lines[text.start :], text.start + 1) if line.strip()]
+    lines = enumerate(text.lines[text.start :], text.start + 1)
+    numbered = [(number, line) for number, line in lines if not text.is_blank(line)]
     words = _Cells(read)
     table = _at_once([line for _, line in numbered], width, used, text.delimiter)
     if table is not None:
         for _, content in numbered if read else ():
             words.add(content.split(text.delimiter))
         return np.array([number for number, _ in numbered]), table, words
-    lines, rows = [], []
+    places, rows = [], []
     for line, _, cells in text.records():
-        lines.append(line)
+        places.append(line)
         rows.append(_row(text, line, cells, width, used))
         words.add(cells)
-    return np.array(lines), np.array(rows).reshape(len(lines), len(used)), words
+    return np.array(places), np.array(rows).reshape(len(places), len(used)), words
 
 
 def _at_once(lines: Sequence[str], width: int, used: Sequence[int], delimiter: str) -> np.ndarray | None:
-    """The used columns by numpy's fast reader; None if something is quoted, wrong, or no line."""
+    """The used columns by numpy's fast reader; None if something is quoted, wrong, infinite, or no
+    line."""
     if not lines or any(line.count(delimiter) != width - 1 or '"' in line for line in lines):
         return None
     if not used:
         return np.empty((len(lines), 0))
     try:
-        return np.loadtxt(lines, delimiter=delimiter, usecols=used, ndmin=2, comments=None)
+        found = np.loadtxt(lines, delimiter=delimiter, usecols=used, ndmin=2, comments=None)
     except ValueError:
         return None
+    return None if np.isinf(found).any() else found
 
 
 def _row(text: _Text, line: int, cells: Sequence[str], width: int, used: Sequence[int]) -> list[float]:
@@ -222,8 +232,15 @@ def _row(text: _Text, line: int, cells: Sequence[str], width: int, used: Sequenc
         if number is None:
             help = "write a number there, or delete the line; a column of words is `i64[batch] < categories(..)`"
             raise text.wrong(line, f"value {at + 1} is {cells[at].strip()!r}, which is no number", help)
+        if math.isinf(number) and "inf" not in cells[at].lower():
+            fact = f"value {at + 1} is {_short(cells[at].strip())}, which is beyond the largest number of f64"
+            raise text.wrong(line, fact, "write a number below 1.8e308, or `inf`")
         row.append(number)
     return row
+
+
+def _short(cell: str) -> str:
+    return cell if len(cell) < 40 else f"{cell[:30]}... ({len(cell)} characters)"
 
 
 def _width(field: Field) -> int:
