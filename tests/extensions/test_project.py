@@ -31,7 +31,7 @@ def said(folder: Path, capsys: pytest.CaptureFixture[str], *words: str, command:
 
 
 def test_what_is_listed_may_be_used(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for text in (LISTED.format("my_lr.shard"), LISTED.format("./my_lr.shard"), "", "[other]\nx = 1\n"):
+    for text in (LISTED.format("my_lr.shard"), LISTED.format("./my_lr.shard"), "", "# nothing\n"):
         (folder / "shard.toml").write_text(text)
         code, text = said(folder, capsys)
         assert code == 0, text
@@ -68,6 +68,17 @@ def test_the_nearest_project_counts(folder: Path, capsys: pytest.CaptureFixture[
 
 WRONG = {
     "no toml": ("[extensions\n", "the file is no TOML: "),
+    "nested": ("a = " + "[" * 100_000, "the file is no TOML: "),
+    "a long number": ("a = " + "9" * 10_000, "the file is no TOML: "),
+    "a slip": (
+        LISTED.replace("extensions", "extension").format("my_lr.shard"),
+        "`extension` says nothing: a project has",
+    ),
+    "capitals": (
+        "[Extensions]\nfiles = []\n",
+        "`Extensions` says nothing: a project has `extensions` and nothing else",
+    ),
+    "without its table": ("files = []\n", "`files` says nothing: a project has `extensions` and nothing else"),
     "no table": ("extensions = 3\n", "`extensions` is a table with `files` and nothing else"),
     "another key": ("[extensions]\nfile = []\n", "`extensions` is a table with `files` and nothing else"),
     "no list": ('[extensions]\nfiles = "my_lr.shard"\n', "`files` of `extensions` is a list of texts"),

@@ -75,14 +75,19 @@ def _found(program: str) -> Path | None:
 def _listed(path: Path) -> list[str] | None:
     """The files of declarations that a project names; None where it says nothing of them."""
     try:
-        table = tomllib.loads(read_text(path)).get("extensions")
+        told = tomllib.loads(read_text(path))
     except Unreadable as reason:
         raise _Wrong(f"the file {reason}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise _Wrong(f"the file is no TOML: {error}") from None
-    if table is None:
-        return None
     example = '`[extensions]`, and below it `files = ["my_ops.shard"]`'
+    # A slip in the name must not let everything be loaded.
+    unknown = next((name for name in told if name != "extensions"), None)
+    if unknown is not None:
+        raise _Wrong(f"`{unknown}` says nothing: a project has `extensions` and nothing else", f"write {example}")
+    if not told:
+        return None
+    table = told["extensions"]
     files: Any = table.get("files") if isinstance(table, dict) else None
     if not isinstance(table, dict) or set(table) != {"files"}:
         raise _Wrong("`extensions` is a table with `files` and nothing else", f"write {example}")
