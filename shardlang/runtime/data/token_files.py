@@ -65,7 +65,8 @@ class FromFile:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises plain Exception for whatever is wrong with the file
             raise RunError("SH502", f"the tokenizer cannot be read: {error}", file=path) from None
-        self.vocab = int(self._tokenizer.get_vocab_size())
+        # Numbers may be left out, so there may be fewer tokens than the greatest says.
+        self.vocab = 1 + max(self._tokenizer.get_vocab().values(), default=-1)
 
     def encode(self, text: Iterator[str]) -> Iterator[np.ndarray]:
         for line in text:
