@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,64 +11,18 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
-from shardlang.graph.graph import Init
-from shardlang.importing.bodies.body import Value
-from shardlang.importing.bodies.builder import Builder
-from shardlang.importing.bodies.dims import Atom, flat, fresh
-from shardlang.importing.bodies.interior import declare_inner
-from shardlang.importing.bodies.maker import KINDS, Shared
-from shardlang.importing.bodies.models import Model, merge_dims, models
-from shardlang.importing.compare import compare, fault, masked, ours, theirs, varied
 from shardlang.importing.example import example, left_out
 from shardlang.importing.opaque import words  # noqa: F401  (it fills WORDS)
-from shardlang.importing.opaque.freed import freed
-from shardlang.importing.opaque.operations import Operations
-from shardlang.importing.opaque.pieces import made_opaque
-from shardlang.importing.steps import idioms
-from shardlang.importing.steps.calls import tables, tree
-from shardlang.importing.steps.indices import indices
-from shardlang.importing.steps.nodes import PARAM, STATE, Node, Traced
-from shardlang.importing.steps.normalise import normalise
-from shardlang.importing.steps.problems import refusal
-from shardlang.importing.steps.rules import limits
 from shardlang.importing.steps.sizes import FURTHEST, Place, other_sizes
-from shardlang.importing.steps.starts import SEEDS, starts
-from shardlang.importing.steps.trace import all_tensors, trace
-from shardlang.importing.steps.unfold import unfold
+from shardlang.importing.steps.starts import SEEDS
+from shardlang.importing.steps.trace import all_tensors
 from shardlang.importing.text import maps
-from shardlang.importing.text.inputs import name_inputs
-from shardlang.importing.text.model_names import distinct_names
-from shardlang.importing.text.names import Namer, fields_of
-from shardlang.importing.text.renamed import Given, rename
-from shardlang.importing.text.terms import Terms
-from shardlang.importing.text.training import training
-from shardlang.importing.text.write import Writer
+from shardlang.importing.text.formulas import Unlike, solve
+from shardlang.importing.way import Wanted as Wanted
+from shardlang.importing.way import Way, elsewhere
 from shardlang.owned import NAMED_MARK
 from shardlang.scratch import scratch
-from shardlang.source import Source
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The request. dims: names of dims by input. accept: codes. output: of several results, the one
-    to give. names: those that dims and models get. train: whether a `train` follows, that starts
-    from the weights in `weights` by the map in `map`. opaque: the name, without its ending, of the
-    files of operators for what the language has no word for; None where there are to be none.
-    sized: `Shared.sized`, which is tried where the text differs without."""
-
-    place: str
-    dims: Mapping[str, Sequence[str]]
-    accept: frozenset[str] = frozenset()
-    output: str | None = None
-    names: Sequence[Given] = ()
-    train: bool = False
-    weights: str | None = None
-    map: str | None = None
-    opaque: str | None = None
-    sized: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,43 +51,59 @@ class Imported:
 def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
     """All of it, in memory, but for operators that are tried. RunError SH600 to SH608."""
     with scratch("import") as folder:
+        tried = _Tried()
         try:
-            return _imported(factory, wanted, folder.path)
+            return _imported(factory, wanted, folder.path, tried)
         except RunError as error:
             if error.code != "SH603":
                 raise
             differs = error
-        try:
-            return _imported(factory, dataclasses.replace(wanted, sized=True), folder.path)
-        except RunError:
-            raise differs from None
+        for sized in (True, False):
+            again = dataclasses.replace(wanted, sized=sized, by_dims=True)
+            try:
+                return _imported(factory, again, folder.path, tried)
+            except RunError as error:
+                if error.code == "SH605" and error.message not in differs.help:
+                    differs.help = f"{differs.help}; {error.help}: {error.message}"
+        raise differs from None
 
 
-def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path) -> Imported:
+@dataclass
+class _Tried:
+    """The rest of a way that failed, for the next: itself, at the sizes of the example, and sizes
+    of inputs that are those of no other dim, of theirs or of the module's."""
+
+    example: Way | None = None
+    inputs: dict[str, Tensor] | None = None
+
+
+def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path, tried: _Tried) -> Imported:
     made = [example(factory, wanted.place, seed) for seed in SEEDS]
     module, inputs = made[0]
     seeded = [all_tensors(each) for each, _ in made]
     dropped = left_out(module)
-    first = _Way(module, inputs, seeded, wanted, dropped)
-    apart = _apart(first.free(), inputs, module)
+
+    def way(sizes: dict[str, Tensor]) -> Way:
+        return elsewhere(module, sizes, seeded, wanted, dropped)
+
+    inputs = tried.inputs or inputs
+    first = Way(module, inputs, seeded, wanted, dropped)
+    apart = None if wanted.by_dims else _apart(first.free(), inputs, module)
     if apart is not None:
         inputs = apart
-        first = _elsewhere(module, inputs, seeded, wanted, dropped)
-    second = other_sizes(inputs, first.free(), module, first.beyond(FURTHEST))
-    longest = _longest(first.free(), second or inputs)
-    first.unreached(longest)
-    if second is not None:
-        other = _elsewhere(module, second, seeded, wanted, dropped)
-        other.unreached(longest)
-        if other.all_text() != first.all_text():
-            raise _differing(first.all_text(), other.all_text())
+        first = way(inputs)
+    if tried.example is None:
+        tried.example = first
+        tried.inputs = other_sizes(inputs, first.free(), module, near=True, distinct=True)
+    second, others = _agreed(first, module, way)
+    others += [tried.example.saying(first)] if wanted.by_dims else []
     declared = first.declared(folder)
     program = first.trained() if wanted.train else first.text
     found = maps.lines(first.root)
     read = {line.stored.name for line in found}
     unused = [name for name, _ in module.named_parameters() if name not in read]
     names = maps.text(found, module.state_dict(keep_vars=True), first.model.name, unused)
-    error = first.compared(found)
+    error = max(each.compared(found) for each in (first, *others))
     count = sum(each.numel() for each in module.parameters())
     report = {
         "imported_from": wanted.place, "model": first.model.name, "parameters": count, "sizes": first.sizes,
@@ -146,6 +115,57 @@ def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path) -> Impor
     # Of tied tensors, the names that the map has come first.
     first_names = {name: tensors[name] for name in [*sorted(read), *tensors]}
     return Imported(program, names, report, first_names, declared, first.operations.python() if declared else "")
+
+
+def _agreed(first: Way, module: nn.Module, way: Callable[[dict[str, Tensor]], Way]) -> tuple[Any, list[Way]]:
+    """The second sizes, None where there are none, and those ways at other sizes to compare as
+    well. RunError SH603 where these have another text."""
+    by_dims = first.wanted.by_dims
+    second = other_sizes(first.inputs, first.free(), module, first.beyond(FURTHEST), distinct=by_dims)
+    longest = _longest(first.free(), second or first.inputs)
+    first.unreached(max(longest, FURTHEST))
+    if second is None:
+        return None, []
+    other = way(second)
+    other.unreached(max(longest, FURTHEST))
+    differs = _differing(first.all_text(), other.all_text())
+    if not by_dims and other.all_text() == first.all_text():
+        return second, []
+    near = other_sizes(first.inputs, first.free(), module, near=True, distinct=True) if by_dims else None
+    if near is None:
+        raise differs
+    far = _longest(first.free(), near) < longest
+    for sizes, there in ((second, other), (near, None))[: 1 + far]:
+        third = other_sizes(first.inputs, first.free(), module, near=True, distinct=True, besides=sizes)
+        others = [there or way(sizes), way(third)] if third is not None else []
+        if others and _by_dims(first, others):
+            _holds(first, module, _longest(first.free(), others[-1].inputs), far and sizes is near)
+            return sizes, others
+    raise differs
+
+
+def _by_dims(first: Way, others: Sequence[Way]) -> bool:
+    """Whether the texts at all sizes are one where numbers are written by the dims of inputs."""
+    texts = set()
+    for other in others:
+        try:
+            first.formulas = solve(first.root, other.root)
+        except Unlike:
+            return False
+        for each in (first, other):
+            each.write()
+            texts.add(each.all_text())
+    return len(texts) == 1
+
+
+def _holds(first: Way, module: nn.Module, longest: int, near: bool) -> None:
+    """Tells up to which size of a dim the program holds: a number that is less by it becomes 0, or
+    the module takes another way. longest: the largest size that was traced; near: whether beyond
+    that another way was found. RunError SH605."""
+    ends = [each.more // -each.times for each in first.formulas if each.times < 0]
+    ends += [each for each in first.turns(module) if near and each > longest]
+    if ends or near:
+        first.ends(min(ends, default=longest))
 
 
 def _apart(
@@ -170,195 +190,3 @@ def _differing(one: str, other: str) -> RunError:
     a, b = next(((a, b) for a, b in pairs if a != b), ("", ""))
     fact = f"the module takes another way at other sizes of its inputs: `{a.strip()}` becomes `{b.strip()}`"
     return RunError("SH603", fact, help="import it at sizes where both are one, or give such a size as an argument")
-
-
-class _Way:
-    """The way of a module at some sizes, from its trace to a text."""
-
-    def __init__(
-        self,
-        module: nn.Module,
-        inputs: dict[str, Tensor],
-        made: list[dict[str, Tensor]],
-        wanted: Wanted,
-        dropped: Mapping[str, str],
-    ) -> None:
-        self.inputs, self.tensors, self.wanted = inputs, all_tensors(module), wanted
-        self.traced, self.program = trace(module, inputs, wanted.place)
-        self.used = _choose(self.traced, wanted.output)
-        normalise(self.traced)
-        indices(self.traced)
-        idioms.apply(self.traced)
-        unfold(self.traced)
-        tables(self.traced)
-        self.home = Path()
-        kind = type(module)
-        begun = starts(made, {node.stored.name for node in _leaves(self.traced)}, wanted.accept)
-        while not self._built(f"{kind.__module__}.{kind.__qualname__}", begun):
-            pass
-        self._training_differs(dropped)
-        name_inputs(self.root, self.wanted.dims)
-        self.made = models(self.root)
-        self.model: Model = self.made[self.root]
-        config = fields_of(getattr(module, "config", None))
-        if not config:
-            declare_inner(self.made, self.model)
-        merge_dims(self.made, self.model, config)
-        distinct_names(self.made)
-        self.namer = Namer(self.made, config)
-        self.namer.give(self.model)
-        rename(wanted.names, self.namer)
-        weighted = set(self.root.formals(copied=False))
-        # Dims that are arguments and of no weight have no default: they are those of the data.
-        self.sizes = {self.namer.names[self.model][atom]: atom.size for atom in self.model.formals()
-                      if not any(self.model.dims.get(each, each) is atom for each in weighted)}  # fmt: skip
-        self._write()
-
-    def _training_differs(self, dropped: Mapping[str, str]) -> None:
-        """Tells what only training shows, or raises SH604. dropped: of `left_out`."""
-        for name, fact in dropped.items():
-            self.builder.accept("SH604", self.traced.nodes[0], f"`{name}` {fact}")
-        for name, node in self.traced.updated.items():
-            self.builder.accept("SH604", node, f"`{name}` is updated in training by the module, and would not be")
-
-    def _built(self, kind: str, begun: Mapping[str, Init]) -> bool:
-        """Builds the bodies, of the whole of class `kind`; False where steps that were refused have
-        become operators of their own, and it is to be built again. RunError SH601."""
-        root, wanted = tree(self.traced, kind), self.wanted
-        self.operations = Operations(wanted.place)
-        self.shared = Shared(begun, wanted.accept, operations=self.operations, sized=wanted.sized)
-        self.builder = Builder(root, self._arguments(), self.shared)
-        self.root = self.builder.build()
-        if not self.shared.refused:
-            return True
-        if wanted.opaque is None or not made_opaque(self.traced, self.shared.unsaid):
-            raise refusal(self.shared.refused, wanted.opaque is None)
-        return False
-
-    def _write(self) -> None:
-        comments = _differences(self.shared.differences)
-        writer = Writer(self.made, self.namer, self.model, self.sizes)
-        own = {f'"./{self.wanted.opaque}.shard"': self.operations.names} if self.operations.known else {}
-        self.text = _formatted(writer.text(self.wanted.place, comments, own))
-
-    def all_text(self) -> str:
-        """The program, and the operators of its own."""
-        declared = self.operations.declarations(f"{self.wanted.opaque}.py", {})
-        return f"{self.text}{declared}{self.operations.python()}" if self.operations.known else self.text
-
-    def declared(self, folder: Path) -> str:
-        """The declarations of operators of its own, which are tried in a folder; "" if there are
-        none. RunError SH601."""
-        if not self.operations.known:
-            return ""
-        self.home = folder
-        return freed(self.operations, folder, str(self.wanted.opaque))
-
-    def beyond(self, most: int) -> int:
-        """A size beyond the largest number up to `most` with which a mask compares positions."""
-        return max((n + 2 for node in self.traced.compared for n in limits(node) if n <= most), default=0)
-
-    def unreached(self, size: int) -> None:
-        """A mask that may become another one beyond the sizes of both traces: SH605, if it is not
-        accepted."""
-        for node in self.traced.compared:
-            far = [n for n in limits(node) if n > max(size, FURTHEST)]
-            if far:
-                fact = f"positions are compared with {far[0]}, and the program holds for sizes up to that alone"
-                self.builder.accept("SH605", node, fact)
-        self._write()
-
-    def _arguments(self) -> list[Value]:
-        found = []
-        for name, each in self.inputs.items():
-            dims = [fresh(wide) for wide in each.shape]
-            found.append(Value(dims, KINDS.get(str(each.dtype), ""), name=name))
-        return found
-
-    def trained(self) -> str:
-        """The text with a `train` to fill in."""
-        wanted, init = self.wanted, ""
-        if wanted.weights and wanted.map:
-            init = f'init = safetensors("{wanted.weights}", names = "{wanted.map}")'
-        text = training(self.model, Terms(self.made, self.namer), self.inputs, self.sizes, len(self.used), init)
-        whole, sink = _formatted(f"{self.text}\n{text}"), Sink()
-        # The map is not written yet.
-        plain = whole.replace(f"  {init}\n", "")
-        if driver.check_source(Source(str(self.home / "imported.shard"), plain), sink) is None:
-            raise fault(sink, whole)
-        return whole
-
-    def free(self) -> list[list[tuple[str, int]]]:
-        """The dims of inputs that no parameter has: where each stands."""
-        formals = set(self.root.formals(copied=False))
-        found: dict[Atom, list[tuple[str, int]]] = {}
-        for value in self.root.inputs:
-            for at, term in enumerate(value.dims):
-                atoms = flat(term)
-                if len(atoms) == 1 and atoms[0] not in formals:
-                    found.setdefault(atoms[0], []).append((value.name, at))
-        return list(found.values())
-
-    def compared(self, found: list[maps.Line]) -> float:
-        """The largest difference from the module, with its inputs and with some of them masked."""
-        tensors = varied(self.tensors)
-        trained = [line for line in found if tensors[line.stored.name].is_floating_point()]
-        worst = 0.0
-        for inputs in (self.inputs, masked(self.inputs)):
-            if inputs is None:
-                continue
-            other = theirs(self.program, tensors, inputs, trained, self.used)
-            shapes = [tuple(each.shape) for each in other.results]
-            mine = ours(self.text, self.model.name, tensors, inputs, found, shapes, self.sizes, self.home)
-            worst = max(worst, compare(mine, other))
-        return worst
-
-
-def _elsewhere(
-    module: nn.Module,
-    inputs: dict[str, Tensor],
-    made: list[dict[str, Tensor]],
-    wanted: Wanted,
-    dropped: Mapping[str, str],
-) -> _Way:
-    """The way at other sizes than those of the example. RunError, which says so."""
-    try:
-        return _Way(copy.deepcopy(module), inputs, made, wanted, dropped)
-    except RunError as error:
-        shapes = ", ".join(f"{name} {list(each.shape)}" for name, each in inputs.items())
-        fact = f"at other sizes of its inputs, {shapes}: {error.message}"
-        one = "give dims that are one the same name: `--dims ids=batch,seq --dims mask=batch,seq`"
-        raise RunError(error.code, fact, help=one) from error
-
-
-def _leaves(traced: Traced) -> list[Any]:
-    return [node for each in traced.nodes for node in each.inputs() if node.op in (PARAM, STATE)]
-
-
-def _choose(traced: Traced, output: str | None) -> list[int]:
-    """Keeps the results that are wanted: the one that is named, or all of floating point; where
-    they stand among the module's."""
-    names = list(traced.outputs)
-    if output is not None and output not in names:
-        there = ", ".join(f"`{name}`" for name in names)
-        raise RunError("SH600", f"the module gives no `{output}`", help=f"it gives {there}")
-    kept = [name for name in names if (name == output if output else _floating(traced.outputs[name]))]
-    traced.outputs = {name: traced.outputs[name] for name in kept}
-    traced.sweep()
-    return [names.index(name) for name in kept]
-
-
-def _floating(node: Node) -> bool:
-    return node.dtype is not None and node.dtype.is_floating_point
-
-
-def _differences(found: Mapping[str, str]) -> list[str]:
-    return [f"{code}: {fact}." for fact, code in found.items()]
-
-
-def _formatted(text: str) -> str:
-    sink = Sink()
-    found = driver.format_source(Source("imported.shard", text), sink)
-    if found is None:
-        raise fault(sink, text)
-    return found

@@ -44,6 +44,12 @@ def places(x: Tensor) -> Tensor:
     return (row >= row.T) & ((row - row.T) != 2)
 
 
+def shifted(x: Tensor, y: Tensor) -> Tensor:
+    """Scores of distances, each row moved by one place more, as Transformer-XL moves them."""
+    scores = F.pad(y @ y.mT, (1, 0))
+    return scores.view(scores.shape[0], scores.shape[2], scores.shape[1])[:, 1:].reshape(y.shape[0], -1)
+
+
 def written(x: Tensor, y: Tensor) -> Tensor:
     """A row that is written over, and a part that shows it."""
     z = y * 2
@@ -150,6 +156,9 @@ WORDS: dict[str, tuple[Forward, str]] = {
     "hardswish": (lambda x, y: F.hardswish(9 * y), ", 6.0)"),
     "leaky relu": (lambda x, y: F.leaky_relu(y, 0.2), "maximum("),
     "mish": (lambda x, y: F.mish(y), "tanh(softplus("),
+    "glu": (lambda x, y: F.glu(torch.cat([y, x], -1), -1), "sigmoid("),
+    "shifted rows": (shifted, "relabel("),
+    "padding of one place": (lambda x, y: F.pad(y.sum(1, keepdim=True), (0, 0, 2, 0)).flatten(1), "(2, 0))"),
     "log sigmoid": (lambda x, y: F.logsigmoid(y), "-softplus(-"),
     "logsumexp": (lambda x, y: y.logsumexp(-1), "logsumexp("),
     "left out at random": (lambda x, y: x + y / 0.9 * (0.9 + torch.rand(x.shape[0], 1, 1)).floor(), "rand("),
@@ -254,6 +263,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "groups": (lambda: nn.GroupNorm(2, 4), (2, 4, 5, 5), "group_norm(x, 2, weight, bias"),
     "max pool": (lambda: nn.Sequential(nn.Conv1d(4, 6, 3), nn.MaxPool1d(2)), (2, 4, 10), "max_pool1d(conv1d_0(x), 2)"),
     "same sizes": (lambda: nn.Conv1d(4, 6, 5, padding="same", dilation=2), (2, 4, 10), "padding = 4"),
+    "same sizes, an even window": (lambda: nn.Conv1d(4, 6, 4, padding="same"), (2, 4, 10), "length = (1, 2)"),
     "no padding": (lambda: nn.Conv2d(4, 6, 2, padding="valid"), (2, 4, 5, 5), "= Conv2d(channels, out, 2)"),
     "mean of what is there": (lambda: nn.Sequential(nn.Conv2d(4, 6, 1), nn.AvgPool2d(3, 1, 1, count_include_pad=False)),
                               (2, 4, 5, 5), "avg_pool2d(expand(1.0 -> "),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.fault import Fault
 
 IMPORT = ("importing/test_import.py",)
+BY_DIMS = ("importing/test_by_dims.py",)
 PAGES = ("importing/test_pages.py",)
 WORDS = ("importing/test_words.py",)
 OPAQUE = ("importing/test_opaque.py",)
@@ -21,7 +22,11 @@ FAULTS = (
           "importing/bodies/builder.py", "elif not same_model(inner, self.layers[path].body):", "elif inner is None:",
           IMPORT),
     Fault("the two traces are not compared", "a window that shows at other sizes", "importing/imported.py",
-          "if other.all_text() != first.all_text():", "if other is first:", PAGES),
+          "if not by_dims and other.all_text() == first.all_text():", "if not by_dims:", PAGES),
+    Fault("two sizes are enough for a formula", "half of a size", "importing/imported.py",
+          "return len(texts) == 1", "return True", BY_DIMS),
+    Fault("a text by dims is not compared at other sizes", "a seventh of a size", "importing/imported.py",
+          "for each in (first, *others))", "for each in (first,))", BY_DIMS),
     Fault("gradients are not compared", "a gradient that is twice as large", "importing/compare.py",
           "for path in one.gradients if path in other.gradients]", "for path in one.gradients if not other.results]",
           IMPORT),
@@ -33,7 +38,7 @@ FAULTS = (
           'Expr(name, [value], {"p": Const(p, "p")})', 'Expr(name, [value], {"p": Const(0.5, "p")})', IMPORT),
     Fault("any distribution fits", "normal numbers that start uniform", "importing/steps/starts.py",
           "return float(furthest) * math.sqrt(count) < _REJECTED", "return float(furthest) >= 0", IMPORT),
-    Fault("a buffer is updated in silence", "training that differs", "importing/imported.py",
+    Fault("a buffer is updated in silence", "training that differs", "importing/way.py",
           "for name, node in self.traced.updated.items():", "for name, node in list(self.traced.inputs.items())[:0]:",
           IMPORT),
     Fault("gates of an LSTM are in another order", "a cell that forgets", "importing/bodies/recurrent.py",

@@ -21,11 +21,13 @@ class Bare(str):
 class Const:
     """A number of the module; where equal models differ in it, it becomes a formal named `role`.
     usual: the number that the operator takes where none is given, so that others alone are
-    written."""
+    written. formula: what it is, where it depends on the size of an input; of several numbers one
+    for each."""
 
     value: Any
     role: str
     usual: Any = None
+    formula: Any = None
 
 
 @dataclass(eq=False)
@@ -157,14 +159,16 @@ class Body:
         return any({a, b} <= set(flat(atom for term in value.dims for atom in term)) for value in self.tensors())
 
     def formals(self, copied: bool = True) -> list[Atom]:
-        """The dims that parameters have, here or in layers, in the order in which they appear; with
-        them (copied) those of which the model declares others of their size."""
+        """The dims that parameters have, here or in layers, in the order in which they appear, and
+        those that inputs have in products alone; with them (copied) those of which the model
+        declares others of their size."""
         if self.final:
             return self.final[copied]
         needed = dict.fromkeys(atom for own in self.own for term in own.value.dims for atom in flat(term))
         for layer in self.layers:
             terms = [layer.terms[atom] for atom in layer.body.formals(copied)]
             needed.update(dict.fromkeys(atom for term in terms for atom in flat(term)))
+        needed.update(dict.fromkeys(self._joined() if self.call.scope.path else ()))
         made = self.sources()
         if copied:
             needed.update(dict.fromkeys(made.values()))
@@ -174,6 +178,12 @@ class Body:
         owned = [atom for own in self.own for term in own.value.dims for atom in flat(term)]
         ordered = dict.fromkeys([*first, *rest, *owned, *needed])
         return [atom for atom in ordered if atom in needed and atom not in made and not (atom.fixed or atom.declared)]
+
+    def _joined(self) -> list[Atom]:
+        """The dims that inputs have in products alone, which no call could bind."""
+        terms = [flat(term) for value in self.inputs for term in value.dims]
+        alone = {term[0] for term in terms if len(term) == 1}
+        return [atom for term in terms if len(term) > 1 for atom in term if atom not in alone]
 
     def sources(self) -> dict[Atom, Atom]:
         """The dims that the model declares with the size of another one, and that one: of those

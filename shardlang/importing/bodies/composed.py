@@ -7,6 +7,7 @@ from typing import Any
 
 from shardlang.importing.bodies.body import Const, Expr, Value
 from shardlang.importing.bodies.maker import Maker
+from shardlang.importing.bodies.selections import part
 from shardlang.importing.bodies.words import reduction, sign, where, word
 from shardlang.importing.steps.nodes import Node
 from shardlang.importing.steps.problems import Refused
@@ -57,6 +58,19 @@ def leaky_relu(b: Maker, node: Node, x: Node, slope: float = 0.01) -> Value:
     if not 0 <= slope <= 1:
         raise Refused(node, "`aten.leaky_relu` of a slope that is not between 0 and 1")
     return b.add(value.dims, Expr("maximum", [value, _infix(b, "*", value, slope)]), node=node)
+
+
+@word("glu")
+def glu(b: Maker, node: Node, x: Node, dim: int = -1) -> Value:
+    """The first half of a dim, times the sigmoid of the other."""
+    wide = x.shape[dim]
+    halves = []
+    for at in (0, wide // 2):
+        half = node.like("aten.slice", x, dim, at, at + wide // 2, code="")
+        halves.append(part(b, half, x, dim, at, at + wide // 2))
+    gate = _called(b, "sigmoid", halves[1])
+    sides = [halves[0], gate]
+    return b.add(b.broadcast(node, sides), Expr("*", sides), node=node)
 
 
 @word("mish")

@@ -9,6 +9,7 @@ from typing import Any
 from shardlang.importing.bodies.body import Const, Expr, Value
 from shardlang.importing.bodies.dims import Atom, flat, size
 from shardlang.importing.bodies.maker import Maker
+from shardlang.importing.bodies.selections import pad
 from shardlang.importing.bodies.words import reduction, word
 from shardlang.importing.steps.nodes import Node
 from shardlang.importing.steps.problems import Refused
@@ -21,19 +22,25 @@ _VARIED = ("stride", "padding")
 def convolution(b: Maker, node: Node, x: Node, weight: Node, bias: Any = None, stride: Any = 1, padding: Any = 0,
                 dilation: Any = 1, groups: int = 1) -> Value:  # fmt: skip
     if isinstance(padding, str):
-        padding = _same(node, weight, stride, dilation) if padding == "same" else 0
+        x, padding = _same(b, node, x, weight, dilation) if padding == "same" else (x, 0)
     settings = {"stride": (stride, 1), "padding": (padding, 0), "dilation": (dilation, 1), "groups": (groups, 1)}
     return _slid(b, node, [x, weight, bias], settings, (0, 1), groups)
 
 
-def _same(node: Node, weight: Node, stride: Any, dilation: Any) -> Any:
-    """The padding that leaves the sizes as they are; torch takes it with stride 1 alone."""
+def _same(b: Maker, node: Node, x: Node, weight: Node, dilation: Any) -> tuple[Node, Any]:
+    """The tensor to read, and the padding, that leave the sizes as they are; torch takes it with
+    stride 1 alone. Windows of even sizes have one place more behind than before."""
     wide = weight.shape[2:]
     apart = [dilation] * len(wide) if isinstance(dilation, int) else list(dilation) * (len(wide) // len(dilation))
     total = [(each - 1) * step for each, step in zip(wide, apart, strict=True)]
-    if any(each % 2 for each in total):
-        raise Refused(node, 'padding = "same" of a convolution with windows of even sizes')
-    return [each // 2 for each in total]
+    if not any(each % 2 for each in total):
+        return x, [each // 2 for each in total]
+    sides = [side for each in total[::-1] for side in (each // 2, each - each // 2)]
+    shape = (*x.shape[:2], *(size + each for size, each in zip(x.shape[2:], total, strict=True)))
+    _hint_places(b, b.use(x))
+    padded = node.like("aten.pad", x, sides, shape=shape, code="")
+    b.known[padded] = pad(b, padded, x, sides)
+    return padded, 0
 
 
 @word("conv_transpose1d", "conv_transpose2d")
@@ -62,8 +69,7 @@ def _slid(b: Maker, node: Node, operands: Sequence[Any], settings: dict[str, tup
     if groups == 1:
         b.unify(node, value.dims[1], read)
         b.hint(value.dims[1], "channels", 7)
-    for term, name in zip(value.dims[2:], ("length",) if len(value.dims) == 3 else ("height", "width"), strict=True):
-        b.hint(term, name, 6)
+    _hint_places(b, value)
     given = [value, kernel]
     if operands[2] is not None:
         given.append(b.use(operands[2]))
@@ -72,6 +78,11 @@ def _slid(b: Maker, node: Node, operands: Sequence[Any], settings: dict[str, tup
             if (short := _short(each)) != usual or name in _VARIED}  # fmt: skip
     dims = [value.dims[0], made, *b.spatial(node.shape[2:])]
     return b.add(dims, Expr(node.op.removeprefix("aten."), given, kept), node=node)
+
+
+def _hint_places(b: Maker, value: Value) -> None:
+    for term, name in zip(value.dims[2:], ("length",) if len(value.dims) == 3 else ("height", "width"), strict=True):
+        b.hint(term, name, 6)
 
 
 @word("max_pool1d", "avg_pool1d", "max_pool2d", "avg_pool2d")

@@ -20,7 +20,8 @@ class Atom:
     what an operator calls it. parts: what it was cut into; same: the atom that it has become.
     fixed: the window of a convolution, which is written as a number. like: the dim that an operator
     made it from, whose name it keeps; differs: by how much it is longer, at all sizes. declared:
-    the model declares it, with its size, as a product of dims, or as a sum of them."""
+    the model declares it, with its size, as a product of dims, or as a sum of them. formula: what
+    its size is, where it depends on that of an input."""
 
     size: int
     hints: dict[str, int] = field(default_factory=dict)
@@ -32,6 +33,7 @@ class Atom:
     declared: bool = False
     product: Term = ()
     sum: Term = ()
+    formula: Formula | None = None
 
     @property
     def called(self) -> str:
@@ -43,6 +45,15 @@ class Atom:
 
 
 Term = tuple[Atom, ...]
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A number that depends on the size of a dim: so many `times` it, and `more`."""
+
+    atom: Atom
+    times: int
+    more: int
 
 
 def flat(term: Iterable[Atom]) -> Term:

@@ -156,7 +156,9 @@ class Maker:
         return [one if flat(one) else other for one, other in zip(*rows, strict=True)]
 
     def _relabelled(self, value: Value, dims: Sequence[Term]) -> Value:
-        into = [*value.dims[: max(len(value.dims) - len(dims), 0)], *dims[-len(value.dims) :]]
+        both = zip(value.dims[-len(dims) :], dims[-len(value.dims) :], strict=True)
+        into = [*value.dims[: max(len(value.dims) - len(dims), 0)],
+                *(other if flat(mine) and flat(other) else mine for mine, other in both)]  # fmt: skip
         return self.add(into, Expr("relabel", [value], into=into), value.kind)
 
     def apart(self, node: Node, value: Value, terms: Sequence[Term], other: Value) -> Value:

@@ -320,10 +320,9 @@ def pad(b: Maker, node: Node, x: Node, sides: Sequence[int], *rest: Any, **more:
             value = _less(b, node, value, at, (max(-before, 0), max(-behind, 0)))
             dims[at], before, behind = value.dims[at], max(before, 0), max(behind, 0)
         if before or behind:
+            value = value if flat(value.dims[at]) else _one(b, value, at)
             pads.append((value.dims[at], Const((before, behind), "pad")))
             dims[at] = (Atom(size(value.dims[at]) + before + behind),)
-    if not all(flat(term) for term, _ in pads):
-        raise Refused(node, "padding along a dim of size 1")
     fill = next((each for each in [*rest, *more.values()] if isinstance(each, int | float)), 0)
     if not pads:
         return value
@@ -332,6 +331,13 @@ def pad(b: Maker, node: Node, x: Node, sides: Sequence[int], *rest: Any, **more:
     for term, _ in pads:
         b.made_here(made, value.dims.index(term), term, True)
     return made
+
+
+def _one(b: Maker, value: Value, at: int) -> Value:
+    """A value with a dim that the model declares in place of a literal 1."""
+    dims = list(value.dims)
+    dims[at] = (Atom(1, {"parts": 12}, declared=True),)
+    return b.add(dims, Expr("relabel", [value], into=dims), value.kind)
 
 
 def _less(b: Maker, node: Node, value: Value, at: int, less: tuple[int, int]) -> Value:

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardlang.importing.bodies.body import Value
-from shardlang.importing.bodies.dims import Mismatch, viewed
+from shardlang.importing.bodies.body import Expr, Value
+from shardlang.importing.bodies.dims import Mismatch, flat, fresh, size, viewed
 from shardlang.importing.bodies.maker import Maker
 from shardlang.importing.bodies.words import word
 from shardlang.importing.steps.nodes import Node
-from shardlang.importing.steps.problems import Refused
 
 
 @word("view", "reshape", "flatten", "unflatten", "_unsafe_view")
@@ -20,7 +19,29 @@ def view(b: Maker, node: Node, x: Node, *_: Any) -> Value:
     try:
         return b.view(value, viewed(value.dims, node.shape), node)
     except Mismatch:
-        raise Refused(node, "a view that cuts dims into parts that are no factors of them") from None
+        return _cut_anew(b, node, value)
+
+
+def _cut_anew(b: Maker, node: Node, value: Value) -> Value:
+    """A view that cuts dims into parts that are no factors of them: these become one dim, which is
+    cut anew."""
+    sizes = list(map(size, value.dims))
+    left = _alike(sizes, node.shape)
+    right = _alike(sizes[left:][::-1], node.shape[left:][::-1])
+    before, middle, behind = value.dims[:left], value.dims[left : len(sizes) - right], value.dims[len(sizes) - right :]
+    joined = b.use_view(b.view(value, [*before, tuple(atom for term in middle for atom in flat(term)), *behind]))
+    new = [fresh(each) for each in node.shape[left : len(node.shape) - right]]
+    for atom in (atom for term in new for atom in term):
+        atom.declared = True
+        atom.hint("parts", 12)
+    dims = [*before, tuple(atom for term in new for atom in term), *behind]
+    made = b.add(dims, Expr("relabel", [joined], into=dims), value.kind)
+    return b.view(made, [*before, *new, *behind], node)
+
+
+def _alike(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many sizes are the same from the left."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 @word("transpose", "t", "swapaxes")

@@ -21,40 +21,51 @@ FURTHEST = 4096
 
 
 def other_sizes(
-    inputs: Mapping[str, Tensor], free: Sequence[Sequence[Place]], module: nn.Module, beyond: int = 0
+    inputs: Mapping[str, Tensor],
+    free: Sequence[Sequence[Place]],
+    module: nn.Module,
+    beyond: int = 0,
+    near: bool = False,
+    distinct: bool = False,
+    besides: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor] | None:
     """The inputs with other sizes of those dims that the module takes at other sizes; None where it
     takes none. `free`: dims that may change, and where each stands. New sizes differ from all that
     the module has; those that the module's code or a mask compares with numbers up to `beyond` are
-    larger than these, if the module takes that."""
-    taken = {size for each in [*inputs.values(), *module.parameters()] for size in each.shape}
+    larger than these, if the module takes that, but not where sizes are to be `near`. distinct: no
+    two dims grow by the same. besides: other inputs, whose sizes are not taken either."""
+    taken = {size for each in [*inputs.values(), *(besides or {}).values(), *module.parameters()]
+             for size in each.shape}  # fmt: skip
     taken |= {value for value in vars(getattr(module, "config", object)).values() if isinstance(value, int)}
     wanted: dict[Place, int] = {}
-    longest = max(_windows(getattr(module, "config", None)), beyond)
-    bounds = largest_sizes(module, inputs, [place for places in free for place in places])
+    longest = 0 if near else max(windows(getattr(module, "config", None)), beyond)
+    bounds = {} if near else largest_sizes(module, inputs, [place for places in free for place in places])
+    grown: set[int] = set()
     for places in free:
         now = inputs[places[0][0]].shape[places[0][1]]
         # A window shows only beyond its size.
         bound = max((bounds[place] for place in places if bounds.get(place, FURTHEST) < FURTHEST), default=0)
         far = now if places[0][1] == 0 else max(now, longest)
         for least in dict.fromkeys((max(far, bound), far, max(now, bound), now)):
-            size = next(each for each in itertools.count(least + 1) if each not in taken)
+            size = next(each for each in itertools.count(least + 1)
+                        if each not in taken and not (distinct and each - now in grown))  # fmt: skip
             trial = {place: size for place in places}
             if _takes(module, _resized(inputs, wanted | trial)):
                 wanted |= trial
                 taken.add(size)
+                grown.add(size - now)
                 break
     return _resized(inputs, wanted) if wanted else None
 
 
-def _windows(config: Any) -> int:
+def windows(config: Any) -> int:
     """The largest window or chunk of positions that a configuration names, in its parts too."""
     found = [0]
     for name, value in vars(config).items() if config is not None else ():
         if isinstance(value, int) and ("window" in name or "chunk" in name):
             found.append(value)
         elif hasattr(value, "to_dict"):
-            found.append(_windows(value))
+            found.append(windows(value))
     return max(found)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardlang.importing.bodies.body import Bare, Body, Const, Expr, Layer, Own, Value
-from shardlang.importing.bodies.dims import Atom, Term, flat, size
+from shardlang.importing.bodies.dims import Atom, Formula, Term, flat, size
 from shardlang.importing.bodies.models import Model
 from shardlang.importing.text.names import Namer, layer_name, own_name
 
@@ -17,6 +17,13 @@ class Terms:
 
     def __init__(self, made: Mapping[Body, Model], namer: Namer) -> None:
         self.made, self.namer = made, namer
+        self._known: dict[Model, set[Atom]] = {}
+
+    def known(self, model: Model) -> set[Atom]:
+        """`Model.known`, found once."""
+        if model not in self._known:
+            self._known[model] = model.known()
+        return self._known[model]
 
     def name(self, model: Model, atom: Atom) -> str:
         names = self.namer.names[model]
@@ -27,7 +34,16 @@ class Terms:
             if found:
                 return found
             here = here.like
-        return str(atom.size)
+        made = atom.formula
+        return self.formula(model, made) if made and (made.times, made.more) == (1, 0) else str(atom.size)
+
+    def formula(self, model: Model, made: Formula) -> str:
+        """A number that depends on the size of a dim: `seq + 3`, `64 - seq`."""
+        name, times, more = self.name(model, made.atom), made.times, made.more
+        text = name if abs(times) == 1 else f"{abs(times)} * {name}"
+        if times < 0:
+            return f"{more} - {text}"
+        return f"{text} {'-' if more < 0 else '+'} {abs(more)}" if more else text
 
     def term(self, model: Model, term: Term) -> str:
         return " * ".join(self.name(model, atom) for atom in flat(term)) or "1"
@@ -45,7 +61,12 @@ class Terms:
         return f"[{', '.join(rest)}]"
 
     def number(self, model: Model, const: Const) -> str:
-        return model.varying.get(const) or literal(const.value)
+        if const.formula is None or const in model.varying:
+            return model.varying.get(const) or literal(const.value)
+        if isinstance(const.formula, Formula):
+            return self.formula(model, const.formula)
+        both = zip(const.value, const.formula, strict=True)
+        return f"({', '.join(literal(each) if made is None else self.formula(model, made) for each, made in both)})"
 
     def settings(self, model: Model, expr: Expr) -> list[str]:
         """The settings of a call, of numbers those that are formals or not the usual ones."""
@@ -75,7 +96,7 @@ class Terms:
         """A bound of a slice: from the end, where it is below 0."""
         if bound.value != "end" and not (bound.value < 0 and bound.role == "start"):
             return self.number(model, bound)
-        names, known = self.namer.names[model], model.known()
+        names, known = self.namer.names[model], self.known(model)
         more, atoms = 0 if bound.value == "end" else bound.value, flat(term)
         atom: Atom | None = atoms[0]
         while len(atoms) == 1 and atom is not None:

@@ -69,7 +69,7 @@ class Writer:
                               if atom.declared)  # fmt: skip
         live = {atom for value in model.body.live() for term in value.dims for atom in flat(term)}
         plain = [atom for atom in sizes if not (atom.product or atom.sum)]
-        found = {self.terms.name(model, atom): str(atom.size) for atom in plain}
+        found = {self.terms.name(model, atom): self._declared(model, atom) for atom in plain}
         for mine, theirs in model.body.sources().items():
             if mine in live and mine not in model.dims:
                 found[self.terms.name(model, mine)] = self.terms.name(model, theirs)
@@ -77,13 +77,13 @@ class Writer:
         return [f"dim {new} = {old}" for new, old in found.items()]
 
     def _declared(self, model: Model, atom: Atom) -> str:
-        known = model.known()
+        known = self.terms.known(model)
         if atom.product and all(model.dims.get(each, each) in known for each in flat(atom.product)):
             return self.terms.term(model, atom.product)
         if atom.sum:
             names = [self.terms.name(model, each) for each in flat(atom.sum)]
             return f"{len(names)} * {names[0]}" if len({*names}) == 1 < len(names) else " + ".join(names)
-        return str(atom.size)
+        return self.terms.formula(model, atom.formula) if atom.formula else str(atom.size)
 
     def _layers(self, model: Model) -> list[str]:
         lines = []
