@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import json
 import multiprocessing
@@ -78,12 +79,15 @@ def limited(name: str, seconds: int) -> dict[str, Any]:
     start = _spent()
     process.start()
     there.close()
-    try:
+    found: dict[str, Any] = {}
+    with contextlib.suppress(EOFError):
         found = here.recv()
-    except EOFError:
-        found = {"outcome": "fault", "reasons": ["its process ended"]}
     process.join()
-    if process.exitcode == -signal.SIGXCPU:
+    ended = process.exitcode or 0
+    if not found:
+        how = f"{signal.Signals(-ended).name} (signal {-ended})" if ended < 0 else f"exit code {ended}"
+        found = {"outcome": "fault", "reasons": [f"its process ended ({how})"]}
+    if ended == -signal.SIGXCPU:
         found = {"outcome": "too slow", "reasons": [f"over {seconds} s"]}
     return {**found, "seconds": round(_spent() - start, 1)}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 pytest.importorskip("transformers", reason="the library transformers is not installed")
@@ -29,6 +31,17 @@ def test_a_tiny_model_is_built_of_configurations_that_leave_much_open(name: str)
 def test_what_takes_too_long_or_cannot_be_built_is_said() -> None:
     assert limited("bert", 0)["outcome"] == "too slow"
     assert limited("timm_wrapper", 120)["outcome"] == "not built"
+
+
+@pytest.mark.parametrize("code, how", [(3, "exit code 3"), (-6, "SIGABRT (signal 6)")])
+def test_a_process_that_ends_is_told_with_how_it_ended(code: int, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends(name: str) -> dict[str, object]:
+        os.kill(os.getpid(), -code) if code < 0 else os._exit(code)
+        return {}
+
+    monkeypatch.setattr("tests.importing.architectures.outcome", ends)
+    found = limited("bert", 120)
+    assert found["outcome"] == "fault" and found["reasons"] == [f"its process ended ({how})"]
 
 
 def test_totals_count_each_reason_once_a_model() -> None:

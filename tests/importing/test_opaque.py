@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from shardlang.cli.main import run
 from shardlang.errors import RunError
 from shardlang.importing.imported import Imported, Wanted, import_module
-from shardlang.importing.opaque.sizes import Operand, sizes
+from shardlang.importing.opaque.sizes import Operand, Unsized, sizes
 from tests.cli.process import shardc
 from tests.importing import modules, strange
 
@@ -182,3 +183,17 @@ def test_an_operator_stays_in_its_layer_though_it_reads_what_is_there_before() -
     found = imported(strange.later)
     assert found.declared.count("\noperator ") == 1
     assert "return second(x, first(x))\n" in found.text
+
+
+def test_a_call_that_ends_its_process_is_a_size_that_is_not_taken() -> None:
+    """torch aborts at sizes that it does not expect."""
+
+    def ends(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] == 5:
+            os.abort()
+        return x + x.sum(1, keepdim=True)
+
+    found = sizes(ends, {}, [Operand((4, 3), torch.float32, ("a", "b"))], (4, 3))
+    assert found.groups == (((0, 0),), ((0, 1),))
+    with pytest.raises(Unsized, match=r"ends the process that calls it \(SIGABRT \(signal 6\)\)"):
+        sizes(ends, {}, [Operand((5, 3), torch.float32, ("a", "b"))], (5, 3))

@@ -1,5 +1,5 @@
 """A function of tensors -> which of their dims are one, and the sizes of what it gives: found by
-calls with other sizes."""
+calls with other sizes, in a process of its own. A call that ends that process is one that fails."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shardlang.interpret.brute.apart import LIMIT, child, said_end
+
 # A dim is tried with other sizes: so much more, and so many times as many.
 _MORE, _TIMES = (1, 2, 3, 4, 5, 6), (2, 3)
 _SMALL = tuple(range(2, 17))
 # Larger operands have no numbers when sizes are tried.
 _ELEMENTS = 1 << 20
+# So many calls may end their process before no more are tried.
+_ENDED = 20
 
 Place = tuple[int, int]
+Shapes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -57,9 +62,16 @@ class _Trial:
     """Calls of one function."""
 
     def __init__(
-        self, function: Callable[..., Any], settings: Mapping[str, float], operands: Sequence[Operand]
+        self,
+        function: Callable[..., Any],
+        settings: Mapping[str, float],
+        operands: Sequence[Operand],
+        ended: Mapping[Shapes, str],
+        tell: Callable[[Any], None],
     ) -> None:
+        """ended: sizes that ended the process, and how. tell: is told of sizes before each call."""
         self.function, self.settings, self.operands = function, settings, operands
+        self.ended, self.tell = ended, tell
         self.known: dict[tuple[tuple[int, ...], ...], tuple[int, ...] | None] = {}
 
     def shape(self, changed: Mapping[Place, int]) -> tuple[int, ...] | None:
@@ -74,7 +86,10 @@ class _Trial:
                 self.known[shapes] = None
         return self.known[shapes]
 
-    def called(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Any, list[Tensor]]:
+    def called(self, shapes: Shapes) -> tuple[Any, list[Tensor]]:
+        if shapes in self.ended:
+            raise Unsized(f"it ends the process that calls it ({self.ended[shapes]})")
+        self.tell({"at": shapes})
         small = sum(torch.Size(shape).numel() for shape in shapes) <= _ELEMENTS
         given = [_numbers(shape, each.dtype, "cpu" if small else "meta")
                  for shape, each in zip(shapes, self.operands, strict=True)]  # fmt: skip
@@ -123,9 +138,36 @@ def sizes(
     function: Callable[..., Any], settings: Mapping[str, float], operands: Sequence[Operand], shape: tuple[int, ...]
 ) -> Sizes:  # fmt: skip
     """The sizes of a function whose result has a shape. Unsized."""
-    trial = _Trial(function, settings, operands)
+    ended: dict[Shapes, str] = {}
+
+    def tried(tell: Callable[[Any], None]) -> None:
+        try:
+            found = _found(_Trial(function, settings, operands, ended, tell), shape)
+        except Unsized as error:
+            tell({"unsized": str(error)})
+        else:
+            tell({"groups": found.groups, "view": found.view,
+                  "result": [each and [each.same, each.formula] for each in found.result]})  # fmt: skip
+
+    while True:
+        told, status = child(tried, LIMIT)
+        last, begun = (told or [{}])[-1], [each["at"] for each in told if "at" in each]
+        if "unsized" in last:
+            raise Unsized(last["unsized"])
+        if "groups" in last:
+            groups = tuple(tuple((at, dim) for at, dim in group) for group in last["groups"])
+            return Sizes(groups, tuple(each and Size(*each) for each in last["result"]), last["view"])
+        how = f"not ended after {LIMIT:g} seconds" if "endless" in last else said_end(status)
+        if not begun or len(ended) >= _ENDED:
+            raise Unsized(f"it ends the process that calls it ({how})")
+        ended[tuple(map(tuple, begun[-1]))] = how
+
+
+def _found(trial: _Trial, shape: tuple[int, ...]) -> Sizes:
     try:
-        result, given = trial.called([operand.shape for operand in operands])
+        result, given = trial.called(tuple(operand.shape for operand in trial.operands))
+    except Unsized:
+        raise
     except Exception as error:
         raise Unsized(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from error
     if tuple(result.shape) != shape:

@@ -37,7 +37,7 @@ def verify(declaration: Declaration | OwnDecl, limit: float = LIMIT) -> Verdict:
     trial under one split, may take. RunError too where the process ends while it loads the file."""
     from shardlang.interpret.brute.declared import Verdict
 
-    told, status = _child(lambda tell: _try(declaration, tell), limit)
+    told, status = child(lambda tell: _try(declaration, tell), limit)
     last = told[-1] if told else {}
     if "failure" in last:
         file = last["file"] and Path(last["file"])
@@ -46,7 +46,7 @@ def verify(declaration: Declaration | OwnDecl, limit: float = LIMIT) -> Verdict:
         raise InternalError(last["fault"])
     if "refused" in last:
         return Verdict(declaration, **{**last, "free": tuple(last["free"])})
-    trials, how = [line["at"] for line in told if "at" in line], last.get("ended", _how(status))
+    trials, how = [line["at"] for line in told if "at" in line], last.get("ended", said_end(status))
     if "endless" in last:
         return _endless(declaration, trials, limit)
     if not trials:
@@ -94,7 +94,7 @@ def _try(declaration: Declaration | OwnDecl, tell: Callable[[Any], None]) -> Non
         tell({"ended": said(error)})
 
 
-def _child(work: Callable[[Callable[[Any], None]], None], limit: float) -> tuple[list[Any], int]:
+def child(work: Callable[[Callable[[Any], None]], None], limit: float) -> tuple[list[Any], int]:
     """The lines that a forked process tells, and its exit code. It is ended where it tells nothing
     for `limit` seconds; the last line is then `{"endless": true}`."""
     sys.stdout.flush()
@@ -146,6 +146,6 @@ def _in_child(parent: int, write: int, work: Callable[[Callable[[Any], None]], N
         os._exit(0)
 
 
-def _how(status: int) -> str:
-    """The end of a process in words."""
+def said_end(status: int) -> str:
+    """The end of a process in words, by its exit code."""
     return f"exit code {status}" if status >= 0 else f"{signal.Signals(-status).name} (signal {-status})"
