@@ -12,6 +12,7 @@ STRATEGY = ("plan/test_strategy.py", "end_to_end/test_mistakes.py")
 EXCHANGE = ("plan/test_exchange.py",)
 ATTEND = ("plan/test_attend.py",)
 FACTORINGS = ("plan/test_factorings.py",)
+COMMUNICATORS, NCCL = "plan/bytes/reserved/communicators.py", ("device/test_communicators.py",)
 
 FAULTS = (
     # what operators need and make
@@ -250,4 +251,18 @@ FAULTS = (
           "sum(count(graph.calls[at].path) for at in within)", "sum(1 for at in within)", EQUAL),
     Fault("the proof reads a loop as its calls", "runs in the proof of communication", "matched/planned.py",
           "Repeated(len(item.layers), inner)", "Repeated(len(item.calls), inner)", EQUAL),
+    # what NCCL takes
+    Fault("the group of all ranks is forgotten", "NCCL's memory", COMMUNICATORS,
+          '{"all": Communicator(plan.ranks)}', "{}", NCCL),
+    Fault("a message needs no group", "NCCL's memory under stages", COMMUNICATORS,
+          "for edge in _channels(plan) if coordinate in edge", "for edge in _channels(plan) if coordinate > 9", NCCL),
+    Fault("nothing is brought at the end", "NCCL's memory under stages", COMMUNICATORS,
+          "{(at, 0) for at in on if at}", "set[tuple[int, int]]()", NCCL),
+    Fault("tied parameters are apart", "NCCL's memory of parameters of several stages", COMMUNICATORS,
+          "* len(joined)", "* 1", NCCL),
+    Fault("peers of other nodes have buffers of their own", "NCCL's memory on several nodes", COMMUNICATORS,
+          "min(self.peers, node - 1)", "self.peers", NCCL),
+    Fault("NCCL leaves all to torch", "SH450", "plan/bytes/reserved/footprint.py",
+          "Allocator(max(1, memory - taken), expandable)", "Allocator(max(1, memory - fixed), expandable)",
+          ("cost/test_reserved.py",)),
 )  # fmt: skip
