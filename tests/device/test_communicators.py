@@ -34,7 +34,8 @@ train {
 }
 """
 AXES = "mesh dp = 2, tp = 2\n  split batch over dp\n  split heads, kv_heads, ffn, vocab over tp\n  zero 1 over dp"
-CASES = {"staged": (STAGED, "both"), "tied": (TIED, "s"), "axes": (llama(AXES), "s")}
+DEEP = STAGED.replace("pp = 2, dp = 2\n  split batch over dp", "pp = 4").replace("\n  zero 3 over dp", "")
+CASES = {"staged": (STAGED, "both"), "deep": (DEEP, "both"), "tied": (TIED, "s"), "axes": (llama(AXES), "s")}
 
 
 @pytest.mark.parametrize("case", CASES)
