@@ -105,6 +105,19 @@ def test_a_layer_without_a_bias_is_the_same_model() -> None:
     assert re.search(r"two = Linear\(hidden, \w+, bias = false\)", text)
 
 
+def test_two_layers_whose_biases_start_otherwise_are_two_models() -> None:
+    """Neither is the other one without its bias."""
+
+    def build() -> Made:
+        net = nn.Sequential(nn.Linear(6, 80), nn.Linear(80, 10))
+        for layer, std in zip(net, (0.0, 0.5), strict=True):
+            nn.init.xavier_uniform_(layer.weight), nn.init.normal_(layer.bias, std=std)
+        return net, {"input": torch.rand(2, 6)}
+
+    text = brought_in(build).text
+    assert "bias: bool" not in text and "bias: [out] = zeros()" in text and "bias: [out] = normal(" in text
+
+
 def test_a_layer_without_a_bias_that_starts_otherwise_gives_its_deviation() -> None:
     def build() -> Made:
         net = Biased()

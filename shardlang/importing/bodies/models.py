@@ -138,17 +138,21 @@ def _roles(body: Body) -> list[tuple[str, str]]:
 
 def _pair(model: Model, leaves: Sequence[Model]) -> None:
     """Finds the model that is another one without its bias: they are one, with a formal `bias`."""
-    biased = any(own.name == "bias" for own in model.body.own)
-    if model.library is not None or model.kind not in LIBRARY or not LIBRARY[model.kind].bias or not biased:
+    plain = model.library is None and model.kind in LIBRARY and LIBRARY[model.kind].bias
+    if not plain or not _biased(model):
         return
     roles = [role for role in _roles(model.body) if role[0] != "bias"]
     for other in leaves:
-        alike = other is not model and other.kind == model.kind and other.library is None and not other.is_bare
+        alike = other.kind == model.kind and other.library is None and not (other.is_bare or _biased(other))
         if alike and _roles(other.body) == roles and _weight(other.body) == _weight(model.body):
             _vary(model, other)
             _vary(other, model)
             model.bare, other.is_bare = other, True
             return
+
+
+def _biased(model: Model) -> bool:
+    return any(own.name == "bias" for own in model.body.own)
 
 
 def _weight(body: Body) -> tuple[str, list[int]]:
