@@ -91,6 +91,23 @@ def test_what_does_not_fit_is_named(change: dict[str, torch.Tensor | None], mess
     assert (failure.value.code, failure.value.message) == ("SH504", message)
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.uint8, torch.int8, torch.float8_e4m3fn, torch.int16])
+def test_numbers_that_would_be_read_as_others_are_refused(dtype: torch.dtype, tmp_path: Path) -> None:
+    """The imaginary half of a number, and the scale of those in 8 bits."""
+    save_file({**theirs(), "model.h.0.qkv": torch.ones(6, 12).to(dtype)}, tmp_path / "w.safetensors")
+    with pytest.raises(
+        RunError, match=r"^error\[SH504\]: `blocks\[0\].q.weight` is .* in the file, and can be bool, f16"
+    ):
+        Weights(tmp_path / "w.safetensors", OURS, NAMES)
+    save_file({**theirs(), "model.h.0.mask": torch.ones(2).to(dtype)}, tmp_path / "w.safetensors")
+    Weights(tmp_path / "w.safetensors", OURS, NAMES)  # what is not read may be anything
+
+
+def test_a_record_of_words_that_nests_is_none(tmp_path: Path) -> None:
+    save_file(theirs(), tmp_path / "w.safetensors", {"categories": "[" * 100_000})
+    Weights(tmp_path / "w.safetensors", OURS, NAMES).require_words({"a": "2 words"})
+
+
 def test_weights_in_several_files(tmp_path: Path) -> None:
     tensors = theirs()
     first = {name: tensors.pop(name) for name in ("model.h.0.qkv", "scale")}

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from shardlang.checkpoints import headers
 from shardlang.checkpoints.headers import Saved
+from shardlang.checkpoints.index import ITEM_BYTES
 from shardlang.errors import RunError
 from shardlang.locks import drafted
 from shardlang.owned import CATEGORIES, SAVED_MARK, WORDS_MARK
@@ -128,20 +129,29 @@ class Weights:
                 require_same(categories, _read(recorded), "the weights were saved", self.path)
 
     def _check(self, tensors: Sequence[Declared]) -> None:
-        there, due = set(self.files.keys()), {place.name for place in self.places.values()}
-        rest = sorted(name for name in there - due if not self.names.spare(name))
-        for what, names in (("lacks", sorted(due - there)), ("has, and the program has not,", rest)):
+        known, due = set(self.files.keys()), {place.name for place in self.places.values()}
+        rest = sorted(name for name in known - due if not self.names.spare(name))
+        for what, names in (("lacks", sorted(due - known)), ("has, and the program has not,", rest)):
             if names:
                 more = f" and {len(names) - 5} more" if len(names) > 5 else ""
                 listed = ", ".join(f"`{name}`" for name in names[:5])
                 raise RunError("SH504", f"the file {what} {listed}{more}", file=self.path)
         for tensor in tensors:
             place, shape = self.places[tensor.path], list(tensor.shape)
-            found = list(place.shape(self.files[place.name].get_slice(place.name).get_shape()))
+            there = self.files[place.name].get_slice(place.name)
+            self._require_type(tensor.path, there.get_dtype())
+            found = list(place.shape(there.get_shape()))
             if found != shape:
                 as_read = "" if place == FileTensor(tensor.path) else f", read from {place}"
                 fact = f"`{tensor.path}` is {found} in the file and {shape} in the program{as_read}"
                 raise RunError("SH504", fact, file=self.path)
+
+    def _require_type(self, path: str, found: str) -> None:
+        """RunError where numbers in a file are of a type that would not be read as they are meant:
+        complex ones, and those in 8 bits, which have a scale elsewhere."""
+        if found not in ITEM_BYTES:
+            fact = f"`{path}` is {found.lower()} in the file, and can be {', '.join(map(str.lower, ITEM_BYTES))}"
+            raise RunError("SH504", fact, file=self.path, help="save it in one of these: `tensor.to(torch.float32)`")
 
     def read(self, tensor: Declared, where: Block, dtype: torch.dtype) -> Tensor:
         """A block of a tensor, where the program has it."""
@@ -157,7 +167,7 @@ def _read(recorded: str) -> Any:
     """The record of words in a file; None where that is broken, as foreign metadata may be."""
     try:
         return json.loads(recorded)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
