@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,16 @@ def test_mistakes(words: list[str], code: int, said: str, trained: Path) -> None
     done = warm.run([*SHARDC, "predict", "digits.shard", *RANKS, *words], cwd=trained)
     assert done.returncode == code and said in done.stderr, done.stderr
     assert not (trained / "a.npz").exists() and (trained / "digits.shard").read_text() == before
+
+
+def test_a_damaged_checkpoint_says_what_predict_can_do(trained: Path, tmp_path: Path) -> None:
+    """A run would be told of `--overwrite`, which `predict` has not."""
+    copy = shutil.copytree(trained / "kept" / "step-4", tmp_path / "step-4")
+    (copy / "index.json").write_text("{}")
+    words = ["predict", "digits.shard", *RANKS, "--checkpoint", str(copy), "--out", "a.npz"]
+    done = warm.run([*SHARDC, *words], cwd=trained)
+    assert done.returncode == 3 and "error[SH508]: no checkpoint is whole" in done.stderr, done.stderr
+    assert "\nhelp: name another checkpoint\n" in done.stderr
 
 
 def test_a_value_that_is_always_a_pending_sum_is_refused(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:

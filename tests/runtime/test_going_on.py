@@ -219,7 +219,7 @@ def test_where_the_one_before_is_broken_too_it_is_passed_over(done: Path) -> Non
         said(program(done))
     assert raised.value.message.startswith("no checkpoint is whole; of the newest: the checkpoint cannot be read")
     assert raised.value.file == kept / "step-6" / FILE
-    assert raised.value.help == "start anew by --overwrite, which removes them"
+    assert raised.value.help == "start anew by --overwrite"
 
 
 def test_a_folder_that_is_no_checkpoint_is_named_where_it_is_in_the_way(done: Path) -> None:

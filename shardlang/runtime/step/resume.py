@@ -111,7 +111,7 @@ def _require(program: Program, found: SavedRun, facts: Mapping[str, Any], note: 
     raise RunError("SH508", fact, file=found.folder, help=help)
 
 
-def _require_optimizers(model: Model, found: SavedRun) -> None:
+def _require_optimizers(model: Model, found: SavedRun, instead: str) -> None:
     """RunError if another optimizer trained a parameter of this rank, or its state differs."""
     kinds = _optimizers(model.program)
     before = found.facts.get("optimizers")
@@ -128,7 +128,7 @@ def _require_optimizers(model: Model, found: SavedRun) -> None:
             raise RunError(
                 "SH508", f"`{path}` is trained by {_told(kinds[path], sorted(kept))}, and the checkpoint "
                 f"was written with {_told(kind, theirs)}", file=found.folder,
-                help="give the optimizer, and `ema`, as it was, or start anew by --overwrite",
+                help=f"give the optimizer, and `ema`, as it was, or {instead}",
             )  # fmt: skip
 
 
@@ -148,14 +148,18 @@ def _kept(model: Model) -> dict[str, dict[str, Tensor]]:
     return {**kept, **{path: {**kept[path], EMA: average} for path, average in model.averages.items()}}
 
 
-def resume(model: Model, given: Checkpoints, facts: Mapping[str, Any], note: Callable[[str], None]) -> SavedRun | None:
+def resume(
+    model: Model, given: Checkpoints, facts: Mapping[str, Any], note: Callable[[str], None],
+    instead: str = "start anew by --overwrite",
+) -> SavedRun | None:  # fmt: skip
     """Fills the model from the newest checkpoint that proves whole, and notes which are passed
     over; None where there is none. Rank 0 says which are there, and all ranks go on from one or
-    none: RunError where they see different ones, or the run is another."""
+    none: RunError, with what the user may do instead, where they see different ones, or the run is
+    another."""
     broken: list[Damaged] = []
     for path in given.offered():
         require_one(path, exchanged([place(), _seen(path)]))
-        found, why = _tried(model, path, facts, note)
+        found, why = _tried(model, path, facts, note, instead)
         told = exchanged([place(), why and [why.message, str(why.file)]])
         failed = [(where, *reason) for where, reason in told if reason is not None]
         if not failed and found is not None:
@@ -166,7 +170,7 @@ def resume(model: Model, given: Checkpoints, facts: Mapping[str, Any], note: Cal
         note(f"{path} is passed over: {message} ({file}, seen by {where})")
     if broken:
         fact = f"no checkpoint is whole; of the newest: {broken[0].message}"
-        raise RunError("SH508", fact, file=broken[0].file, help="start anew by --overwrite, which removes them")
+        raise RunError("SH508", fact, file=broken[0].file, help=instead)
     return None
 
 
@@ -181,7 +185,7 @@ def resumed(model: Model, path: Path, note: Callable[[str], None], averages: boo
     """Fills the model from a checkpoint, or from the newest whole one of a folder of them; all
     ranks call it. averages: the weights are their averages. RunError where there is none."""
     kind = _One if (path / INDEX).is_file() else Checkpoints
-    found = resume(model, kind(path, 1, 0), {}, note)
+    found = resume(model, kind(path, 1, 0), {}, note, "name another checkpoint")
     if found is None:
         raise RunError("SH508", "there is no checkpoint to go on from", file=path)
     if averages:
@@ -211,14 +215,14 @@ def _seen(path: Path) -> int | None:
 
 
 def _tried(
-    model: Model, path: Path, facts: Mapping[str, Any], note: Callable[[str], None]
+    model: Model, path: Path, facts: Mapping[str, Any], note: Callable[[str], None], instead: str
 ) -> tuple[SavedRun | None, Damaged | None]:
     """Fills the parameters, states and optimizer states of this rank from a checkpoint, or says why
     it is not whole."""
     try:
         found = SavedRun(path)
         _require(model.program, found, facts, note if model.program.resume_anyway else None)
-        _require_optimizers(model, found)
+        _require_optimizers(model, found, instead)
         found.read(list(_pieces(model)))
         _go_on_scaled(model, found)
     except Damaged as error:
