@@ -17,7 +17,7 @@ from shardlang.graph.graph import Init
 from shardlang.importing.bodies.body import Value
 from shardlang.importing.bodies.builder import Builder
 from shardlang.importing.bodies.dims import Atom, Formula, flat, fresh
-from shardlang.importing.bodies.interior import declare_inner
+from shardlang.importing.bodies.interior import declare_inner, declare_sums
 from shardlang.importing.bodies.maker import KINDS, Shared
 from shardlang.importing.bodies.models import Model, merge_dims, models
 from shardlang.importing.compare import compare, fault, masked, ours, theirs, varied
@@ -98,6 +98,7 @@ class Way:
         self.made = models(self.root)
         self.model: Model = self.made[self.root]
         config = fields_of(getattr(module, "config", None))
+        declare_sums(self.made)
         if not config:
             declare_inner(self.made, self.model)
         merge_dims(self.made, self.model, config)
@@ -131,7 +132,11 @@ class Way:
         become operators of their own, and it is to be built again. RunError SH601."""
         root, wanted = tree(self.traced, kind), self.wanted
         self.operations = Operations(wanted.place)
-        self.shared = Shared(begun, wanted.accept, operations=self.operations, sized=wanted.sized)
+        tied: dict[int, list[str]] = {}
+        for name, tensor in self.tensors.items():
+            tied.setdefault(id(tensor), []).append(name)
+        names = {name: tied[id(tensor)] for name, tensor in self.tensors.items()}
+        self.shared = Shared(begun, wanted.accept, operations=self.operations, sized=wanted.sized, tied=names)
         self.builder = Builder(root, self._arguments(), self.shared)
         self.root = self.builder.build()
         if not self.shared.refused:

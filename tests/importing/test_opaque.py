@@ -151,7 +151,7 @@ def test_complex_positions_hold_at_all_sizes() -> None:
 def test_a_view_may_cut_a_dim_that_an_operator_makes() -> None:
     found = imported(strange.windows)
     assert "  dim im2col_2 = 3 * channels\n" in found.declared
-    assert "relabel(torch_im2col(windows) -> [batch, out * parts, seq])" in found.text
+    assert "(torch_im2col(rearrange(fc(x) -> [batch, hidden, seq, 1])) -> [batch, out * parts, seq])" in found.text
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_sizes_of_a_result_are_found_by_calls_or_are_numbers(
 def test_an_operator_stays_in_its_layer_though_it_reads_what_is_there_before() -> None:
     found = imported(strange.later)
     assert found.declared.count("\noperator ") == 1
-    assert "return second(x, first(x))\n" in found.text
+    assert "return second(first(x), x)\n" in found.text
 
 
 def test_a_call_that_ends_its_process_is_a_size_that_is_not_taken() -> None:

@@ -10,6 +10,7 @@ PAGES = ("importing/test_pages.py",)
 WORDS = ("importing/test_words.py",)
 OPAQUE = ("importing/test_opaque.py",)
 PLANS = ("importing/test_plans.py",)
+NAMES = ("importing/test_names.py",)
 
 FAULTS = (
     Fault("a matrix by columns is taken by rows", "GPT-2's matrices", "importing/text/maps.py",
@@ -58,4 +59,13 @@ FAULTS = (
           "free[operator.declaration.name] = verdict.free", "free[operator.declaration.name] = ()", OPAQUE),
     Fault("a file of the user's is taken for steps", "SH512", "owned.py",
           "_begins(f'\"\"\"{OPAQUE_MARK}'.encode())", "_begins(b'')", OPAQUE),
+    Fault("arguments come as they are read", "a layer whose inputs are in another order than forward's",
+          "importing/steps/calls.py", "call.outside.sort(key=lambda node: first.get(node, len(given)))",
+          "call.outside.sort(key=lambda node: 0)", NAMES),
+    Fault("several results have the first name", "a tuple on the left of a line", "importing/bodies/builder.py",
+          "Wish(line.names[at or 0], line.names[at or 0] in line.reads)", "Wish(line.names[0])", NAMES),
+    Fault("the first line of a statement alone names its value", "a call that is written on several lines",
+          "importing/authors/lines.py", "(node.end_lineno or node.lineno) + 1), line", "node.lineno + 1), line", NAMES),
+    Fault("any dims make a sum", "a model that declares a dim by one of its inputs alone",
+          "importing/bodies/interior.py", "(term[0] in known or term[0].declared)", "term[0] is not atom", NAMES),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardlang.graph.graph import Init
+from shardlang.importing.authors.lines import Line, Wish
 from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, fresh, join, pairs
 from shardlang.importing.steps.calls import Call
 from shardlang.importing.steps.nodes import Node, Stored
@@ -46,7 +47,8 @@ class Expr:
 @dataclass(eq=False)
 class Value:
     """A tensor. base: what it is a view of. expr: None for inputs and parameters. name: the
-    author's, if any. results: of a call with several, all of them. counts: it is a dim's
+    author's, if any. wishes: names that lines of the author's would give it, the best first.
+    results: of a call with several, all of them. counts: it is a dim's
     indices. made: at which places its dims are new ones of its operator."""
 
     dims: list[Term]
@@ -58,6 +60,7 @@ class Value:
     results: tuple[Value, ...] = ()
     counts: bool = False
     made: frozenset[int] = frozenset()
+    wishes: list[Wish] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -119,15 +122,39 @@ class Body:
 
     def add(self, dims: Sequence[Term], expr: Expr, kind: str = "", node: Node | None = None) -> Value:
         """A value that an expression computes."""
-        value = Value(list(dims), kind, expr, name=authors_name(node))
+        inner = expr.layer is not None and not expr.layer.body.call.scope.kind.startswith("torch.")
+        value = Value(list(dims), kind, expr, name="" if inner else authors_name(node))
         self.values.append(value)
+        # Of the steps of one line the last is what the line names.
         if node is not None and value.name:
-            # Of the steps of one line the last is what the line names.
             before = self.lines.get((value.name, node.place))
             if before is not None:
                 before.name = ""
             self.lines[value.name, node.place] = value
+        if node is not None and (node.code or inner):
+            self._suggest(value, node, inner)
         return value
+
+    def _suggest(self, value: Value, node: Node, inner: bool) -> None:
+        """Gives a value the names of the lines that its step is from: of those of one line, the
+        last has them."""
+        lines = self.lines_of(node, inner)
+        for at, line in enumerate(lines):
+            wish, place = line.wish, str(lines[at:])
+            if wish is not None:
+                before = self.lines.get((wish.name, place))
+                if before is not None and wish in before.wishes:
+                    before.wishes.remove(wish)
+                self.lines[wish.name, place] = value
+                value.wishes.append(wish)
+
+    def lines_of(self, node: Node, called: bool) -> list[Line]:
+        """The lines of a step from this body on, innermost first; of a call those of this body
+        alone."""
+        mine = self.call.scope.call
+        depth = next((at + 1 for at, scope in enumerate(node.scopes) if scope.call == mine), 0)
+        levels = node.levels[depth : depth + 1] if called else node.levels[depth:]
+        return [line for level in reversed(levels) for line in reversed(level)]
 
     def tensors(self) -> list[Value]:
         return [*self.inputs, *(own.value for own in self.own), *self.values]

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardlang.importing.authors.lines import Wish
+
 # These modules fill WORDS.
 from shardlang.importing.bodies import composed, convolutions, creations, selections, views  # noqa: F401
 from shardlang.importing.bodies.body import Body, Const, Expr, Layer, Value, new_dims
 from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, size
 from shardlang.importing.bodies.forms import find_arrays, form, same_model
+from shardlang.importing.bodies.library import known
 from shardlang.importing.bodies.maker import KINDS, Maker, Shared
 from shardlang.importing.bodies.renames import rename
 from shardlang.importing.bodies.words import WORDS
 from shardlang.importing.steps.calls import Call
-from shardlang.importing.steps.nodes import CONST, Node
+from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node
 from shardlang.importing.steps.problems import Refused
 
 
@@ -35,9 +38,22 @@ class Builder(Maker):
             for term, outer in zip(dims, given.dims, strict=True):
                 for atom, name in zip(term, [each.called for each in flat(outer)], strict=False):
                     atom.hints.update({name: -1} if name else {})
-            value = Value(dims, given.kind, name=given.name if whole else "", counts=given.counts)
+            name = given.name if whole else self._input_name(node, given)
+            value = Value(dims, given.kind, name=name, counts=given.counts)
             self.body.inputs.append(value)
             self.known[node] = value
+
+    def _input_name(self, node: Node, given: Value) -> str:
+        """The name of the argument of `forward`; of a matrix of another layer that of its module
+        here, which is tied to it."""
+        path = self.call.scope.path
+        if self.call.scope.kind.startswith("torch."):
+            return ""
+        if node.op not in (PARAM, STATE) or node.stored is None:
+            return self.call.names.get(node, given.name)
+        names = self.shared.tied.get(node.stored.name, [node.stored.name])
+        mine = next((name for name in names if name.startswith(f"{path}.")), node.stored.name)
+        return "_".join(mine.removeprefix(f"{path}.").split(".")[-2:])
 
     def build(self) -> Body:
         for item in self.call.items:
@@ -93,12 +109,26 @@ class Builder(Maker):
                 like = [each for each in there if each.size == atom.size and not each.fixed]
                 if atom in bound or atom.fixed or atom.declared:
                     continue
-                if len(like) == 1:
+                if not like and value.expr.word == "arange" and (rows := self._rows(value)) is not None:
+                    self.body.unify((rows,), (atom,))
+                    rows.hint("positions", 0)
+                elif len(like) == 1:
                     self.body.copies.append((atom, like[0]))
                 else:
                     atom.declared = True
                     atom.hint("parts", 12)
                 bound.add(atom)
+
+    def _rows(self, places: Value) -> Atom | None:
+        """The rows of the table that is looked up at places, if these are as many: all of it."""
+        for value in self.body.values:
+            layer = value.expr.layer if value.expr is not None and places in value.expr.operands[:1] else None
+            leaf = known(layer.body) if layer is not None else None
+            if layer is not None and leaf is not None and leaf.name == "Embedding":
+                rows = flat(layer.terms[layer.body.formals()[0]])
+                if len(rows) == 1 == len(flat(places.dims[0])) and rows[0].size == size(places.dims[0]):
+                    return rows[0]
+        return None
 
     def _step(self, node: Node) -> Value:
         function = WORDS.get(node.op)
@@ -166,7 +196,18 @@ class Builder(Maker):
         for result, value, there in zip(call.results, values, inner.results, strict=True):
             value.made = frozenset(at for at, term in enumerate(there.dims) if set(flat(term)) - bound)
             value.results = tuple(values) if len(values) > 1 else ()
+            value.wishes = self._result_names(call, result, value, there)
             self.known[result] = value
+
+    def _result_names(self, call: Call, result: Node, value: Value, there: Value) -> list[Wish]:
+        """Names for what a call gives: that of its line, if this is not of several results, then
+        those inside."""
+        at, several = call.places.get(result), len(value.results) > 1
+        lines = [line for line in self.body.lines_of(result, True) if len(line.names) > 1]
+        placed = [Wish(line.names[at or 0], line.names[at or 0] in line.reads) for line in lines
+                  if (at or 0) < len(line.names) and (at is not None or not several)]  # fmt: skip
+        plain = [wish for wish in value.wishes if at is None and not several]
+        return [wish for wish in (*placed, *plain, Wish(there.name), *there.wishes) if wish.name]
 
 
 def _let_go(body: Body) -> None:

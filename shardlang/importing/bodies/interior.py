@@ -23,6 +23,43 @@ def declare_inner(made: Mapping[Body, Model], root: Model) -> None:
         model.dims = {atom: atom for atom in model.body.formals()}
 
 
+def declare_sums(made: Mapping[Body, Model]) -> None:
+    """Declares a dim inside that is as long as others together, of values that are put together, by
+    these: callers need not give it."""
+    bodies = [body for model in dict.fromkeys(made.values()) for body in model.bodies]
+    for model in dict.fromkeys(made.values()):
+        if model.kind or model.library is not None:
+            continue
+        calls = [(outer, layer) for outer in bodies for layer in outer.layers if made[layer.body] is model]
+        for at in range(len(model.body.formals()))[::-1]:
+            sums = [_sum(body, body.formals()[at]) for body in model.bodies]
+            if not all(sums) or not all(_unshared(outer, layer, at) for outer, layer in calls):
+                continue
+            atoms = [body.formals()[at] for body in model.bodies]
+            for _, layer in calls:
+                layer.terms.pop(layer.body.formals()[at], None)
+            for body, atom, parts in zip(model.bodies, atoms, sums, strict=True):
+                atom.declared, atom.sum = True, parts
+                body.products.append(atom)
+    for model in dict.fromkeys(made.values()):
+        model.dims = {atom: atom for atom in model.body.formals()}
+
+
+def _sum(body: Body, atom: Atom) -> Term:
+    """The dims that a dim inside is put together of, if the model knows each; else ()."""
+    if not _hidden(body, atom):
+        return ()
+    known = {*body.formals(), *body.sources()} - {atom}
+    for value in body.live():
+        places = [at for at, term in enumerate(value.dims) if flat(term) == (atom,)]
+        if value.expr is None or value.expr.word != "concat" or not places:
+            continue
+        terms = [flat(each.dims[places[0]]) for each in value.expr.operands]
+        if all(len(term) == 1 and (term[0] in known or term[0].declared) for term in terms):
+            return tuple(term[0] for term in terms)
+    return ()
+
+
 def _inner(model: Model, calls: list[tuple[Body, Layer]]) -> list[int]:
     """The places of the formals that all bodies have inside alone, and that all callers pass for
     nothing else."""

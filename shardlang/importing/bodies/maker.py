@@ -24,7 +24,8 @@ KINDS = {"torch.bool": "bool", "torch.int64": "i64", "torch.int32": "i32"}
 class Shared:
     """Facts of the whole module. starts: of each of its tensors. accepted: codes. refused: nodes
     without a word. differences: those that were accepted, with their codes. unsaid: the steps among
-    what was refused. operations: the operators of its own that it has got. sized: whether a part of
+    what was refused. operations: the operators of its own that it has got. tied: all names of a
+    tensor by its first. sized: whether a part of
     what a step computes that is as long as an input's dim is meant to be so at all sizes."""
 
     starts: Mapping[str, Init]
@@ -33,6 +34,7 @@ class Shared:
     differences: dict[str, str] = field(default_factory=dict)
     unsaid: list[Node] = field(default_factory=list)
     operations: Any = None
+    tied: Mapping[str, Sequence[str]] = field(default_factory=dict)
     sized: bool = False
 
 
@@ -74,7 +76,7 @@ class Maker:
             return base
         if value.written is None:
             value.written = self.add(value.dims, Expr("rearrange", [base], into=value.dims), value.kind)
-            value.written.name = value.name
+            value.written.name, value.written.wishes = value.name, value.wishes
         return value.written
 
     def ordered(self, node: Node) -> Value:
@@ -97,7 +99,10 @@ class Maker:
         return self.use(x)
 
     def view(self, value: Value, dims: Sequence[Term], node: Node | None = None) -> Value:
-        return Value(list(dims), value.kind, base=value.base or value, name=authors_name(node))
+        made = Value(list(dims), value.kind, base=value.base or value, name=authors_name(node))
+        if node is not None and node.code:
+            made.wishes = [line.wish for line in self.body.lines_of(node, False) if line.wish is not None]
+        return made
 
     def unify(self, node: Node, left: Term, right: Term) -> None:
         if size(left) == size(right) == 1 and bool(flat(left)) != bool(flat(right)):
@@ -196,8 +201,9 @@ class Maker:
         if len(flat(term)) == 1:
             flat(term)[0].hint(name, rank)
 
-    def made_here(self, value: Value, at: int, like: Term, at_all_sizes: bool = False) -> None:
-        """A dim that an operator makes has the name of the one that it is made from."""
+    def made_here(self, value: Value, at: int, like: Term, at_all_sizes: bool = False, usual: str = "patches") -> None:
+        """A dim that an operator makes has the name of the one that it is made from; `usual` is for
+        places of an image."""
         term = value.dims[at]
         value.made |= {at % len(value.dims)}
         for atom in flat(like)[:1]:
@@ -206,7 +212,7 @@ class Maker:
                 made.differs = made.size - atom.size if at_all_sizes else None
                 made.hints.update({name: rank + 1 for name, rank in atom.hints.items() if rank >= 0})
                 if atom.called:
-                    made.hint("patches", 9)
+                    made.hint(usual, 9)
 
     def accept(self, code: str, node: Node, fact: str) -> None:
         """A difference that stays, if its code is accepted."""

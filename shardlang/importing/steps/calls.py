@@ -5,9 +5,10 @@ element of an array, and a list."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from shardlang.importing.authors.marks import Mark
 from shardlang.importing.steps.nodes import LEAVES, PARAM, STATE, Node, Scope, Traced
 from shardlang.importing.steps.unfold import is_number
 
@@ -19,12 +20,15 @@ _RECURRENT = ("torch.nn.modules.rnn.LSTM", "torch.nn.modules.rnn.GRU")
 @dataclass(eq=False)
 class Call:
     """One call of a module: the steps and calls in it, in order; `outside`: what it reads that is
-    made elsewhere, `results`: what others read of it."""
+    made elsewhere, `results`: what others read of it, both in the order of its `forward`;
+    `names`: of what it reads, the arguments'; `places`: of what it gives, in a tuple."""
 
     scope: Scope
     items: list[Node | Call] = field(default_factory=list)
     outside: list[Node] = field(default_factory=list)
     results: list[Node] = field(default_factory=list)
+    names: dict[Node, str] = field(default_factory=dict)
+    places: dict[Node, int] = field(default_factory=dict)
 
     def steps(self) -> Iterator[Node]:
         """All steps in it, those of inner calls too."""
@@ -53,8 +57,12 @@ def tree(traced: Traced, kind: str) -> Call:
         call.items.append(node)
     readers = traced.readers()
     outputs = set(traced.outputs.values())
+    marks: dict[str, list[Mark]] = {}
+    for mark in traced.marks:
+        marks.setdefault(mark.call, []).append(mark)
     for call in _all(root):
         _ends(call, readers, outputs)
+        _order(call, marks.get(call.scope.call, []))
     root.results = list(dict.fromkeys(traced.outputs.values()))
     root.outside = list(traced.inputs.values())
     return root
@@ -88,6 +96,18 @@ def _ends(call: Call, readers: dict[Node, list[Node]], outputs: set[Node]) -> No
     call.results = [
         node for node in inside if node in outputs or any(reader not in inside for reader in readers.get(node, []))
     ]
+
+
+def _order(call: Call, marks: Sequence[Mark]) -> None:
+    """Puts what a call reads and gives into the order of its `forward`; what that does not name
+    comes last."""
+    given = sorted((mark for mark in marks if mark.name), key=lambda mark: mark.at)
+    for mark in given:
+        call.names.setdefault(mark.node, mark.name)
+    first = {mark.node: at for at, mark in reversed(list(enumerate(given)))}
+    call.outside.sort(key=lambda node: first.get(node, len(given)))
+    call.places = {mark.node: mark.at for mark in reversed(marks) if not mark.name}
+    call.results.sort(key=lambda node: call.places.get(node, len(marks)))
 
 
 def tables(traced: Traced) -> None:

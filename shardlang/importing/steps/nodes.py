@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardlang.importing.authors.lines import Level
+from shardlang.importing.authors.marks import Mark
+
 INPUT, PARAM, STATE, CONST = "input", "param", "state", "const"
 LEAVES = frozenset((INPUT, PARAM, STATE, CONST))
 
@@ -38,7 +41,7 @@ class Node:
     args, kwargs: as traced, with Nodes for tensors. shape: of the result. scopes: the module calls
     it is in, outermost first, without the whole. place: `file.py:12`. code: that line. value: of
     a CONST, the tensor. stored: of a PARAM or STATE. made: the step that computed a CONST. order:
-    of the trace."""
+    of the trace. levels: the lines it comes from, of each `forward`."""
 
     op: str
     args: tuple[Any, ...] = ()
@@ -53,6 +56,7 @@ class Node:
     stored: Stored | None = None
     made: Node | None = None
     order: int = -1
+    levels: tuple[Level, ...] = ()
 
     @property
     def path(self) -> str:
@@ -71,7 +75,7 @@ class Node:
 
     def like(self, op: str, *args: Any, **changes: Any) -> Node:
         """Another node at the same place."""
-        keep = {name: getattr(self, name) for name in ("shape", "dtype", "scopes", "place", "code", "order")}
+        keep = {name: getattr(self, name) for name in ("shape", "dtype", "scopes", "place", "code", "order", "levels")}
         return Node(op, args, **{**keep, **changes})
 
 
@@ -95,13 +99,15 @@ def mapped(argument: Any, change: Callable[[Node], Any]) -> Any:
 @dataclass
 class Traced:
     """A module's steps in order; `outputs` are results, by name. updated: buffers that the module
-    writes to, and where. compared: constants that were recognised by their values."""
+    writes to, and where. compared: constants that were recognised by their values. marks: which
+    nodes are arguments and results of calls, in the order of these."""
 
     nodes: list[Node]
     inputs: dict[str, Node]
     outputs: dict[str, Node]
     updated: dict[str, Node] = field(default_factory=dict)
     compared: list[Node] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
 
     def replace(self, changes: dict[Node, Node]) -> None:
         """Lets all that read a node read another one instead."""
@@ -115,6 +121,8 @@ class Traced:
             node.args = mapped(node.args, now)
             node.kwargs = {key: mapped(value, now) for key, value in node.kwargs.items()}
         self.outputs = {key: now(value) for key, value in self.outputs.items()}
+        for mark in self.marks:
+            mark.node = now(mark.node)
 
     def readers(self) -> dict[Node, list[Node]]:
         """Who reads each node."""

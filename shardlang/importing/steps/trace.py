@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import io
 import itertools
-import linecache
 import logging
 import operator
 import re
@@ -20,13 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from shardlang.errors import RunError
+from shardlang.importing.authors.lines import Lines, place_of, whole_stacks
+from shardlang.importing.authors.marks import Marks
 from shardlang.importing.steps.frequencies import wide
 from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Scope, Stored, Traced, mapped
 from shardlang.importing.steps.problems import Refused, refusal
 from shardlang.importing.steps.unfold import is_number
 from shardlang.importing.steps.writes import VIEWS, chain, name_of, put, value_of, views_read_later
 
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in \w+')
 # Steps that have effects on buffers alone, or none at all.
 # What BatchNorm counts changes nothing that it computes.
 _COUNTS = "num_batches_tracked"
@@ -37,17 +37,23 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], place: str) -> tuple[
     """The steps of `module(**inputs)`, and torch's program. RunError SH600 or SH602 if torch cannot
     trace it."""
     module.train()
+    marks = Marks()
     try:
-        with quiet():
+        with quiet(), marks.of(module), whole_stacks():
             program = torch.export.export(module, (), dict(inputs), strict=False)
     except Exception as error:
         raise _untraced(error, place) from error
     for node in program.graph.nodes:
         symbols = [size for size in getattr(node.meta.get("val"), "shape", ()) if not isinstance(size, int)]
         if symbols:
-            what = f"the size of `{name_of(node.target)}`, {_line(node.meta.get('stack_trace') or '')[0]}"
+            what = f"the size of `{name_of(node.target)}`, {place_of(node.meta.get('stack_trace') or '')[0]}"
             raise _by_values(place, what)
-    return _Reader(module, program, dict(inputs)).read(), program
+    found = marks.read(program.graph_module)
+    reader = _Reader(module, program, dict(inputs))
+    traced = reader.read()
+    steps = [dataclasses.replace(mark, node=reader.known.get(mark.node)) for mark in found]
+    traced.marks = [mark for mark in steps if isinstance(mark.node, Node)]
+    return traced, program
 
 
 @contextlib.contextmanager
@@ -90,6 +96,7 @@ class _Reader:
         self.known: dict[Any, Any] = {}
         self.traced = Traced([], {}, {})
         self.refused: list[Refused] = []
+        self.lines = Lines()
 
     def read(self) -> Traced:
         specs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs if hasattr(spec.arg, "name")}
@@ -309,9 +316,11 @@ class _Reader:
     def _step(self, node: Any, op: str, args: Any, kwargs: Any, value: Any = None) -> Node:
         meta = value if isinstance(value, Tensor) else node.meta.get("val")
         shape = tuple(map(int, meta.shape)) if isinstance(meta, torch.Tensor) else ()
-        place, code = _line(node.meta.get("stack_trace") or "")
-        return Node(op, tuple(args), dict(kwargs), shape, getattr(meta, "dtype", None), _scopes(node), place, code,
-                    node.name, value)  # fmt: skip
+        stack = node.meta.get("stack_trace") or ""
+        place, code = place_of(stack)
+        scopes, levels = _scopes(node), self.lines.levels(stack)
+        return Node(op, tuple(args), dict(kwargs), shape, getattr(meta, "dtype", None), scopes, place, code, node.name,
+                    value, levels=levels if len(levels) == len(scopes) + 1 else ())  # fmt: skip
 
     def _add(self, node: Node) -> Node:
         node.order = len(self.traced.nodes)
@@ -377,15 +386,6 @@ def _scopes(node: Any) -> tuple[Scope, ...]:
     stack = (node.meta.get("nn_module_stack") or {}).items()
     return tuple(Scope(re.sub(r"@\d+", "", path), call, kind if isinstance(kind, str) else kind.__name__)
                  for call, (path, kind) in stack if path)  # fmt: skip
-
-
-def _line(stack: str) -> tuple[str, str]:
-    """`file.py:12` and the text of the innermost line outside of torch."""
-    frames = [(file, int(line)) for file, line in _FRAME.findall(stack) if "/torch/" not in file]
-    if not frames:
-        return "a line of torch", ""
-    file, line = frames[-1]
-    return f"{file.rsplit('/', 1)[-1]}:{line}", linecache.getline(file, line).strip()
 
 
 def _key(path: Any) -> str:

@@ -4,12 +4,14 @@ A buffer that is not in the `state_dict` is a constant, too, if a formula gives 
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from shardlang.importing.steps.frequencies import frequencies, unfold_waves
-from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Traced
+from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Scope, Traced
 from shardlang.importing.steps.normalise import plain
 from shardlang.importing.steps.rules import rule_of
 
@@ -142,9 +144,19 @@ def _hoist(traced: Traced) -> None:
         if any(each in fed for each in inputs):
             fed.add(node)
             calls.update(scope.call for scope in node.scopes)
-    for node in free:
+    readers = traced.readers()
+    for node in reversed([each for each in traced.nodes if each in free]):
+        # A constant that one module alone reads is computed there.
+        shared = _shared([each.scopes for each in readers[node]])
+        node.scopes = max(node.scopes, shared, key=len)
         while node.scopes and node.scopes[-1].call not in calls:
             node.scopes = node.scopes[:-1]
+
+
+def _shared(scopes: Sequence[tuple[Scope, ...]]) -> tuple[Scope, ...]:
+    """The calls that all of some steps are in."""
+    rows = itertools.takewhile(lambda row: len(set(row)) == 1, zip(*scopes, strict=False))
+    return tuple(row[0] for row in rows)
 
 
 def _steps(node: Node) -> Node | None:

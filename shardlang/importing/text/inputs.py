@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from shardlang.diagnostics.nearest import offer
 from shardlang.errors import RunError
@@ -20,12 +20,13 @@ def name_inputs(root: Body, dims: Mapping[str, Sequence[str]]) -> None:
             help = offer(name, inputs, f"it has {', '.join(f'`{each}`' for each in inputs)}")
             raise RunError("SH600", f"the module has no input `{name}`, which --dims names", help=help)
     known: set[Atom] = set()
+    formals = frozenset(root.formals(copied=False))
     for value in root.inputs:
         given = dims.get(value.name)
         if given is not None and len(given) != len(value.dims):
             raise RunError("SH600", f"`{value.name}` has {len(value.dims)} dims, and --dims names {len(given)}")
         for at, term in enumerate(value.dims):
-            name = given[at] if given is not None else _usual(value, at)
+            name = given[at] if given is not None else _usual(value, at, formals)
             for atom in flat(term)[:1]:
                 # A dim of an input before has the name that it has there.
                 if given is None and atom in known:
@@ -52,9 +53,11 @@ def _hint_apart(root: Body, value: Value, at: int, atom: Atom) -> None:
         atom.hint(f"{whose}_seq", 6)
 
 
-def _usual(value: Value, at: int) -> str:
-    """The name of a dim of an input if nothing else says."""
+def _usual(value: Value, at: int, formals: Set[Atom] = frozenset()) -> str:
+    """The name of a dim of an input if nothing else says. formals: dims of parameters."""
     rank = len(value.dims)
+    if rank == 3 and at == 2 and formals & set(flat(value.dims[1])) and not formals & set(flat(value.dims[2])):
+        return "time"  # channels come first
     if rank == 4:
         return ("batch", "channels", "height", "width")[at]
     return "batch" if at == 0 else "seq" if at == 1 and (rank == 3 or value.kind == "i64") else "features"

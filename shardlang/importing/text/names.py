@@ -88,7 +88,10 @@ class Namer:
                     continue
                 if (model, model.dims.get(outer[0], outer[0])) not in self.weak:
                     found[here[0]] = self._shown(model, outer[0])
-                elif not here[0].hints:
+                    continue
+                # Another call may give a name that does not fit this one.
+                found[here[0]] = ""
+                if not here[0].hints:
                     here[0].hint(self._shown(model, outer[0]), _PASSED)
         return found
 
@@ -165,7 +168,9 @@ def _placed(model: Model, atom: Atom) -> dict[str, int]:
                 heads = any("heads" in each.hints for each in flat(value.dims[-3] if len(value.dims) > 2 else ()))
                 usual = {3: ("batch", "seq", "d"), 4: ("batch", "channels", "height", "width")}
                 names = ("keys",) * 4 if heads else usual.get(len(value.dims), ("batch",))
-                return {name: _LAST for name in names[at : at + 1]}
+                more = value is not model.body.inputs[0] and value.name
+                return {name: _LAST + number for name in names[at : at + 1]
+                        for number, name in enumerate([name, *[f"{value.name}_{name}"] * bool(more)])}  # fmt: skip
     return {}
 
 
@@ -190,13 +195,15 @@ def _of_library(model: Model) -> dict[Atom, str]:
 
 
 def _called(model: Model) -> dict[Atom, str]:
-    """Names of the dims of inputs that operators have named: of two of one name the second gets a
-    number."""
+    """Names of the dims of inputs that operators have named: of two of one name the second has the
+    name of its input too, or gets a number."""
     found: dict[Atom, str] = {}
     taken: set[str] = set()
-    for atom in (atom for value in model.body.inputs for term in value.dims for atom in flat(term)):
-        if atom.called and atom not in found:
-            found[atom] = free(atom.called, taken)
+    for value in model.body.inputs:
+        for atom in (atom for term in value.dims for atom in flat(term)):
+            if atom.called and atom not in found:
+                name = f"{value.name}_{atom.called}" if atom.called in taken and value.name else atom.called
+                found[atom] = free(name, taken)
     return found
 
 
@@ -331,4 +338,9 @@ def fields_of(config: Any) -> dict[int, str]:
     for name, value in values.items():
         if isinstance(value, int) and not isinstance(value, bool) and value > 1 and name in FIELDS:
             found.setdefault(value, set()).add(FIELDS[name])
-    return {size: names.pop() for size, names in found.items() if len(names) == 1}
+    known = {size: names.pop() for size, names in found.items() if len(names) == 1}
+    labels = getattr(config, "num_labels", None)
+    # Each configuration of transformers has two labels if nothing else is said.
+    if isinstance(labels, int) and labels > 2 and labels not in found:
+        known[labels] = "labels"
+    return known

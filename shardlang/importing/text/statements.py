@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardlang.importing.authors.lines import Wish
 from shardlang.importing.bodies.body import Const, Expr, Layer, Value
 from shardlang.importing.bodies.models import Model
+from shardlang.importing.text.broken import WIDE, broken
 from shardlang.importing.text.names import free, identifier, names_of_members, own_name
 from shardlang.importing.text.terms import Terms
+from shardlang.importing.text.value_names import ValueNames
 
 # How strongly a sign binds; a pipe binds as 0.
 INFIX = {"**": 7, "*": 6, "/": 6, "//": 6, "%": 6, "@": 6, "+": 5, "-": 5, "==": 4, "!=": 4, "<": 4, "<=": 4,
@@ -16,11 +19,14 @@ INFIX = {"**": 7, "*": 6, "/": 6, "//": 6, "%": 6, "@": 6, "+": 5, "-": 5, "==":
 _PREFIX = {"neg": ("-", 6), "not": ("not ", 3)}
 # Words that are not written as a call.
 _WRITTEN = ("path", "neg", "not", "and", "or")
-# A nested expression that is longer gets a name.
-_LONG = 72
+# Names that authors give what has no better one, and what it is called in a model.
+_USUAL = {"hidden_states": "x", "hidden_state": "x", "inputs": "x", "input": "x", "inputs_embeds": "x",
+          "input_ids": "ids"}  # fmt: skip
 _PIPED = 3
-# A statement that is longer is cut, at parts of at least so many characters.
-_WIDE, _SHORT = 108, 16
+# An expression that is longer has a name of its own, if the author gave it one.
+_LONG = 72
+# A statement that is too wide is cut, at parts of at least so many characters.
+_SHORT = 16
 
 
 class Statements:
@@ -30,29 +36,29 @@ class Statements:
         self.model, self.terms = model, terms
         self.values = model.body.live()
         self.names: dict[Value, str] = {}
-        self.last = {value.name: value for value in self.values}
-        # Names of the author that two values would have: the last has it.
-        self.twice: set[str] = set()
+        self.author = ValueNames(model.body, self.values)
         # Values that stand in a line of their own, as a line would be too long with them.
         self.apart: set[Value] = set()
         self.uses: dict[Value, list[Value | None]] = {}
         for value in self.values:
             assert value.expr is not None
-            for each in value.expr.operands:
+            for each in value.expr.operands if value in value.results[:1] or not value.results else ():
                 if isinstance(each, Value):
                     self.uses.setdefault(each, []).append(value)
         for result in model.body.results:
             self.uses.setdefault(result, []).append(None)
         self.taken = set(names_of_members(model.body)) | set(terms.namer.names[model].values())
         self.taken |= set(model.varying.values())
+        self.once = [value for value in self.values if len(self.uses.get(value, [])) == 1]
         self._inputs()
 
     def _inputs(self) -> None:
-        inputs = self.model.body.inputs
-        plain = ["x"] if len(inputs) == 1 else ["x", "y", "z"]
+        inputs, whole = self.model.body.inputs, not self.model.body.call.scope.path
+        plain = iter(("x", "y", "z"))
         for number, value in enumerate(inputs):
-            usual = plain[number] if number < len(plain) else f"x{number}"
-            self.names[value] = self.free(value.name or self._by_kind(value) or usual)
+            name = value.name if whole else _USUAL.get(value.name, value.name)
+            name = name if identifier(name) not in self.taken else value.name
+            self.names[value] = self.free(name or self._by_kind(value) or next(plain, f"x{number}"))
         for own in self.model.body.own:
             self.names[own.value] = own_name(self.model.body, own)
 
@@ -75,25 +81,43 @@ class Statements:
         known, taken = dict(self.names), set(self.taken)
         while True:
             self.names, self.taken = dict(known), set(taken)
-            twice = set(self.twice)
+            before = self.author.found()
             found = self._lines()
-            longest = {each for value, text in self.written if len(text) + len(self.names.get(value, "")) > _WIDE
-                       for each in self._parts(value)}  # fmt: skip
-            if longest <= self.apart and self.twice == twice:
+            if self.author.found() != before:
+                continue
+            longest = {each for value, head, text in self.written if len(head) + len(text) > WIDE
+                       for each in self._cut(value, broken(head, text) is None)}  # fmt: skip
+            if longest <= self.apart:
                 return found
             self.apart |= longest
 
-    def _parts(self, value: Value) -> set[Value]:
-        """The longest of what is written within a value."""
+    def _cut(self, value: Value, must: bool) -> set[Value]:
+        """What is written within a value that is too wide for a line, and gets a line of its own:
+        that the author has a name for, of these the outermost, else, if it must be, the longest."""
+        here: list[Any] = [value]
+        while here:
+            here = [each for one in here for each in self._within(one)]
+            named = [each for each in here if self.author.wished(each, self.taken) and self._width(each) > _SHORT]
+            if named:
+                return {max(named, key=self._width)}
+        return self._longest(value) if must else set()
+
+    def _width(self, value: Value) -> int:
+        return len(self.operand(value)[0])
+
+    def _within(self, value: Value) -> list[Value]:
         assert value.expr is not None
-        inner = [each for each in value.expr.operands if isinstance(each, Value) and each not in self.names
-                 and each.expr is not None and each.expr.word != "path"]  # fmt: skip
-        wide = [each for each in inner if len(self.operand(each)[0]) > _SHORT]
-        return set(wide) or {part for each in inner for part in self._parts(each)}
+        return [each for each in value.expr.operands if isinstance(each, Value) and each not in self.names
+                and each.expr is not None and each.expr.word != "path" and self.chained(value) is not each]  # fmt: skip
+
+    def _longest(self, value: Value) -> set[Value]:
+        inner = sorted(self._within(value), key=self._width)
+        return (set(inner[-1:]) if inner and self._width(inner[-1]) > _SHORT else
+                {part for each in inner for part in self._longest(each)})  # fmt: skip
 
     def _lines(self) -> tuple[list[str], list[str]]:
         lines = []
-        self.written: list[tuple[Value, str]] = []
+        self.written: list[tuple[Value, str, str]] = []
         done: set[Value] = set()
         for value in self.values:
             if value in done or value in self.names:
@@ -103,23 +127,28 @@ class Statements:
                 lines.append(self._several(value))
             elif self._named(value):
                 text = self.statement(value)
-                self.written.append((value, text))
-                name = self._authors(value)
-                self.twice |= {name} if identifier(name) in self.taken else set()
-                self.names[value] = self.free(name or self._plain(value))
-                lines.append(f"{self.names[value]} = {text}")
+                name = self.author.sure(value)
+                self.author.twice |= {name} if identifier(name) in self.taken else set()
+                self.names[value] = self.free(name or self.author.chosen(value, self.taken, self.once))
+                lines.append(self._line(value, f"{self.names[value]} = ", text))
         results = [self.statement(value) for value in self.model.body.results]
-        self.written += zip(self.model.body.results, results, strict=True)
+        if len(results) == 1:
+            results = [self._line(self.model.body.results[0], "return ", results[0]).removeprefix("return ")]
         return lines, results
+
+    def _line(self, value: Value, head: str, text: str) -> str:
+        """A statement, on several lines where it is wide."""
+        self.written.append((value, head, text))
+        return broken(head, text) or head + text
 
     def _several(self, value: Value) -> str:
         text = self.expr(value)[0]
         names = []
         for each in value.results:
-            used = each in self.uses
-            self.names[each] = self.free(each.name or "part") if used else "_"
+            name = self.author.sure(each) or self.author.chosen(each, self.taken, self.once, "part")
+            self.names[each] = self.free(name) if each in self.uses else "_"
             names.append(self.names[each])
-        return f"{', '.join(names)} = {text}"
+        return self._line(value, f"{', '.join(names)} = ", text)
 
     def _named(self, value: Value) -> bool:
         uses = self.uses.get(value, [])
@@ -128,18 +157,23 @@ class Statements:
         user = uses[0] if uses else None
         if user is None or self.chained(user) is value:
             return False
-        name = self._authors(value)
-        if name and name != user.name and identifier(name) not in self.taken:
-            return True
-        return value in self.apart or len(self.expr(value)[0]) > _LONG
+        name = self.author.sure(value)
+        if name and name != user.name and not (self._pipes(value) and self._goes_on(value, name)):
+            others = {name for each in self.names if each is not value and each.name == name}
+            if identifier(name) not in self.taken or (not others and len(self.expr(value)[0]) > _LONG):
+                return True
+            self.author.twice |= others
+        return value in self.apart
 
-    def _authors(self, value: Value) -> str:
-        """The name that the author gave a value, if it is not needed for another."""
-        return "" if value.name in self.twice and self.last[value.name] is not value else value.name
-
-    def _plain(self, value: Value) -> str:
-        """A name for a value that its author gave none."""
-        return "mask" if value.kind == "bool" else "h"
+    def _goes_on(self, value: Value, name: str) -> bool:
+        """Whether what is piped on from a value gets its name in turn."""
+        users = self.uses.get(value, [])
+        while len(users) == 1 and users[0] is not None and self._pipes(users[0]) and self._before(users[0]) is value:
+            value = users[0]
+            if value.wishes:
+                return Wish(name, True) in value.wishes
+            users = self.uses.get(value, [])
+        return False
 
     def chained(self, value: Value) -> Value | None:
         """The value of the layer before it in an array, if a value is the next layer's."""

@@ -1,0 +1,1 @@
+"""What the Python of a module calls things."""

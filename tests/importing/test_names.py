@@ -1,0 +1,219 @@
+"""What things are called in an imported program: arguments and results as in `forward`, values as in the lines of the
+author, dims by what they number."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shardlang.importing.authors.lines import Lines
+from shardlang.importing.imported import Imported, Wanted, import_module
+from shardlang.importing.steps.trace import trace
+from shardlang.importing.text.broken import MOST, WIDE, broken
+from tests.importing.test_import import EXACT
+
+
+class Mixer(nn.Module):
+    """Reads its second argument first, and gives two results of which the second is computed first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
+
+    def forward(self, hidden_states: Tensor, memory: Tensor, *, gate: Tensor) -> tuple[Tensor, Tensor]:
+        kept = self.first(memory) * gate
+        return self.second(hidden_states) + kept, kept
+
+
+class Mixing(nn.Module):
+    """Calls it with positions and names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixer = Mixer()
+        self.last = Mixer()
+
+    def forward(self, x: Tensor, before: Tensor, gate: Tensor) -> Tensor:
+        states, memory = self.mixer(x, gate=gate, memory=before)
+        out, again = self.last(hidden_states=states, memory=memory, gate=gate)
+        return out * again
+
+
+def _imported(module: type[nn.Module], **inputs: Tensor) -> Imported:
+    found = import_module(lambda: (module(), inputs), Wanted("names", {}))
+    assert found.report["largest difference"] <= EXACT
+    return found
+
+
+def test_arguments_and_results_have_the_names_and_the_order_of_forward() -> None:
+    text = _imported(Mixing, x=torch.rand(3, 4), before=torch.rand(3, 4), gate=torch.rand(3, 4)).text
+    assert "    x: [batch, second_in], memory: [batch, first_in], gate: [batch, features]\n" in text
+    assert "states, memory = mixer(x, before, gate)\n    out, again = last(states, memory, gate)\n" in text
+    assert text.count("    return second(x) + kept, kept\n") == 1
+
+
+def test_marks_leave_nothing_in_the_trace_and_no_hook_on_the_module() -> None:
+    module, inputs = Mixing(), {name: torch.rand(3, 4) for name in ("x", "before", "gate")}
+    traced, program = trace(module, inputs, "names")
+    assert all("slice" not in node.op for node in traced.nodes) and "slice" not in str(program.graph)
+    assert not any(each._forward_pre_hooks or each._forward_hooks for each in module.modules())
+    given = [(mark.name, mark.at) for mark in traced.marks if mark.call.endswith("mixer")]
+    assert sorted(given) == [("", 0), ("", 1), ("gate", 2), ("hidden_states", 0), ("memory", 1)]
+
+
+class Tied(nn.Module):
+    """A head of the words' own matrix, in a module that is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(9, 4)
+        self.head = Head()
+        self.head.decoder.weight = self.words.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.words(ids))
+
+
+class Head(nn.Module):
+    """A product with the matrix, and a scale of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decoder = nn.Linear(4, 9, bias=False)
+        self.scale = nn.Parameter(torch.ones(4))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.decoder(features * self.scale)
+
+
+def test_a_matrix_of_another_layer_has_the_name_of_the_module_that_is_tied_to_it() -> None:
+    found = _imported(Tied, ids=torch.randint(0, 9, (2, 3)))
+    assert "  forward(features: [batch, seq, d], decoder_weight: [vocab, d]) -> [batch, seq, vocab] {" in found.text
+    assert "return head(words(ids), words.weight)" in found.text
+    assert "tied head.decoder.weight = words.weight\n" in found.names
+
+
+class Lined(nn.Module):
+    """Names that are given again, in a function, and in several lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(4, 4)
+        self.two = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.one(x)
+        y = y / _length(y)
+        z = self.two(
+            y  # on a line of its own
+        )
+        return y * z + z * _length(z)
+
+
+def _length(values: Tensor) -> Tensor:
+    squares = values * values
+    total = squares.sum(-1, keepdim=True)
+    return total + squares.mean(-1, keepdim=True)
+
+
+def test_values_that_need_a_name_have_that_of_the_authors_line() -> None:
+    """Lines of functions name what they compute; what has the name of another value gets a number."""
+    text = _imported(Lined, x=torch.rand(3, 4)).text
+    body = text[text.index("forward(") :]
+    assert "    y = one(x)\n" in body and "    y2 = y / (" in body and "    z = two(y2)\n" in body
+    assert "    squares = y * y\n" in body and "    squares2 = z * z\n" in body and "h = " not in body
+
+
+def test_a_statement_of_several_lines_names_its_value() -> None:
+    lines, start = Lines(), inspect.getsourcelines(Lined.forward)[1]
+    stack = f'File "{__file__}", line {start + 4}, in forward\n  File "{__file__}", line 1, in _length\n'
+    (level,) = lines.levels(stack)
+    assert [line.names for line in level] == [("z",), ()]
+    assert level[0].wish is not None and not level[0].wish.again
+
+
+class Skipped(nn.Module):
+    """Two images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.ConvTranspose2d(2, 3, 2, stride=2)
+        self.other = nn.Conv2d(2, 3, 1)
+        self.join = Join()
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.join(self.up(image), self.other(image))
+
+
+class Join(nn.Module):
+    """A convolution of both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(6, 3, 1)
+
+    def forward(self, x: Tensor, skip: Tensor) -> Tensor:
+        return self.conv(torch.cat([skip, x[..., ::2, ::2]], dim=1))
+
+
+def test_dims_of_a_second_image_have_its_name() -> None:
+    text = _imported(Skipped, image=torch.rand(2, 2, 4, 6)).text
+    assert "skip_height, skip_width]" in text and "height2" not in text
+
+
+class Placed(nn.Module):
+    """Adds a vector for each place of an image, all of a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = nn.Conv2d(3, 8, 2, stride=2)
+        self.start = nn.Parameter(torch.zeros(1, 1, 8))
+        self.spot = nn.Embedding(7, 8)
+        self.register_buffer("places", torch.arange(7), persistent=False)
+
+    def forward(self, image: Tensor) -> Tensor:
+        patches = self.patch(image).flatten(2).transpose(1, 2)
+        return torch.cat([self.start.expand(len(image), -1, -1), patches], dim=1) + self.spot(self.places)
+
+
+def test_a_table_that_is_read_whole_is_numbered_by_its_own_dim() -> None:
+    text = _imported(Placed, image=torch.rand(2, 3, 4, 6)).text
+    assert "positions: dim = 7" in text and "spot(arange(positions))" in text and " = 7\n" not in text
+
+
+class Pairs(nn.Module):
+    """Two widths side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = nn.Linear(5, 3)
+        self.right = nn.Linear(5, 4)
+        self.out = nn.Linear(7, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.cat([self.left(x), self.right(x)], dim=1))
+
+
+def test_a_width_that_is_put_together_is_declared_as_a_sum() -> None:
+    text = _imported(Pairs, x=torch.rand(3, 5)).text
+    assert "  dim out_in = left_out + right_out\n" in text and "= 7" not in text
+
+
+@pytest.mark.parametrize(("head", "text", "lines"), [
+    ("x = ", "f(a, b)", ["x = f(a, b)"]),
+    ("x = ", f"f({'a' * 60}, [b, c], {'d' * 60})", ["x = f(", f"{'a' * 60}, [b, c],", "d" * 60, ")"]),
+    ("x = ", f"y |> {'f' * 60} |> g(a, b) |> {'h' * 60}", [f"x = y |> {'f' * 60} |> g(a, b)", f"|> {'h' * 60}"]),
+    ("x = ", f"f({'a' * 50}) + g({'b' * 50})", [f"x = f({'a' * 50}) + g({'b' * 50})"]),
+])  # fmt: skip
+def test_a_wide_statement_is_cut_where_a_line_may_end(head: str, text: str, lines: list[str]) -> None:
+    found = broken(head, text)
+    assert found is not None and found.splitlines() == lines
+
+
+def test_what_no_line_may_hold_is_not_broken() -> None:
+    assert broken("x = ", " + ".join(["a" * 20] * (MOST // 20))) is None
+    assert broken("x = ", f"f({'a' * WIDE})") is None
