@@ -1,5 +1,5 @@
-"""What things are called in an imported program: arguments and results as in `forward`, values as in the lines of the
-author, dims by what they number."""
+"""Names in an imported program: arguments and results as in `forward`, values as in the lines of the author, dims by
+what they number."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the Python of a module calls things."""
+"""Names in the Python of a module."""

@@ -190,8 +190,7 @@ def concat(b: Maker, node: Node, tensors: Sequence[Node], dim: int = 0) -> Value
     dims = list(values[0].dims)
     dims[at] = fresh(sum(size(value.dims[at]) for value in values))
     made = b.add(dims, Expr("concat", list(values), {"over": over}), values[0].kind, node)
-    still = sum(bool(flat(value.dims[at])) for value in values) == 1
-    b.made_here(made, at, over, still, "positions")
+    b.made_here(made, at, over, sum(bool(flat(value.dims[at])) for value in values) == 1, "positions")
     return made
 
 

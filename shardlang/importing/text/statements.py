@@ -92,8 +92,8 @@ class Statements:
             self.apart |= longest
 
     def _cut(self, value: Value, must: bool) -> set[Value]:
-        """What is written within a value that is too wide for a line, and gets a line of its own:
-        that the author has a name for, of these the outermost, else, if it must be, the longest."""
+        """The part of a value, too wide for a line, that gets a line of its own: the outermost that
+        the author has a name for, else, if it must be, the longest."""
         here: list[Any] = [value]
         while here:
             here = [each for one in here for each in self._within(one)]

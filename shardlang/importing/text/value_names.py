@@ -14,7 +14,7 @@ _WHOLE = {"abs": "distance", "neg": "distance"}
 
 
 class ValueNames:
-    """The names of the values of one body. What one round of writing finds, the next one keeps:
+    """The names of the values of one body. Each round of writing keeps what the one before found:
     `twice` are names that two values have for sure, of which the last has it; `owners` has the
     value that gets a name which several would have; `without` are values that gave theirs up."""
 
@@ -28,7 +28,7 @@ class ValueNames:
         self.inputs = {value.name for value in body.inputs}
 
     def found(self) -> tuple[set[str], dict[str, Value], set[Value]]:
-        """What is known so far."""
+        """All that is known so far."""
         return set(self.twice), dict(self.owners), set(self.without)
 
     def sure(self, value: Value) -> str:
@@ -57,8 +57,8 @@ class ValueNames:
         return self.wished(value, taken) or self._plain(value, usual)
 
     def _rank(self, value: Value, name: str) -> tuple[bool, int]:
-        """Of several values a line names the one best that does not read the name itself, then the
-        last."""
+        """How well a name fits a value: best where its line does not read the name itself, then
+        the later the better."""
         again = all(wish.again for wish in value.wishes if identifier(wish.name) == name)
         return not again, self.place.get(value, 0)
 
