@@ -63,7 +63,7 @@ FAULTS = (
           "importing/steps/calls.py", "call.outside.sort(key=lambda node: first.get(node, len(given)))",
           "call.outside.sort(key=lambda node: 0)", NAMES),
     Fault("several results have the first name", "a tuple on the left of a line", "importing/bodies/builder.py",
-          "Wish(line.names[at or 0], line.names[at or 0] in line.reads)", "Wish(line.names[0])", NAMES),
+          "(line.names[at], line.reads)", "(line.names[0], line.reads)", NAMES),
     Fault("the first line of a statement alone names its value", "a call that is written on several lines",
           "importing/authors/lines.py", "(node.end_lineno or node.lineno) + 1), line", "node.lineno + 1), line", NAMES),
     Fault("any dims make a sum", "a model that declares a dim by one of its inputs alone",

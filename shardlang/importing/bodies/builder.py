@@ -203,9 +203,9 @@ class Builder(Maker):
         """Names for what a call gives: that of its line, if this is not of several results, then
         those inside."""
         at, several = call.places.get(result), len(value.results) > 1
-        lines = [line for line in self.body.lines_of(result, True) if len(line.names) > 1]
-        placed = [Wish(line.names[at or 0], line.names[at or 0] in line.reads) for line in lines
-                  if (at or 0) < len(line.names) and (at is not None or not several)]  # fmt: skip
+        names = [(line.names[at], line.reads) for line in self.body.lines_of(result, True)
+                 if at is not None and at < len(line.names) > 1]  # fmt: skip
+        placed = [Wish(name, name in reads) for name, reads in names]
         plain = [wish for wish in value.wishes if at is None and not several]
         return [wish for wish in (*placed, *plain, Wish(there.name), *there.wishes) if wish.name]
 
