@@ -42,7 +42,7 @@ def _layers(text: str, calls: tuple[str, str, str], seq: tuple[str, str]) -> Non
 def test_attention_to_itself_has_a_layer_for_each(bias: bool) -> None:
     found = imported(lambda: (Own(batch_first=True, bias=bias), {
         "x": torch.rand(3, 7, 16), "hidden": torch.zeros(3, 7, dtype=torch.bool)}))  # fmt: skip
-    _layers(found.text, ("y", "y", "y"), ("seq", "seq"))
+    _layers(found.text, ("x", "x", "x"), ("seq", "seq"))
     assert "attention(q, k, v, not keep, p = 0.1)" in found.text and "where(" not in found.text
     assert "mix.key.weight = mix.in_proj_weight part 2 of 3\n" in found.names
     assert ("mix.value.bias = mix.in_proj_bias part 3 of 3\n" in found.names) == bias

@@ -78,12 +78,17 @@ class Marks:
         except (TypeError, ValueError):
             return None
         places = {name: at for at, name in enumerate(given.signature.parameters)}
-        names = {id(each): name for name, each in given.arguments.items()} | {
-            id(each): name for name, each in kwargs.items()}  # fmt: skip
+        names: dict[int, str] = {}
+        for name, each in [*given.arguments.items(), *kwargs.items()]:
+            names.setdefault(id(each), name)
+        # What is given twice stays one: a module may ask `query is key`.
+        known: dict[int, Any] = {}
 
         def marked(each: Any) -> Any:
             name = names.get(id(each), "")
-            return self._marked(each, name, places.get(name, len(places))) if name.isascii() and name else each
+            if name and name.isascii() and id(each) not in known:
+                known[id(each)] = self._marked(each, name, places.get(name, len(places)))
+            return known.get(id(each), each)
 
         return tuple(map(marked, args)), {name: marked(each) for name, each in kwargs.items()}
 
