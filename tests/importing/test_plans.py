@@ -57,26 +57,8 @@ def imported() -> str:
     return import_module(lambda: library.gpt2(attn_pdrop=0.0), Wanted("fourteen:gpt2", {})).text
 
 
-# The library's module has the dropout behind attention inside of its attention, `std.gpt2` in its block. A name of an
-# emitted function holds its value until that returns, so where the line stands changes the most that is there at once.
-INSIDE = ("return dropout(c_proj(rearrange(mixed -> [batch, seq, heads * head_dim])), p = 0.1)", "attn(ln_1(x))")
-OUTSIDE = ("return c_proj(rearrange(mixed -> [batch, seq, heads * head_dim]))", "dropout(attn(ln_1(x)), p = 0.1)")
-
-
-@pytest.fixture(scope="module")
-def moved(imported: str) -> str:
-    """The imported GPT-2 with that dropout where `std.gpt2` has it."""
-    assert all(line in imported for line in INSIDE)
-    return imported.replace(INSIDE[0], OUTSIDE[0]).replace(INSIDE[1], OUTSIDE[1])
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_plan_of_an_imported_gpt2_is_that_of_the_library(strategy: str, imported: str, moved: str) -> None:
-    theirs = sends("use std.gpt2: GPT2\n", f"GPT2({SIZES})", strategy)
-    assert sends(moved, "GPT2LMHeadModel(vocab = 48)", strategy) == theirs
+def test_the_plan_of_an_imported_gpt2_is_that_of_the_library(strategy: str, imported: str) -> None:
     mine = sends(imported, "GPT2LMHeadModel(vocab = 48)", strategy)
-    assert [mine[at] for at in (0, 1, 2, 4)] == [theirs[at] for at in (0, 1, 2, 4)]
     assert mine[1]
-    # The result of attention on the rank's 2 of 8 examples, [2, 8, 32] in f32, which the block of `std.gpt2` holds.
-    more = 2 * 8 * 32 * 4 if strategy == "tensor" else 0
-    assert {**mine[3], "peak_bytes": mine[3]["peak_bytes"] + more} == theirs[3]
+    assert mine == sends("use std.gpt2: GPT2\n", f"GPT2({SIZES})", strategy)

@@ -107,4 +107,5 @@ def test_a_number_of_a_checkpoint_is_named(tmp_path: Path) -> None:
     kept.wait()
     error = told(program(tmp_path, csv()), 2, SavedRun(tmp_path / "step-1"))
     assert error.message.endswith(": `up.weight` is nan at [2, 1] in the checkpoint that the run goes on from")
-    assert error.file == tmp_path / "step-1" and "--resume" in error.help
+    assert error.file == tmp_path / "step-1"
+    assert error.help == "go on from an earlier checkpoint, or start anew by --overwrite"
