@@ -69,6 +69,7 @@ def _child(name: str, to: Connection, seconds: int) -> None:
     for number in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), number)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    torch.set_num_threads(1)  # a forked process has no other threads than that which forked, and would wait for them
     to.send(outcome(name))
 
 
@@ -128,7 +129,6 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e9, help="the most that this run may take")
     given = parser.parse_args()
     os.nice(10)
-    torch.set_num_threads(1)  # forked processes have no other threads than that which forks, and would wait for them
     # What an import needs of torch is loaded once, for all processes that are forked from this one.
     outcome("bert")
     from tests.importing.tiny import names
