@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -135,3 +137,19 @@ def test_an_option_of_the_other_use_is_refused(words: list[str], told: str, tmp_
     (tmp_path / "net.shard").write_text("dim d = 2\n")
     done = shardc("verify", "net.shard", *words, folder=tmp_path)
     assert done.returncode == 2 and told in done.stderr, done.stderr
+
+
+THREADS = """
+import torch
+from shardlang.interpret.brute.apart import child
+
+torch.set_num_threads(2)
+numbers = torch.arange(1 << 20, dtype=torch.float64)
+numbers.exp()
+print(child(lambda tell: tell(float((numbers + 1).sum())), 20.0))
+"""
+
+
+def test_a_process_does_not_wait_for_threads_that_torch_had_before_it() -> None:
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=120)
+    assert done.stdout == f"([{float(sum(range(1, (1 << 20) + 1)))}], 0)\n", done.stderr

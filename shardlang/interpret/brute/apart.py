@@ -134,6 +134,8 @@ def _in_child(parent: int, write: int, work: Callable[[Callable[[Any], None]], N
     if os.getppid() != parent:
         os._exit(1)
     os.dup2(2, 1)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)  # the threads it had are not here, and it would wait for them
 
     def tell(found: Any) -> None:
         os.write(write, f"{json.dumps(found)}\n".encode())
