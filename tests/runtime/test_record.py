@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardlang.runtime.comm.record import BYTES, KEPT, TEXTS, Work, about, record, spans
+from shardlang.runtime.comm.record import BYTES, CALL, HEAD, KEPT, TEXTS, Work, about, record, spans
 from shardlang.runtime.launch.reports import Seen, members, read, records
 from tests import warm
 from tests.emit.sources import emitted_files
@@ -181,6 +181,18 @@ def test_a_collective_that_is_no_longer_on_record_ends_in_silence(tmp_path: Path
     found = read(tmp_path / "rank-0.collectives")
     assert found is not None and [call.number for call in found.calls] == [work.number for work in begun[1:]]
     assert not any(call.ended for call in found.calls)
+
+
+def test_a_row_that_is_not_whole_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.collectives"
+    record.open(path, tmp_path, 0, 1)
+    first, last = (Work("all-reduce", Alone(), torch.zeros(2)) for _ in range(2))
+    found = read(path)
+    assert found is not None and [call.number for call in found.calls] == [first.number, last.number]
+    end = HEAD + (last.number + 1) * CALL.size
+    record.memory[end - 8 : end] = bytes(8)  # the last word of row 2, as before it was written
+    found = read(path)
+    assert found is not None and [call.number for call in found.calls] == [first.number]
 
 
 def test_texts_are_written_anew_where_there_are_many(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ class _Pair(Function):
             ctx.beside = []
         if torch.compiler.is_compiling():
             return forth(x, *arguments)
-        ctx.site, before = here(3), record.site  # out of this, torch's `apply` and what calls that
+        ctx.site, before = here(4), record.site  # out of this, torch's `apply`, and two that call that
         record.site = ctx.site
         try:
             return forth(x, *arguments)

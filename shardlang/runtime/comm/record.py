@@ -39,9 +39,12 @@ AHEAD = 11
 _HOST_BYTES, HEAD = 160, 256
 HOST = slice(HEAD - _HOST_BYTES, HEAD)
 # Then the last collectives, in words: the number, when it began, was waited for and ended (0.0: not
-# yet), bytes, number within its group, step, microbatch, stage and kind of the action, text.
-CALL = struct.Struct("=QdddQQQQi4sQ")
-_NUMBER, _BEGUN, _WAITED, _ENDED, _SIZE, _NTH, _STEP, _PART, _ACTION, _TEXT = range(10)
+# yet), bytes, number within its group, step, microbatch, stage and kind of the action, text, and
+# the number again: until that is there, the row is not whole.
+CALL = struct.Struct("=QdddQQQQi4sQQ")
+_WAITED, _ENDED, _TEXT = 2, 3, 9
+# The same, with stage and kind as one word.
+_write = struct.Struct("QdddQQQQQQQ").pack_into
 _FIRST, _WORDS = HEAD // 8, CALL.size // 8
 # Then their texts, which many collectives share.
 TEXT_BYTES = 192
@@ -252,26 +255,19 @@ class Work:
     def __init__(self, what: str, group: Members, x: Tensor, size: int | None = None) -> None:
         # What a rank has not used since it last slept is far from its processor: each function,
         # object and page that a collective needs costs up to a microsecond. So this is one
-        # function, and writes words of one page.
+        # function, and writes its row by one call.
         to = record
         self.on_host = x.is_cpu
         if not self.on_host:
             to.look()
-        site = to.site or here()
+        site = to.site or here(3)  # out of this and of the function of the runtime that began it
         text, count = to.texts.get((what, group, site)) or to.text(what, group, site)
         self.number = to.number = number = to.number + 1
         self.at = at = _FIRST + number % KEPT * _WORDS
-        words, seconds = to.words, to.seconds
-        words[at] = 0  # no number until all of it is there
-        seconds[at + _BEGUN] = seconds[PROGRESS] = monotonic()
-        words[at + _WAITED] = words[at + _ENDED] = 0
-        words[at + _SIZE] = x.nbytes if size is None else size
-        count[0] = words[at + _NTH] = count[0] + 1
-        words[at + _STEP] = to.step
-        words[at + _PART] = world.microbatch
-        words[at + _ACTION] = to.action
-        words[at + _TEXT] = text
-        words[at] = number
+        count[0] = nth = count[0] + 1
+        to.seconds[PROGRESS] = now = monotonic()
+        _write(to.memory, at * 8, number, now, 0.0, 0.0, x.nbytes if size is None else size, nth, to.step,
+               world.microbatch, to.action, text, number)  # fmt: skip
 
     def of(self, work: Any) -> Work:
         self.work = work
@@ -281,7 +277,7 @@ class Work:
         to, at = record, self.at
         seconds = to.seconds
         # No other one of this thread begins meanwhile, so what is on record stays so.
-        kept = to.words[at] == self.number
+        kept = to.number - self.number < KEPT
         if kept:
             seconds[at + _WAITED] = seconds[PROGRESS] = monotonic()
         self.work.wait()
@@ -292,7 +288,7 @@ class Work:
 
     def ended(self) -> None:
         to, at = record, self.at
-        if to.words[at] == self.number:
+        if to.number - self.number < KEPT:
             to.seconds[at + _ENDED] = to.seconds[PROGRESS] = monotonic()
 
     def is_completed(self) -> bool:

@@ -107,12 +107,12 @@ def read(path: Path, called: bool = True) -> Seen | None:
     if len(content) != size or not content.startswith(RECORD_MARK):
         return None
     words, seconds = struct.unpack_from(f"={HEAD // 8}Q", content), struct.unpack_from(f"={HEAD // 8}d", content)
-    calls = [_call(content, HEAD + at * CALL.size) for at in range(KEPT if called else 0)]
+    calls = filter(None, (_call(content, HEAD + at * CALL.size) for at in range(KEPT if called else 0)))
     return Seen(
         words[form.RANK], words[form.SIZE], words[form.PID], _text(content[form.HOST]), words[form.TOKEN],
         words[form.STEP], PHASES[min(words[form.PHASE], len(PHASES) - 1)], bool(words[form.TOLD]),
         seconds[form.PROGRESS], seconds[form.ALLOWANCE], seconds[form.USUAL],
-        bool(words[form.AHEAD]), sorted((call for call in calls if call.number), key=lambda call: call.number),
+        bool(words[form.AHEAD]), sorted(calls, key=lambda call: call.number),
     )  # fmt: skip
 
 
@@ -120,12 +120,14 @@ def _text(content: bytes) -> str:
     return one_line(content.rstrip(b"\0").decode(errors="replace"))
 
 
-def _call(content: bytes, at: int) -> Call:
-    *numbers, kind, text = CALL.unpack_from(content, at)
+def _call(content: bytes, at: int) -> Call | None:
+    number, *more, kind, text, again = CALL.unpack_from(content, at)
+    if number != again or not number:
+        return None
     begin = TEXT + min(text, TEXTS) * TEXT_BYTES
     texts = content[begin : begin + TEXT_BYTES].split(b"\0", 3)
     what, over, ranks, site = (_text(each) for each in (*texts, b"", b"", b"")[:4])
-    given = *numbers, _text(kind), what, over, members(ranks), site
+    given = number, *more, _text(kind), what, over, members(ranks), site
     return Call(*given)
 
 
