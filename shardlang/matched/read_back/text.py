@@ -6,11 +6,13 @@ Nothing is run: all is read from the tree of Python, types of values from the co
 from __future__ import annotations
 
 import ast
+import bisect
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import InternalError
@@ -33,6 +35,30 @@ class Declared:
     given: Mapping[str, Any]
     node: ast.Call
     trained: bool
+
+
+@dataclass(frozen=True)
+class Places:
+    """Paths of parameters and states, by the layers that they are in."""
+
+    paths: Collection[str]
+
+    @cached_property
+    def _sorted(self) -> list[tuple[str, int]]:
+        """By name, each with its number."""
+        return sorted(zip(self.paths, itertools.count(), strict=False))
+
+    def within(self, place: str) -> list[str]:
+        """Those in a layer or an array of layers, in order; "" is the model."""
+        if not place:
+            return list(self.paths)
+        found = list[tuple[str, int]]()
+        for sign in ".[":
+            # What begins alike stands side by side.
+            ends = (place + sign,), (place + chr(ord(sign) + 1),)
+            first, last = (bisect.bisect_left(self._sorted, end) for end in ends)
+            found += self._sorted[first:last]
+        return [path for path, _ in sorted(found, key=itemgetter(1))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,21 +211,8 @@ class Text:
         return found
 
     @cached_property
-    def within(self) -> Mapping[str, Mapping[str, None]]:
-        """Path of a layer or an array of layers -> the paths of all that is declared in it."""
-        found: dict[str, dict[str, None]] = {"": {}}
-        lines = {"": [found[""]]}
-
-        def line(path: str) -> list[dict[str, None]]:
-            """The paths in a place, and those in each place around it."""
-            if path not in lines:
-                lines[path] = [*line(_around(path)), found.setdefault(path, {})]
-            return lines[path]
-
-        for path in self.declared:
-            for each in line(_around(path)):
-                each[path] = None
-        return found
+    def places(self) -> Places:
+        return Places(self.declared)
 
     def named(self, patterns: Sequence[str]) -> dict[str, None]:
         """The declared paths that patterns name, in order."""
@@ -207,7 +220,7 @@ class Text:
         if any("*" in path for path in each):
             those = covered(patterns, self.declared)
             return dict.fromkeys(path for path in self.declared if path in those)
-        named = ([path] if path in self.declared else self.within.get(path, ()) for path in each)
+        named = ([path] if path in self.declared else self.places.within(path) for path in each)
         return dict.fromkeys(itertools.chain.from_iterable(named))
 
     @cached_property
@@ -246,11 +259,6 @@ class Text:
                 sizes = chunk_sizes(size, degree)
             found.append(size // degree if sizes is None or len(set(sizes)) == 1 else Parts(tuple(sizes), group))
         return tuple(found)
-
-
-def _around(path: str) -> str:
-    """The place that something is in."""
-    return path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
 def is_runtime(node: ast.expr) -> str:

@@ -10,13 +10,14 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from functools import cached_property
 from itertools import groupby
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.matched.lines import Again, Group, Items, Line, Local, Parts, Repeated, Size
 from shardlang.matched.read_back.keeping import keeps
 from shardlang.matched.read_back.learning import learning
-from shardlang.matched.read_back.text import Declared, File, Text, Wanted, is_detached, is_runtime
+from shardlang.matched.read_back.text import Declared, File, Places, Text, Wanted, is_detached, is_runtime
 from shardlang.matched.shapes import made_by
 from shardlang.matched.table import CONVERSIONS, HALVES, MEMBERS, OPERATORS
 from shardlang.records import dataclass
@@ -71,6 +72,10 @@ class Reader:
     read: dict[object, Result]
     alike: dict[str, object] = field(default_factory=dict)
 
+    @cached_property
+    def places(self) -> Places:
+        return Places(self.paths)
+
     def called(self, function: Function, given: Sequence[Bound], trains: bool, wanted: Wanted = ()) -> Result:
         """The lines of a call; trains: a gradient comes back to it, by its results `wanted`."""
         key = id(function.node), trains, wanted, *map(self._kind, given)
@@ -89,17 +94,12 @@ class Reader:
             return x if isinstance(x, Value) else id(x)
         if x.path not in self.alike:
             declared, end = self.text.declared, len(x.path)
-            self.alike[x.path] = tuple([(path[end:], id(declared[path])) for path in self.below(x.path)])
+            self.alike[x.path] = tuple([(path[end:], id(declared[path])) for path in self.places.within(x.path)])
         return self.alike[x.path]
-
-    def below(self, path: str) -> list[str]:
-        """The parameters and states in a layer or an array of layers."""
-        few, many = sorted((self.text.within.get(path, {}), self.paths), key=len)
-        return [own for own in few if own in many]
 
     def layers(self, array: str) -> list[str]:
         """The layers of an array that have parameters or states here."""
-        inner = (path[len(array) + 1 :].partition("]")[0] for path in self.below(array))
+        inner = (path[len(array) + 1 :].partition("]")[0] for path in self.places.within(array))
         return [f"{array}[{index}]" for index in dict.fromkeys(inner)]
 
     def at(self, path: str) -> Bound:

@@ -140,16 +140,30 @@ class Sweep:
     def _through(self, run: Run, given: list[Assignment], found: list[Situation]) -> None:
         """The situations in each layer of a run, from the last layer to the first."""
         ops = [op for op, _, _ in reversed(run.ops)]
+        readers = {op: self._readers(op) for op in ops}
+        passed = [self.in_runs.setdefault(op, Counter()) for op in ops]
+        following: dict[int, Situation] = {}
         for layer in range(run.times):
-            before = [found[op] for op in ops]
+            before, known = [found[op] for op in ops], following
             following = {after: found[op] for after, op in run.after.items()} if layer else {}
+            # What no changed situation is behind stays as in the layer before.
+            changed = {after for after, situation in following.items() if known.get(after) is not situation}
             for op in ops:
-                found[op] = self._behind(op, given, found, following)
+                if layer and changed.isdisjoint(readers[op]):
+                    continue
+                situation = self._behind(op, given, found, following)
+                if found[op] is not situation:
+                    changed.add(op)
+                    found[op] = situation
             more = run.times - layer if before == [found[op] for op in ops] else 1
-            for op in ops:
-                self.in_runs.setdefault(op, Counter())[found[op]] += more
+            for op, layers in zip(ops, passed, strict=True):
+                layers[found[op]] += more
             if more > 1:
                 break
+
+    def _readers(self, op: int) -> set[int]:
+        """The operators that read what one makes."""
+        return {user for value in self.planning.graph.ops[op].results for user, _ in self.planning.users[value]}
 
     def _behind(
         self, at: int, given: list[Assignment], found: list[Situation], following: Mapping[int, Situation]
