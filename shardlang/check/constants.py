@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from shardlang.check.values import UNKNOWN, DimValue, Tensor, Words, describe, unfit
+from shardlang.check.values import UNKNOWN, DimValue, Tensor, Text, Words, describe, unfit
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Span
 from shardlang.syntax import ast
@@ -18,10 +18,12 @@ from shardlang.syntax import ast
 LARGEST = 2**63
 # Up to here a float that is whole is that number and no other.
 _EXACT = 2**53
-# What to do with words in the place of a number.
-_WORDS = (
-    "words are numbered by a dim of the file: write `dim words = categories(..)` above the models, and `words` here"
-)
+# What to do with words or texts in the place of a number.
+_NUMBERED: Mapping[type, str] = {
+    Words: "words are numbered by a dim of the file: write `dim words = categories(..)` above the models, and `words` "
+    "here",
+    Text: "texts are numbered by a dim of the file: write `dim vocab = words(..)` above the models, and `vocab` here",
+}
 
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {"<": python.lt, "<=": python.le, ">": python.gt, ">=": python.ge}
 _WHOLE: Mapping[str, Callable[[Any, Any], Any]] = {"//": python.floordiv, "%": python.mod}
@@ -141,7 +143,7 @@ def whole(value: Any, span: Span, sink: Sink, what: str, made_of: str = "") -> A
         sink.report("SH212", fact, span, label, help="choose numbers that divide exactly")
         return UNKNOWN
     given = f"{value:g}" if isinstance(value, float) else describe(value)
-    help = _WORDS if isinstance(value, Words) else ""
+    help = _NUMBERED.get(type(value), "")
     sink.report("SH210", f"{what} must be a whole number, and this is {given}", span, given, help=help)
     return UNKNOWN
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from shardlang.check.graph.drafts import Builder
 from shardlang.check.graph.unify import Unifier
-from shardlang.check.values import UNKNOWN, FileScope, FunctionDecl, Instance, ModelDecl, Tensor, Words
+from shardlang.check.values import UNKNOWN, FileScope, FunctionDecl, Instance, ModelDecl, Numbering, Tensor
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.files import MISSING, Unreadable
 from shardlang.records import dataclass
@@ -40,7 +40,8 @@ class Context:
     name. `low`: the low precision of a mixed run, or ""; `stream`: whether what layers hand on is
     in it too. `wide`: parameters used in f32 there.
     `casts`: value and type -> the cast made of it. `runs`: whether a run of equal layers may be
-    told once. `words`: the words that dims of files number."""
+    told once. `words`: the words or texts that dims of files
+    number."""
 
     sink: Sink
     dtype: str = "f32"
@@ -67,7 +68,7 @@ class Context:
     wide: set[int] = field(default_factory=set)
     casts: dict[tuple[int, str], Tensor] = field(default_factory=dict)
     runs: bool = False
-    words: dict[Dim, Words] = field(default_factory=dict)
+    words: dict[Dim, Numbering] = field(default_factory=dict)
 
 
 @dataclass

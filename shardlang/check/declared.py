@@ -51,14 +51,30 @@ class Limit:
 
 _FROM_0, _FROM_1 = Limit(lambda v: v >= 0, "at least 0"), Limit(lambda v: v >= 1, "at least 1", "SH213")
 _RATES = ("lr", "min", "momentum", "dampening", "weight_decay", "eps", "l1", "l2", "initial_accumulator")
-# What gives words of csv data numbers (model/words.py).
+# What gives words of csv data numbers (model/words.py), and what its texts.
 WORDS = ("categories", "hashed")
+TEXTS: Mapping[str, Declared] = {
+    "words": Declared(
+        "The `most` most frequent words of the training file are 4 and on; 0 to 3 are padding, beginning, end and "
+        "unknown.",
+        (Param("most", "int"),),
+    ),
+    "tokenizer": Declared(
+        "The tokens of a tokenizer.json, below `size`, with the marks that it gives to a text. `pad` fills a text up; "
+        "by default it is the tokenizer's own padding.",
+        (Param("path", "str"), Param("size", "int"), Param("pad", "int", None)),
+    ),
+    "bytes": Declared(
+        "Each byte of a text in UTF-8 is a number. `pad` fills a text up; a `pad` of 256 is one number more.",
+        (Param("pad", "int", 256),),
+    ),
+}
 # What ends a line, quotes a cell, or is a part of numbers.
 _NO_DELIMITER = '\n\r\0".+-0123456789eE'
 # By the name of an argument or a setting, whatever it belongs to.
 LIMITS: Mapping[str, Limit] = {
-    **dict.fromkeys((*_RATES, "warmup", "seed", "workers"), _FROM_0),
-    **dict.fromkeys(("epochs", "steps", "keep", "batches", "threshold", "patience", "most"), _FROM_1),
+    **dict.fromkeys((*_RATES, "warmup", "seed", "workers", "pad"), _FROM_0),
+    **dict.fromkeys(("epochs", "steps", "keep", "batches", "threshold", "patience", "most", "size"), _FROM_1),
     "betas": Limit(lambda v: all(0 <= beta < 1 for beta in v), "at least 0 and below 1"),
     "lr_power": Limit(lambda v: v < 0, "below 0"),
     "clip": Limit(lambda v: v > 0, "above 0"),

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any
 
 from shardlang.check.own import Own, OwnDecl
-from shardlang.check.values import Words
+from shardlang.check.values import Numbering
 from shardlang.graph.graph import Graph
 from shardlang.records import dataclass
 from shardlang.source import Source, Span
@@ -30,7 +30,7 @@ class DataSource:
     batch: int
     own: Own | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    words: Mapping[str, tuple[str, Words]] = field(default_factory=dict)
+    words: Mapping[str, tuple[str, Numbering]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,32 @@ class Words:
         """How many numbers there are."""
         return self.hashed or (len(self.listed) or self.most) + self.unknown
 
+    @property
+    def counted(self) -> bool:
+        """Whether the words are those of the training file."""
+        return bool(self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """How the texts of a csv file become numbers below `count`: by its most frequent words
+    (`form` "words"), by bytes ("bytes"), or by the file `path` of a tokenizer ("tokenizer"). `pad`:
+    the number that fills texts up; None where it is the tokenizer's own."""
+
+    form: str
+    count: int
+    path: str = ""
+    pad: int | None = None
+
+    @property
+    def counted(self) -> bool:
+        """Whether the words are those of the training file."""
+        return self.form == "words"
+
+
+# What gives the cells of a csv file numbers.
+Numbering = Words | Text
+
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
@@ -189,7 +215,7 @@ _KINDS: Mapping[type, str] = {
     Fraction: "a number", str: "a text", tuple: "a tuple", Instance: "a layer", LayerArray: "an array of layers",
     Results: "several values", ModelDecl: "a model", FunctionDecl: "a function",
     OperatorDecl: "an operator", HardwareDecl: "hardware", Words: "words of csv data",
-    OwnDecl: "a source, schedule or optimizer",
+    Text: "text of csv data", OwnDecl: "a source, schedule or optimizer",
 }  # fmt: skip
 
 

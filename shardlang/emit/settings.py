@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardlang.check.program import DataSource, OptimizerSetting, Training
-from shardlang.check.values import Words
+from shardlang.check.values import Numbering, Text
 from shardlang.emit.accumulators import Accumulator, Evaluation
 from shardlang.emit.gathers import order_arguments
 from shardlang.emit.header import cut_arguments, own_files, own_text
@@ -200,8 +200,11 @@ def _field_text(plan: Plan, value: int, source: DataSource) -> str:
     return call_text("rt.Field", arguments, 3)
 
 
-def _words_text(name: str, words: Words) -> str:
-    """`rt.Words("colors", ("red", "green"), unknown=True)`"""
+def _words_text(name: str, words: Numbering) -> str:
+    """`rt.Words("colors", ("red", "green"), unknown=True)`, `rt.Text("vocab", "words", 1004)`"""
+    if isinstance(words, Text):
+        more = [f"path={literal(words.path)}"] * bool(words.path) + [f"pad={words.pad}"] * (words.pad is not None)
+        return f"rt.Text({', '.join([literal(name), literal(words.form), str(words.count), *more])})"
     given: dict[str, Any] = {"most": words.most, "unknown": words.unknown, "hashed": words.hashed}
     listed = [literal(words.listed)] * bool(words.listed)
     further = [f"{key}={literal(value)}" for key, value in given.items() if value]

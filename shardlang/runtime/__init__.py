@@ -39,4 +39,4 @@ from shardlang.runtime.state.sparse import sparse_embedding
 from shardlang.runtime.step.recompute import recompute
 from shardlang.runtime.tree import path
 from shardlang.runtime.weight_names import Named, Names
-from shardlang.runtime.words import Words
+from shardlang.runtime.words import Text, Words

@@ -23,7 +23,7 @@ from shardlang.runtime.comm.mesh import Mesh
 from shardlang.runtime.speed import Work
 from shardlang.runtime.stages import Order, Received, Schedule, Stage
 from shardlang.runtime.weight_names import Names
-from shardlang.runtime.words import Words
+from shardlang.runtime.words import Text, Words
 
 DTYPES = {
     "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
@@ -131,7 +131,8 @@ def each(layers: str, *tensors: AnyDeclared) -> list[AnyDeclared]:
 @dataclass(frozen=True)
 class Field:
     """A field of a data source, batch first. `bound`: whole numbers are from 0 and below it (the
-    random source draws so), but those that all indexed uses ignore. `words`: of which they are."""
+    random source draws so), but those that all indexed uses ignore. `words`: of which they
+    are, or how a text becomes them."""
 
     name: str
     dtype: str
@@ -142,7 +143,7 @@ class Field:
     bound: int | None = None
     ignored: tuple[int, ...] = ()
     place: str = ""
-    words: Words | None = None
+    words: Words | Text | None = None
 
 
 class Source:

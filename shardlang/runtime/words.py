@@ -1,6 +1,7 @@
-"""Words of csv data -> their numbers, by a list, by how often they occur, or by their hash.
+"""Words of csv data -> their numbers, by a list, by how often they occur, or by their hash. And
+what says how its texts become numbers.
 
-Reading the words is left to data/csv_columns.py."""
+Reading the words is left to data/csv_columns.py, texts to data/csv_text.py."""
 
 from __future__ import annotations
 
@@ -24,6 +25,19 @@ class Words:
     most: int = 0
     unknown: bool = False
     hashed: int = 0
+
+
+@dataclass(frozen=True)
+class Text:
+    """How texts become numbers below `size`, which fields share by its name. `form` "words": the
+    most frequent ones; "bytes"; "tokenizer": of the file `path`. pad: what fills texts up; None
+    where it is the tokenizer's own."""
+
+    name: str
+    form: str
+    size: int
+    path: str = ""
+    pad: int | None = None
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from dataclasses import field
 
 from shardlang.check.constants import size
 from shardlang.check.context import Context, Frame
-from shardlang.check.declared import WORDS, called
+from shardlang.check.declared import TEXTS, WORDS, called
 from shardlang.check.files.arrows import require_read
 from shardlang.check.files.operators import declare_operator
 from shardlang.check.files.own import declare_own
-from shardlang.check.values import UNKNOWN, DimValue, FileScope, FunctionDecl, HardwareDecl, ModelDecl, Words
+from shardlang.check.values import UNKNOWN, DimValue, FileScope, FunctionDecl, HardwareDecl, ModelDecl, Numbering
 from shardlang.diagnostics.nearest import offer
 from shardlang.records import dataclass
 from shardlang.syntax import ast
@@ -102,15 +102,17 @@ def declare_dims(node: ast.DimDecl, scope: FileScope, context: Context, override
         name = entry.name.text
         expression = overrides.get(name, entry.value)
         value = Frame(context, scope).evaluate(expression)
-        if expression is not entry.value and called(entry.value) in WORDS and not isinstance(value, Words):
-            fact = f"`{name}` numbers words, and `--set` gives it `{expression.span.text}`"
-            help = f"say which: `--set '{name}=categories(most = 100)'`"
+        numbers = called(entry.value) if called(entry.value) in (*WORDS, *TEXTS) else ""
+        if expression is not entry.value and numbers and not isinstance(value, Numbering):
+            what, example = ("words", "categories") if numbers in WORDS else ("texts", "words")
+            fact = f"`{name}` numbers {what}, and `--set` gives it `{expression.span.text}`"
+            help = f"say which: `--set '{name}={example}(most = 100)'`"
             context.sink.report("SH224", fact, None, help=help)
             value = UNKNOWN
-        length = value.count if isinstance(value, Words) else None
+        length = value.count if isinstance(value, Numbering) else None
         if length is None:
             length = size(value, expression.span, context.sink, f"the size of dim `{name}`")
         dim = Dim(name, length, entry.name.span)
-        if isinstance(value, Words):
+        if isinstance(value, Numbering):
             context.words[dim] = value
         scope.declare(entry.name, DimValue((dim,)), context.sink)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardlang.check.context import Frame
-from shardlang.check.declared import WORDS
+from shardlang.check.declared import TEXTS, WORDS
 from shardlang.check.files.arrows import report_unread
 from shardlang.check.model.arguments import Argument, bind_operator
 from shardlang.check.model.copies import ready
@@ -62,7 +62,7 @@ def _call_name(callee: ast.Name, positional: list[Argument], node: ast.Call, spa
         return _operator(REGISTRY[callee.text], positional, node.keywords, node.arrow, span, frame)
     if callee.text == SCAN and target is None:
         return scan(positional, node.keywords, span, frame)
-    if callee.text in WORDS and target is None:
+    if callee.text in (*WORDS, *TEXTS) and target is None:
         return numbered_words(callee.text, positional, node, frame)
     if target is not None:
         return apply_arguments(target, positional, node.keywords, callee, span, frame)
@@ -73,7 +73,7 @@ def unknown_callee(callee: ast.Name, frame: Frame) -> Any:
     """UNKNOWN, after reporting a name that nothing callable has."""
     if not frame.first_unknown(callee.text):
         return UNKNOWN
-    help = offer(callee.text, [*operator_names(), SCAN, *WORDS, *frame.visible()])
+    help = offer(callee.text, [*operator_names(), SCAN, *WORDS, *TEXTS, *frame.visible()])
     return frame.wrong("SH200", f"there is no `{callee.text}` here", callee.span, "unknown name", help=help)
 
 

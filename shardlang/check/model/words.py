@@ -1,7 +1,8 @@
 """`categories("red", "green")`, `categories(most = 1000)`, `hashed(1000)` -> how words of csv data
-become numbers.
+become numbers; `words(most = 1000)`, `tokenizer("tokenizer.json", 30522)`, `bytes()` -> how its
+texts do.
 
-Reading the words of a file is the runtime's."""
+Reading the words and texts of a file is the runtime's."""
 
 from __future__ import annotations
 
@@ -10,20 +11,27 @@ from typing import Any
 
 from shardlang.check.constants import whole
 from shardlang.check.context import Frame
-from shardlang.check.model.arguments import Argument, by_name, settled
-from shardlang.check.values import UNKNOWN, Words, unfit
+from shardlang.check.declared import TEXTS
+from shardlang.check.model.arguments import Argument, by_name, declared_arguments, settled
+from shardlang.check.values import UNKNOWN, Text, Words, unfit
 from shardlang.ops.declaration import Param
 from shardlang.source import Span
 from shardlang.syntax import ast
 
 # CRC-32 gives no more numbers.
 _MOST_HASHED = 2**32
+# The numbers of a vocabulary before its words: padding, beginning, end, unknown.
+_MARKS = 4
+_BYTES = 256
 _MOST, _UNKNOWN = Param("most", "int"), Param("unknown", "bool")
 _EXAMPLE = '`categories("red", "green")` lists them, `categories(most = 1000)` takes those of the training file'
 
 
 def numbered_words(name: str, positional: Sequence[Argument], node: ast.Call, frame: Frame) -> Any:
-    """The value of a call of `categories` or `hashed`; UNKNOWN after a report."""
+    """The value of a call of `categories`, of `hashed` or of one of TEXTS; UNKNOWN after a
+    report."""
+    if name in TEXTS:
+        return _text(name, node, frame)
     if name == "hashed":
         return _hashed(positional, node, frame)
     given: dict[str, Argument] = {}
@@ -78,3 +86,25 @@ def _hashed(positional: Sequence[Argument], node: ast.Call, frame: Frame) -> Any
         return count if count is UNKNOWN else Words(hashed=count)
     fact = f"`hashed` gives 1 to 2**32 numbers, and this is {count}"
     return frame.wrong("SH213", fact, span, str(count), help="write `hashed(1000)`, say")
+
+
+def _text(name: str, node: ast.Call, frame: Frame) -> Any:
+    """How texts become numbers: of `words`, `tokenizer` or `bytes`."""
+    params = TEXTS[name].params
+    found = declared_arguments(name, params, node, frame, 2 if name == "tokenizer" else 0)
+    if found is None:
+        return UNKNOWN
+    given = {**TEXTS[name].defaults, **found}
+    if name == "words":
+        return Text(name, given["most"] + _MARKS)
+    pad = given["pad"]
+    if name == "bytes":
+        return Text(name, max(_BYTES, pad + 1), pad=pad) if pad <= _BYTES else _beyond(pad, _BYTES + 1, node, frame)
+    size = given["size"]
+    return Text(name, size, given["path"], pad) if pad is None or pad < size else _beyond(pad, size, node, frame)
+
+
+def _beyond(pad: int, size: int, node: ast.Call, frame: Frame) -> Any:
+    span = next(each.value.span for each in node.keywords if each.name.text == "pad")
+    fact = f"`pad` is {pad}, and the numbers of these texts are below {size}"
+    return frame.wrong("SH237", fact, span, str(pad), help=f"a number from 0 to {size - 1}")

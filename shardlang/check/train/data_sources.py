@@ -16,7 +16,7 @@ from shardlang.check.model.arguments import call_of_one, declared_arguments
 from shardlang.check.model.types import written_type
 from shardlang.check.own import OwnDecl
 from shardlang.check.program import DataSource
-from shardlang.check.values import UNKNOWN, DimValue, Tensor, Words
+from shardlang.check.values import UNKNOWN, DimValue, Numbering, Tensor, Text, Words
 from shardlang.ops.declaration import Param
 from shardlang.records import dataclass
 from shardlang.source import Span
@@ -42,8 +42,8 @@ class Known(Declared):
         return tuple(param.name for param in self.params if param.kind == "newdim")
 
 
-# Of each field that reads words, the name of its vocabulary, and how they become numbers.
-FieldWords = dict[str, tuple[str, Words]]
+# Of each field that reads words or text, the name of its vocabulary, and how it becomes numbers.
+FieldWords = dict[str, tuple[str, Numbering]]
 _PATH, _BATCH = Param("path", "str"), Param("batch", "newdim")
 _SPLIT = Param("split", "str", "train")
 _ORDER = (Param("shuffle", "bool", True), Param("seed", "int", None))
@@ -73,8 +73,8 @@ SOURCES = {
     ),
     "csv": Known(
         "A text file, an example a line, plain or packed with gzip. A column holds numbers, or words if `categories` "
-        "or `hashed` bounds its field. Without `header` the first line decides: it is a header unless it is all "
-        "numbers, words aside.",
+        "or `hashed` bounds its field, or text if `words`, `tokenizer` or `bytes` does. Without `header` the first "
+        "line decides: it is a header unless it is all numbers, words and text aside.",
         (_PATH, Param("header", "bool", None), Param("delimiter", "str", ","), *_ORDER),
     ),
     "criteo": Known(
@@ -243,12 +243,18 @@ def _bound(node: ast.Field, type: TensorType, kind: str, words: FieldWords, fram
         frame.wrong("SH235", fact, node.bound.span, "here", help=f"give it an element type: `{name}: i64[...]`")
         return None
     value = frame.evaluate(node.bound)
-    found = _words(value, frame)
+    found = _numbering(value, frame)
+    if isinstance(found, Text) and kind == "csv" and len(type.dims) != 2:
+        fact = f"`{name}` reads text, and a field of text is [{type.dims[0][0].name}, numbers of a text], not {type}"
+        help = f"give it a dim for the length that texts are cut to: `{name}: i64[{type.dims[0][0].name}, seq]`"
+        frame.wrong("SH235", fact, node.type.span, str(type), help=help)
+        return None
     if found is not None and kind == "csv":
         words[name] = value.term[0].name if isinstance(value, DimValue) else f"train.{name}", found
-    elif isinstance(value, Words):
-        fact, help = f"`{kind}` reads no words, and `{name}` is bounded by some", "give it the number of them, or a dim"
-        frame.wrong("SH235", fact, node.bound.span, "words of `csv`", help=help)
+    elif isinstance(value, Numbering):
+        read, help = "words" if isinstance(value, Words) else "text", "give it the number of them, or a dim"
+        fact = f"`{kind}` reads no {read}, and `{name}` is bounded by some"
+        frame.wrong("SH235", fact, node.bound.span, f"{read} of `csv`", help=help)
         return None
     return _fitting(found.count if found is not None else value, type, node.bound.span, frame)
 
@@ -265,26 +271,31 @@ def _fitting(bound: Any, type: TensorType, span: Span, frame: Frame) -> int | No
     return None if value is UNKNOWN else int(value)
 
 
-def _words(bound: Any, frame: Frame) -> Words | None:
-    """The words that a bound stands for: its own, or those of a dim."""
+def _numbering(bound: Any, frame: Frame) -> Numbering | None:
+    """The words or texts that a bound stands for: its own, or those of a dim."""
     if isinstance(bound, DimValue) and len(bound.term) == 1:
         return frame.context.words.get(bound.term[0])
-    return bound if isinstance(bound, Words) else None
+    return bound if isinstance(bound, Numbering) else None
 
 
 def require_same_words(data: DataSource, tested: DataSource, span: Span, frame: Frame) -> bool:
     """Whether `eval` reads words as `data` does; a report where it does not."""
     for name, (vocabulary, words) in tested.words.items() if data.kind != "csv" else ():
-        if words.most:
+        if words.counted:
             fact = f"the vocabulary of `{name}` is made from the training data, and `data` is `{data.kind}`"
             help = f'list the words of `{vocabulary}`: `categories("red", "green")`'
+            if isinstance(words, Text):
+                help = f'take the tokens of a file for `{vocabulary}`: `tokenizer("tokenizer.json", 30522)`'
             frame.wrong("SH235", fact, span, "no words to train on", help=help)
             return False
     if data.kind == tested.kind == "csv":
         for name in dict.fromkeys([*data.words, *tested.words]):
             if data.words.get(name) != tested.words.get(name):
                 fact = f"`eval` numbers the words of `{name}` in another way than `data`"
-                help = f"bound `{name}` by one dim in both: `dim words = categories(most = 1000)`, say"
+                example = (
+                    "vocab = words" if isinstance(data.words.get(name, ("", None))[1], Text) else "words = categories"
+                )
+                help = f"bound `{name}` by one dim in both: `dim {example}(most = 1000)`, say"
                 frame.wrong("SH235", fact, span, "other numbers", help=help)
                 return False
     return True

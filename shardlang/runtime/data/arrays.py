@@ -41,7 +41,7 @@ def read_digits(source: Source, base: Path, like: Dataset | None = None) -> Arra
     test = np.arange(len(table)) % DIGITS_STRIDE == 0
     part = test if _split(source) == "test" else ~test
     images = (table[part, :64] / 16.0).astype(np.float32)
-    return Arrays(source, {"image": images, "label": table[part, 64].astype(np.int64)}, Origin(DIGITS))
+    return Arrays(source.fields, {"image": images, "label": table[part, 64].astype(np.int64)}, Origin(DIGITS))
 
 
 def _idx(path: Path, magic: int, dims: int) -> np.ndarray:
@@ -80,7 +80,7 @@ def read_mnist(source: Source, base: Path, like: Dataset | None = None) -> Array
     images /= 255.0
     images -= MNIST_MEAN
     images /= MNIST_DEVIATION
-    return Arrays(source, {"image": images, "label": labels.astype(np.int64)}, Origin(folder))
+    return Arrays(source.fields, {"image": images, "label": labels.astype(np.int64)}, Origin(folder))
 
 
 def read_numpy(source: Source, base: Path, like: Dataset | None = None) -> Arrays:
@@ -95,7 +95,7 @@ def read_numpy(source: Source, base: Path, like: Dataset | None = None) -> Array
     else:
         what = f"the file is neither .npz nor .npy: it begins with {begin!r}" if begin else "the file is empty"
         raise RunError("SH502", what, file=path, help=_saved(source, path))
-    return Arrays(source, arrays, Origin(path))
+    return Arrays(source.fields, arrays, Origin(path))
 
 
 def _saved(source: Source, path: Path) -> str:

@@ -1,8 +1,9 @@
-"""The source `csv`: the numbers or words of named or counted columns, and the line of each example.
+"""The source `csv`: the numbers, words or texts of named or counted columns, and the line of each
+example.
 
 Cells are as RFC 4180 has them: one in quotes may hold delimiters, quotes and ends of lines. Columns
 that no field takes may hold anything. How text is decoded is in data_files.py, how numbers fit
-their fields in dataset.py."""
+their fields in dataset.py, how texts become numbers in csv_text.py."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from shardlang.errors import RunError
-from shardlang.runtime.data import data_files
+from shardlang.runtime.data import csv_text, data_files
 from shardlang.runtime.data.dataset import Arrays, Dataset, Origin, require
-from shardlang.runtime.program import Field, Source
-from shardlang.runtime.words import Vocabulary, Words
+from shardlang.runtime.program import Block, Field, Source
+from shardlang.runtime.words import Text, Vocabulary, Words
 
 # A cell may be as long as a file. The limit of Python's reader is one of all readers.
 csv.field_size_limit(2**31 - 1)
@@ -77,24 +78,14 @@ def read_csv(source: Source, base: Path, like: Dataset | None = None) -> Table:
         columns = {field.name: _columns(field, head, text, line) for field in source.fields}
     else:
         columns = _in_order(source, len(head), text, line)
-    worded = {f.name: f.words for f in source.fields if f.words is not None}
-    used, read = (
-        sorted({at for name, places in columns.items() for at in places if (name in worded) == words})
-        for words in (False, True)
-    )
+    numbers = [field for field in source.fields if field.words is None]
+    used = sorted({at for field in numbers for at in columns[field.name]})
+    read = sorted({at for field in source.fields if field.words is not None for at in columns[field.name]})
     titles = {name: [f"`{head[at]}`" if named else str(at + 1) for at in places] for name, places in columns.items()}
     lines, table, words = _table(text, len(head), used, read)
     origin = Origin(path, lines, titles)
-    arrays = {
-        name: table[:, [used.index(at) for at in places]] for name, places in columns.items() if name not in worded
-    }
-    known = like.vocabularies if isinstance(like, Table) else {}
-    found = Table(source, {**arrays, **words.numbered(worded, columns, known, origin)}, origin)
-    found.vocabularies = words.vocabularies
-    found.categories = {name: words.vocabularies[each.name].told for name, each in worded.items()}
-    made = {name: each for name, each in words.vocabularies.items() if each.words.most and name not in known}
-    found.notes = [_note(name, each) for name, each in made.items()]
-    return found
+    arrays = {field.name: table[:, [used.index(at) for at in columns[field.name]]] for field in numbers}
+    return Table(source, arrays, words, columns, like if isinstance(like, Table) else None, base, origin)
 
 
 def _named(source: Source, head: Sequence[str], text: _Text, line: int) -> bool:
@@ -122,13 +113,6 @@ def _number(cell: str) -> float | None:
         return None
 
 
-class Table(Arrays):
-    """The arrays of a file, with the vocabularies of its words, by name."""
-
-    vocabularies: Mapping[str, Vocabulary]
-    categories: Mapping[str, str]
-
-
 class _Cells:
     """The words of some columns of a file: each a number in the order of first appearance."""
 
@@ -143,26 +127,28 @@ class _Cells:
         first = self.first
         self.rows.extend([first.setdefault(cells[at].strip(), len(first)) for at in self.read])
 
+    def of(self, columns: Sequence[int]) -> np.ndarray:
+        """The number of the word in each cell of some columns, int64 [examples, columns]."""
+        table = np.array(self.rows, np.int64).reshape(-1, len(self.read))
+        return table[:, [self.read.index(at) for at in columns]]
+
     def numbered(
         self, worded: Mapping[str, Words], columns: Mapping[str, Sequence[int]], known: Mapping[str, Vocabulary],
         origin: Origin,
     ) -> dict[str, np.ndarray]:  # fmt: skip
         """The numbers of each field that reads words, int64 [examples, columns]. known: the
         vocabularies of the training data, where this is `eval`."""
-        table = np.array(self.rows, np.int64).reshape(-1, len(self.read)) if self.read else np.empty((0, 0), np.int64)
-        places = {name: [self.read.index(at) for at in columns[name]] for name in worded}
         words, found = list(self.first), {}
         for name, how in worded.items():
             if how.name not in self.vocabularies:
-                own = [at for other, at in places.items() if worded[other].name == how.name]
-                counts = np.bincount(
-                    table[:, sorted({at for each in own for at in each})].ravel(), minlength=len(words)
-                )
+                own = {at for other, each in worded.items() if each.name == how.name for at in columns[other]}
+                counts = np.bincount(self.of(sorted(own)).ravel(), minlength=len(words))
                 occurring = {word: int(count) for word, count in zip(words, counts, strict=True) if count}
                 self.vocabularies[how.name] = known.get(how.name) or Vocabulary.of(how, occurring)
             numbers = np.array(self.vocabularies[how.name].numbers(words), np.int64)
-            found[name] = numbers[table[:, places[name]]] if len(words) else table[:, places[name]]
-            self._require(name, found[name], table[:, places[name]], words, self.vocabularies[how.name], origin)
+            cells = self.of(columns[name])
+            found[name] = numbers[cells] if len(words) else cells
+            self._require(name, found[name], cells, words, self.vocabularies[how.name], origin)
         return found
 
     def _require(
@@ -181,6 +167,40 @@ class _Cells:
         known = "a greater `most`" if vocabulary.words.most else f"list {quoted} in `categories(..)`"
         help = f"mend the cell, {known}, or give all others a number: `unknown = true`"
         raise origin.wrong(fact, example, help)
+
+
+class Table(Arrays):
+    """The arrays of a file, with the vocabularies of its words, by name; its texts, with what made
+    their numbers. categories: of each field that reads words or texts, what a checkpoint records.
+
+    arrays: of the fields that read numbers. like: the training data, where this is `eval`."""
+
+    vocabularies: Mapping[str, Vocabulary]
+    encoders: Mapping[str, csv_text.Encoder]
+
+    def __init__(
+        self, source: Source, arrays: Mapping[str, np.ndarray], cells: _Cells, columns: Mapping[str, Sequence[int]],
+        like: Table | None, base: Path, origin: Origin,
+    ) -> None:  # fmt: skip
+        worded = {field.name: field.words for field in source.fields if isinstance(field.words, Words)}
+        texts = {field.name: field for field in source.fields if isinstance(field.words, Text)}
+        known, encoders = (like.vocabularies, like.encoders) if like is not None else ({}, {})
+        numbered = cells.numbered(worded, columns, known, origin)
+        super().__init__([f for f in source.fields if f.name not in texts], {**arrays, **numbered}, origin)
+        assert origin.lines is not None
+        self.length, self.vocabularies = len(origin.lines), cells.vocabularies
+        given = {name: (field, cells.of(columns[name])[:, 0]) for name, field in texts.items()}
+        self.texts, self.encoders = csv_text.encoded(given, list(cells.first), encoders, base)
+        self.categories = {name: self.vocabularies[each.name].told for name, each in worded.items()}
+        self.categories.update({name: each.encoder.told for name, each in self.texts.items()})
+        made = {name: each for name, each in self.vocabularies.items() if each.words.most and name not in known}
+        self.notes = [_note(name, each) for name, each in made.items()]
+        self.notes += [each.note for name, each in self.encoders.items() if each.note and name not in encoders]
+        self.notes += [each.note for each in self.texts.values()]
+
+    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+        text = self.texts.get(field.name)
+        return super().take(field, examples, block) if text is None else text.take(examples, block)
 
 
 def _note(name: str, vocabulary: Vocabulary) -> str:
@@ -244,7 +264,8 @@ def _short(cell: str) -> str:
 
 
 def _width(field: Field) -> int:
-    return math.prod(field.shape[1:])
+    """How many columns a field takes. A text is in one."""
+    return 1 if isinstance(field.words, Text) else math.prod(field.shape[1:])
 
 
 def _in_order(source: Source, width: int, text: _Text, line: int) -> dict[str, list[int]]:
@@ -263,6 +284,7 @@ def _columns(field: Field, head: Sequence[str], text: _Text, line: int) -> list[
     """The positions of a field's columns: those of its name, or its name and a number, in order."""
     named = [at for at, name in enumerate(head) if name == field.name]
     numbered = sorted((int(match[1]), at) for at, name in enumerate(head) if (match := _is_one(field, name)))
+    numbered = [] if isinstance(field.words, Text) else numbered
     again = next((a for a, b in pairwise(numbered) if a[0] == b[0]), None)
     if not named and again is not None:
         raise text.wrong(line, f"two columns are number {again[0]} of `{field.name}`", "rename one in the header")

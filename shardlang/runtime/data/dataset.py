@@ -7,7 +7,7 @@ file, the place and the cell that does not fit. How arrays are read is left to e
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shardlang.errors import RunError
-from shardlang.runtime.program import Block, Field, Source
+from shardlang.runtime.program import Block, Field
 
 _NUMPY = {
     "f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.float32, "i64": np.int64, "i32": np.int32,
@@ -69,8 +69,8 @@ class Dataset(Protocol):
 class Arrays:
     """Equally long numpy arrays, one per field name: [examples, ...]. Errors name `origin`."""
 
-    def __init__(self, source: Source, arrays: Mapping[str, np.ndarray], origin: Origin) -> None:
-        self.arrays = {field.name: fitted(field, arrays, origin) for field in source.fields}
+    def __init__(self, fields: Iterable[Field], arrays: Mapping[str, np.ndarray], origin: Origin) -> None:
+        self.arrays = {field.name: fitted(field, arrays, origin) for field in fields}
         lengths = {name: len(array) for name, array in self.arrays.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"`{name}` has {length}" for name, length in lengths.items())

@@ -81,6 +81,7 @@ class Vocabulary:
     """Words and their numbers: `SPECIAL`, then words by frequency (equal ones alphabetically)."""
 
     def __init__(self, words: Sequence[str]) -> None:
+        self.words = tuple(words)
         self.numbers = {word: number for number, word in enumerate((*SPECIAL, *words))}
 
     @classmethod
@@ -113,10 +114,10 @@ class Vocabulary:
 class Ragged:
     """Lists of numbers end to end: int32 [total], and where each begins."""
 
-    def __init__(self, rows: Sequence[Sequence[int]]) -> None:
+    def __init__(self, rows: Sequence[Sequence[int] | np.ndarray]) -> None:
         self.lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
         self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
-        self.flat = np.fromiter((n for row in rows for n in row), np.int32, int(self.starts[-1]))
+        self.flat = np.concatenate([np.asarray(row, np.int32) for row in ((), *rows)])
 
     def row(self, at: int) -> np.ndarray:
         return self.flat[self.starts[at] : self.starts[at + 1]]
@@ -135,7 +136,7 @@ class Pairs:
 
     def _note(self, name: str, side: int, width: int) -> str:
         """The words of a side that are cut or unknown."""
-        rows, words = self.sides[side], len(self.vocabularies[side].numbers) - len(SPECIAL)
+        rows, words = self.sides[side], len(self.vocabularies[side].words)
         unknown = int((rows.flat == UNKNOWN).sum())
         long = int((rows.lengths + 1 > width).sum())
         longer = "sentence is" if long == 1 else "sentences are"

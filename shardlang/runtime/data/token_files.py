@@ -22,7 +22,10 @@ from shardlang.runtime.data import data_files
 MAGIC, VERSION = TOKENS_MARK, 1
 _HEADER = struct.Struct("<8sIIQ")
 WIDTHS: dict[str, np.dtype[Any]] = {"u16": np.dtype("<u2"), "u32": np.dtype("<u4")}
-_CHUNK = 1 << 20
+# What tokenizers call the token that fills texts up.
+_PADS = ("[PAD]", "<pad>", "<|pad|>")
+# So many whole texts become tokens at once.
+_TEXTS = 1024
 # How much of a file is looked at, and the bytes of plain text.
 _HEAD, _TEXT = 256, frozenset(b"\t\n\r" + bytes(range(32, 127)))
 
@@ -65,6 +68,10 @@ class FromFile:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises plain Exception for whatever is wrong with the file
             raise RunError("SH502", f"the tokenizer cannot be read: {error}", file=path) from None
+        # The file may say to which length the library cuts and fills texts; a use has its own.
+        self._cut, self._filled = self._tokenizer.truncation or {}, self._tokenizer.padding or {}
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
         # Numbers may be left out, so there may be fewer tokens than the greatest says.
         self.vocab = 1 + max(self._tokenizer.get_vocab().values(), default=-1)
 
@@ -80,6 +87,28 @@ class FromFile:
         """The number of the token that is called so, if there is one."""
         found: int | None = self._tokenizer.token_to_id(text)
         return found
+
+    @property
+    def marks(self) -> int:
+        """How many tokens of its own it gives to a whole text."""
+        found: int = self._tokenizer.num_special_tokens_to_add(False)
+        return found
+
+    @property
+    def padding(self) -> tuple[int | None, bool]:
+        """The number that fills whole texts up, as the file says or by a usual name; whether they
+        are filled up at the left."""
+        usual = (at for at in map(self.special, _PADS) if at is not None)
+        return self._filled.get("pad_id", next(usual, None)), self._filled.get("direction") == "left"
+
+    def whole(self, texts: Sequence[str], length: int) -> Iterator[tuple[np.ndarray, bool]]:
+        """The tokens of each text, int32, with the tokenizer's own marks, at most `length`, which is more
+        than `marks`; whether it was cut. The file says on which side."""
+        self._tokenizer.enable_truncation(length, direction=self._cut.get("direction", "right"))
+        for start in range(0, len(texts), _TEXTS):
+            for found in self._tokenizer.encode_batch(texts[start : start + _TEXTS]):
+                yield np.asarray(found.ids, np.int32), bool(found.overflowing)
+        self._tokenizer.no_truncation()
 
 
 def _lines(paths: Iterable[Path]) -> Iterator[str]:
