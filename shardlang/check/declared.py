@@ -52,7 +52,14 @@ class Limit:
 _FROM_0, _FROM_1 = Limit(lambda v: v >= 0, "at least 0"), Limit(lambda v: v >= 1, "at least 1", "SH213")
 _RATES = ("lr", "min", "momentum", "dampening", "weight_decay", "eps", "l1", "l2", "initial_accumulator")
 # What gives words of csv data numbers (model/words.py), and what its texts.
-WORDS = ("categories", "hashed")
+WORDS: Mapping[str, Declared] = {
+    "categories": Declared(
+        "Listed words are 0, 1, ... in their order, or the `most` most frequent ones of the training file. `unknown` "
+        "gives all others one more number; without it they have one if `most` is given.",
+        (Param("most", "int", None), Param("unknown", "bool", None)),
+    ),
+    "hashed": Declared("A word is its CRC-32 modulo `count`.", (Param("count", "int"),)),
+}
 TEXTS: Mapping[str, Declared] = {
     "words": Declared(
         "The `most` most frequent words of the training file are 4 and on; 0 to 3 are padding, beginning, end and "

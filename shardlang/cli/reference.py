@@ -10,7 +10,7 @@ from typing import Any
 
 from shardlang.check.constants import show
 from shardlang.check.context import Context
-from shardlang.check.declared import Declared
+from shardlang.check.declared import TEXTS, WORDS, Declared
 from shardlang.check.files.imports import Library
 from shardlang.check.graph.drafts import OpDraft
 from shardlang.check.model.expressions import evaluate
@@ -34,6 +34,8 @@ DECLARED: Sequence[tuple[str, str, Mapping[str, Declared]]] = (
     ("Schedules of the learning rate", "lr is the learning rate of each optimizer.", SCHEDULES),
     ("Data sources", "`batch`, `seq`, `src` and `tgt` are dims or numbers, and `path` may be given without its name. "
      "`seed` orders the examples, by default the run's; `shuffle = false` keeps the source's order.", SOURCES),
+    ("Words and text of `csv`", "It bounds a field of `csv`, or is a dim of the file: `dim vocab = words(most = "
+     "1000)`.", {**WORDS, **TEXTS}),
     ("Initial values of parameters", "They are drawn element by element, the same for every strategy.", STARTS),
 )  # fmt: skip
 _SPLITS = {

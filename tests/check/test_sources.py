@@ -91,6 +91,26 @@ def test_random_has_a_default_for_its_batches() -> None:
         ('csv("a.csv", x: [batch, d], c: i64[batch] < hashed(2 ** 32 + 1))', "SH213: `hashed` gives 1 to 2**32"),
         ('csv("a.csv", x: [batch, d], c: i64[batch] < hashed(1, 2))', "SH218: `hashed` takes 1 argument"),
         ('csv("a.csv", x: [batch, d], c: i64[batch] < hashed("a"))', "SH210: what `hashed` counts to must be a whole"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch, d] < words())', "SH221: `words` needs `most`"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch, d] < words(most = 0))', "SH213: `most` must be at least 1"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch, d] < words("a", most = 2))', "SH218: `words` takes 0 arguments"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch, d] < tokenizer("t.json"))', "SH221: `tokenizer` needs `size`"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch, d] < tokenizer("t.json", 0))', "SH213: `size` must be at least 1"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch, d] < tokenizer(8, 8))', "SH210: `path` must be a text"),
+        (
+            'csv("a.csv", x: [batch, d], c: i64[batch, d] < tokenizer("t.json", 8, pad = 8))',
+            "SH237: `pad` is 8, and the numbers of these texts are below 8",
+        ),
+        ('csv("a.csv", x: [batch, d], c: i64[batch, d] < bytes(pad = -1))', "SH237: `pad` must be at least 0"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch, d] < bytes(pad = 257))', "SH237: `pad` is 257, and the numbers"),
+        (
+            'csv("a.csv", x: [batch, d], c: i64[batch] < words(most = 3))',
+            "SH235: `c` reads text, so its dims are two, the batch and the length of a text; i64[batch] has other",
+        ),
+        ('csv("a.csv", x: [batch, d], c: [batch, d] < words(most = 3))', "SH235: `c` is f32, and a bound is for whole"),
+        ('csv("a.csv", x: [batch, d], c: bool[batch, d] < bytes())', "SH237: the numbers of bool stay"),
+        ('csv("a.csv", x: [batch, d], c: i64[batch, d] < bytes() + 1)', "SH210: `+` needs numbers, and this is text"),
+        ('random(x: [batch, d], c: i64[batch, d] < bytes())', "SH235: `random` reads no text, and `c` is"),
         ('csv("a.csv", x: [batch, d], c: i64[batch] < categories("a") + 1)', "SH210: `+` needs numbers, and this is "),
         ('random(x: [batch, d], c: i64[batch] < categories("a"))', "SH235: `random` reads no words, and `c` is"),
     ],
@@ -213,6 +233,11 @@ def test_words_are_numbered_by_a_dim_of_the_file_alone() -> None:
         "words are numbered by a dim of the file: write `dim words = categories(..)` above the models, and `words` here"
     )
     assert wrong.help == (help,)
+    found = checked(text.replace("model Net {", "model Net {\n  dim n = bytes()"))
+    (wrong,) = [each for each in found.found if each.code == "SH210"]
+    assert wrong.message == "the size of dim `n` must be a whole number, and this is text of csv data"
+    help = "texts are numbered by a dim of the file: write `dim vocab = words(..)` above the models, and `vocab` here"
+    assert wrong.help == (help,)
 
 
 @pytest.mark.parametrize(
@@ -250,6 +275,61 @@ def test_a_dim_of_words_is_as_large_and_is_set_to_others() -> None:
     assert checked(text, {"names": "categories(most = 4)"}).value("w").type.shape == (16, 5)
     found = checked(text, {"names": "4"}).messages
     assert found[0] == "SH224: `names` numbers words, and `--set` gives it `4`", found
+
+
+TEXTS = WORDS.replace("categories(NAMES)", "NAMES").replace("LABEL", "i64[batch] < classes")
+TEXTS = TEXTS.replace('"a.csv", x', '"a.csv", text: i64[batch, d] < names, x')
+
+
+@pytest.mark.parametrize(
+    ("names", "count"),
+    [
+        ("words(most = 3)", 7), ('tokenizer("t.json", 30522)', 30522), ('tokenizer("t.json", 9, pad = 8)', 9),
+        ("bytes()", 257), ("bytes(pad = 255)", 256),
+    ],
+)  # fmt: skip
+def test_a_dim_of_text_has_as_many_numbers(names: str, count: int) -> None:
+    text = TEXTS.replace("NAMES", names).replace("LOSS", "cross_entropy(scores, label) + mean(one_hot(text, names))")
+    found = checked(text)
+    assert not found.messages, found.messages
+    assert found.value("train.text").bound == count
+    other = checked(text, {"names": "bytes()"})
+    assert not other.messages and other.value("train.text").bound == 257
+    found = checked(text, {"names": "4"})
+    (wrong,) = found.found
+    assert wrong.message == "`names` numbers texts, and `--set` gives it `4`"
+    assert wrong.help == ("say which: `--set 'names=words(most = 100)'`",)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('csv("b.csv", text: i64[batch, d] < names, x: [batch, d], label: i64[batch] < classes)', ""),
+        (
+            'csv("b.csv", text: i64[batch, d] < words(most = 3), x: [batch, d], label: i64[batch] < classes)',
+            "SH235: `eval` numbers the words of `text` in another way than `data`",
+        ),
+        ("random(text: i64[batch, d] < names, x: [batch, d], label: i64[batch] < classes)", ""),
+    ],
+)
+def test_eval_has_the_texts_of_data(line: str, message: str) -> None:
+    text = TEXTS.replace("NAMES", "words(most = 3)")
+    found = checked(text.replace("LOSS", f"cross_entropy(scores, label)\n  eval = {line}"))
+    wrong = [each for each in found.found if each.code != "SH223"]
+    assert [f"{each.code}: {each.message}" for each in wrong] == ([message] if message else [])
+    if wrong:
+        assert wrong[0].help == ("bound `text` by one dim in both: `dim vocab = words(most = 1000)`, say",)
+
+
+def test_texts_to_be_counted_need_a_file_to_train_on() -> None:
+    text = TEXTS.replace("NAMES", "words(most = 3)").replace('csv("a.csv", ', "random(")
+    line = 'csv("b.csv", text: i64[batch, d] < names, x: [batch, d], label: i64[batch] < classes)'
+    (wrong,) = [
+        each for each in checked(text.replace("LOSS", f"cross_entropy(scores, label)\n  eval = {line}")).found
+        if each.code != "SH223"
+    ]  # fmt: skip
+    assert wrong.message == "the vocabulary of `text` is made from the training data, and `data` is `random`"
+    assert wrong.help == ('take the tokens of a file for `names`: `tokenizer("tokenizer.json", 30522)`',)
 
 
 @pytest.mark.parametrize(

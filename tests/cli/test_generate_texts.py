@@ -226,3 +226,14 @@ def test_an_imported_module_goes_on_as_it_does_in_torch(tmp_path: Path) -> None:
                 found.append(int(net(torch.tensor([found]))[0, -1].argmax()))
         (line,) = generated(tmp_path, *words, *source)
         assert line["prompt_tokens"] == ids and line["tokens"] == found[len(ids) :]
+
+
+def test_the_lengths_of_a_tokenizer_file_neither_cut_nor_fill_up_tokens(tmp_path: Path) -> None:
+    made = of_bytes(tmp_path)
+    due = [number for line in TEXT.splitlines(keepends=True) for number in made.encode(line).ids]
+    made.enable_truncation(3)
+    made.enable_padding(pad_id=0, length=40)
+    made.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "t.txt").write_text(TEXT, "utf-8")
+    count = token_files.write([tmp_path / "t.txt"], tmp_path / "t.bin", FromFile(tmp_path / "tokenizer.json"))
+    assert count == len(due) and token_files.mapped(tmp_path / "t.bin", None).tolist() == due

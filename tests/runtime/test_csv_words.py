@@ -169,7 +169,7 @@ def test_a_header_of_words_alone(tmp_path: Path, text: str, given: dict[str, boo
     (tmp_path / "t.csv").write_text(text)
     fields = words("a", rt.Words("a", most=9, unknown=True)), words("b", rt.Words("b", hashed=9))
     if expected is None:
-        with pytest.raises(RunError, match="nothing says whether the first line names them"):
+        with pytest.raises(RunError, match="nothing says whether the first line names the columns"):
             read(source(*fields), tmp_path)
         return
     table = read(source(*fields, **given), tmp_path)

@@ -11,10 +11,9 @@ from typing import Any
 
 from shardlang.check.constants import whole
 from shardlang.check.context import Frame
-from shardlang.check.declared import TEXTS
+from shardlang.check.declared import TEXTS, WORDS
 from shardlang.check.model.arguments import Argument, by_name, declared_arguments, settled
 from shardlang.check.values import UNKNOWN, Text, Words, unfit
-from shardlang.ops.declaration import Param
 from shardlang.source import Span
 from shardlang.syntax import ast
 
@@ -23,7 +22,6 @@ _MOST_HASHED = 2**32
 # The numbers of a vocabulary before its words: padding, beginning, end, unknown.
 _MARKS = 4
 _BYTES = 256
-_MOST, _UNKNOWN = Param("most", "int"), Param("unknown", "bool")
 _EXAMPLE = '`categories("red", "green")` lists them, `categories(most = 1000)` takes those of the training file'
 
 
@@ -35,9 +33,10 @@ def numbered_words(name: str, positional: Sequence[Argument], node: ast.Call, fr
     if name == "hashed":
         return _hashed(positional, node, frame)
     given: dict[str, Argument] = {}
-    if not by_name(name, node.keywords, ("most", "unknown"), given, frame):
+    params = {param.name: param for param in WORDS[name].params}
+    if not by_name(name, node.keywords, params, given, frame):
         return UNKNOWN
-    found = {param.name: settled(param, given[param.name], frame) for param in (_MOST, _UNKNOWN) if param.name in given}
+    found = {named: settled(params[named], given[named], frame) for named in params if named in given}
     listed = _listed(positional, frame)
     if listed is None or UNKNOWN in found.values():
         return UNKNOWN

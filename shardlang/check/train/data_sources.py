@@ -245,8 +245,8 @@ def _bound(node: ast.Field, type: TensorType, kind: str, words: FieldWords, fram
     value = frame.evaluate(node.bound)
     found = _numbering(value, frame)
     if isinstance(found, Text) and kind == "csv" and len(type.dims) != 2:
-        fact = f"`{name}` reads text, and a field of text is [{type.dims[0][0].name}, numbers of a text], not {type}"
-        help = f"give it a dim for the length that texts are cut to: `{name}: i64[{type.dims[0][0].name}, seq]`"
+        fact = f"`{name}` reads text, so its dims are two, the batch and the length of a text; {type} has other"
+        help = f"texts are cut and filled up to a dim: `{name}: {type.dtype}[{type.dims[0][0].name}, seq]`"
         frame.wrong("SH235", fact, node.type.span, str(type), help=help)
         return None
     if found is not None and kind == "csv":

@@ -102,7 +102,7 @@ def _named(source: Source, head: Sequence[str], text: _Text, line: int) -> bool:
         return not all(number for number, wanted in zip(numbers, due, strict=True) if wanted)
     if all(any(_is_of(field, name) for name in head) for field in source.fields):
         return True
-    fact = "all columns are words, and nothing says whether the first line names them"
+    fact = "no field is of numbers, and nothing says whether the first line names the columns"
     raise text.wrong(line, fact, "write `header = true`, or `header = false`, in `csv(..)`")
 
 
@@ -306,6 +306,8 @@ def _is_of(field: Field, name: str) -> bool:
 
 def _naming(field: Field, head: Sequence[str]) -> str:
     """How a field that finds no column could."""
+    if field.name in head and len(field.shape) == 2 and field.dtype in ("i64", "i32"):
+        return "one column of text is bounded by `words(most = 20000)`, or by a `tokenizer(..)`"
     alike = [name for name in head if name.casefold().startswith(field.name.casefold()) and name[:1].isalpha()]
     if alike and not alike[0].startswith(field.name):
         return f"capitals count: rename the column `{alike[0]}`, or the field"

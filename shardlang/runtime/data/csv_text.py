@@ -22,9 +22,10 @@ from shardlang.runtime.words import Text
 
 
 class Encoder(Protocol):
-    """Texts to numbers. pad: the number that fills a text up, at the `left` or behind it. unit: what
-    a number stands for. unknown: the number of what has none. told: a text for a checkpoint, which
-    differs where the numbers of texts do. note: a line about what was made of the training data."""
+    """Texts to numbers. pad: the number that fills a text up, at the `left` or behind it. unit:
+    what a number stands for. unknown: the number of what has none. told: a text for a checkpoint,
+    which differs where the numbers of texts do. note: a line about what was made of the training
+    data."""
 
     pad: int
     left: bool

@@ -102,8 +102,8 @@ class FromFile:
         return self._filled.get("pad_id", next(usual, None)), self._filled.get("direction") == "left"
 
     def whole(self, texts: Sequence[str], length: int) -> Iterator[tuple[np.ndarray, bool]]:
-        """The tokens of each text, int32, with the tokenizer's own marks, at most `length`, which is more
-        than `marks`; whether it was cut. The file says on which side."""
+        """The tokens of each text, int32, with the tokenizer's own marks, at most `length`, which
+        is more than `marks`; whether it was cut. The file says on which side."""
         self._tokenizer.enable_truncation(length, direction=self._cut.get("direction", "right"))
         for start in range(0, len(texts), _TEXTS):
             for found in self._tokenizer.encode_batch(texts[start : start + _TEXTS]):
