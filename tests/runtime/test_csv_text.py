@@ -98,6 +98,16 @@ def test_eval_has_the_words_of_the_training_file(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_text_that_occurs_twice_is_cut_twice(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("n,body\n1,a b c d\n2,e\n3,a b c d\n")
+    field = text("body", words(1), 3)
+    table = read(source(NUMBER, field), tmp_path)
+    assert all_of(table, field) == [[4, 3, 3], [3, 0, 0], [4, 3, 3]]
+    assert (
+        table.notes[1] == "body: 2 of 3 texts are longer than 3 words and cut there; 5 of 7 words in them are unknown"
+    )
+
+
 @pytest.mark.parametrize("pad", [0, 256])
 def test_bytes_are_those_of_utf8(tmp_path: Path, pad: int) -> None:
     rows = written(tmp_path / "t.csv", 2)
