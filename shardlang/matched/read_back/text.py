@@ -45,7 +45,7 @@ class Places:
 
     @cached_property
     def _sorted(self) -> list[tuple[str, int]]:
-        """By name, each with its number."""
+        """The paths by name, each with its number."""
         return sorted(zip(self.paths, itertools.count(), strict=False))
 
     def within(self, place: str) -> list[str]:
