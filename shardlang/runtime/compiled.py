@@ -185,3 +185,5 @@ def start(program: Program) -> None:
     if Compiling.on:
         importlib.import_module("torch._dynamo")
         traced.define()
+        if Compiling.backend == "inductor":
+            traced.keep_order()

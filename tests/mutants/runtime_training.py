@@ -238,6 +238,8 @@ FAULTS = (
           "cls.when != now:", "cls.when is None:", COMPILED),
     Fault("a microbatch is compiled in", "compiled blocks of later microbatches", "runtime/comm/mesh.py",
           "if torch.compiler.is_compiling():", "if False:", COMPILED),
+    Fault("compiled collectives move", "the order of collectives in compiled blocks", "runtime/comm/traced.py",
+          "additional_buffer_deps[made.get_operation_name()]", "additional_buffer_deps[made.get_name()]", COMPILED),
     Fault("a layer is compiled in", "compiled blocks of later layers", "runtime/compiled.py",
           "copy = Node(below, self.keys)", "copy = Node(path(node), self.keys)", COMPILED),
     Fault("initial values by local index", "parameters that are cut", "runtime/state/initial.py",

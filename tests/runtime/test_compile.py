@@ -161,6 +161,13 @@ def test_random_numbers_are_those_without_compiling() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@COMPILER
+def test_collectives_stay_in_the_order_of_the_program() -> None:
+    """Also those that need nothing of each other: ranks whose own code differs would wait in vain."""
+    done = warm.run([sys.executable, "-m", "tests.runtime.compiled_order"], cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def emitted(text: str, folder: Path) -> Path:
     """The emitted program for one rank."""
     sink = Sink()

@@ -56,6 +56,29 @@ def _moved(x: Tensor, how: str, shape: Sequence[int]) -> Tensor:
 
 
 @functools.cache
+def keep_order() -> None:
+    """Has torch's code generator keep the order of effects. It notes which comes behind which by
+    the names of buffers, and asks for that by the names of operations (torch 2.13), so it moved an
+    exchange before one that another rank began with. Here both names have it, as an order alone:
+    nothing lives longer for it."""
+    from torch._inductor.lowering import lowerings
+    from torch._inductor.virtualized import V
+
+    effect = torch.ops.higher_order.with_effects
+    lowering = lowerings[effect]
+
+    def lowered(*given: Any, **named: Any) -> Any:
+        before = len(V.graph.operations)
+        result = lowering(*given, **named)
+        for made in V.graph.operations[before:]:
+            known = V.graph.additional_star_deps.get(made.get_name(), ())
+            V.graph.additional_buffer_deps[made.get_operation_name()].update(known)
+        return result
+
+    lowerings[effect] = lowered
+
+
+@functools.cache
 def define() -> torch.library.Library:
     """Makes the operator known to torch, once; the library must be held."""
     from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
