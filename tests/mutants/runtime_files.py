@@ -21,6 +21,8 @@ FAULTS = (
           "    if index is None:\n        return None", CHECKPOINTS),
     Fault("a run begins anew beside any checkpoint", "--resume that goes on from another run", "runtime/step/resume.py",
           "if not program.resume and not program.overwrite:", "if program is None:", GOING_ON),
+    Fault("a checkpoint with the first weights is removed", "weights that are in no other place",
+          "runtime/step/resume.py", "if program.overwrite and not program.resume:", "if program is None:", GOING_ON),
     Fault("what a killed run left counts as none", "a checkpoint that is about to be replaced",
           "runtime/step/resume.py", "        tidy(written.folder)\n", "", GOING_ON),
     Fault("any folder called step-N is a checkpoint", "folders of the user's beside a new run",

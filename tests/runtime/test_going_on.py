@@ -109,6 +109,33 @@ def test_a_run_that_overwrites_removes_nothing_where_something_else_is_in_a_chec
         mine.unlink()
 
 
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("name", ["kept/step-4/rank-00000.safetensors", "kept/step-4/*.safetensors"])
+def test_a_run_that_starts_from_a_checkpoint_does_not_remove_it(done: Path, name: str, linked: bool) -> None:
+    if linked:
+        (done / "before").symlink_to(done / "kept")
+        name = name.replace("kept", "before")
+    before = {path: path.read_bytes() for path in done.rglob("*") if path.is_file()}
+    given = program(done, resume=False)
+    given.overwrite, given.init = True, rt.Safetensors(name)
+    with pytest.raises(
+        RunError, match="starts from the weights in this file, and --overwrite would remove it"
+    ) as raised:
+        claimed(given)
+    assert (raised.value.code, raised.value.file) == ("SH512", done / "kept" / "step-4" / "rank-00000.safetensors")
+    assert raised.value.help.startswith("name another folder: `to` of `checkpoint`; or copy the file")
+    assert {path: path.read_bytes() for path in done.rglob("*") if path.is_file()} == before
+    # Where it goes on, or writes elsewhere, nothing is removed; a file beside the checkpoints stays.
+    given.resume = True
+    claimed(given)
+    other = program(done, resume=False)
+    other.overwrite, other.init, other.checkpoint = True, rt.Safetensors(name), rt.Checkpoint(2, 3, "other")
+    claimed(other)
+    shutil.copy(done / "kept" / "step-4" / "rank-00000.safetensors", done / "kept" / "w.safetensors")
+    given.resume, given.init = False, rt.Safetensors("kept/w.safetensors")
+    claimed(given)
+
+
 def test_a_run_that_is_killed_as_it_overwrites_leaves_the_newest(done: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[str] = []
 

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from shardlang.checkpoints.folders import is_name, tidy
+from shardlang.checkpoints.folders import kept as checkpoints_in
 from shardlang.checkpoints.index import INDEX, Damaged, index_text
 from shardlang.errors import RunError
 from shardlang.locks import Claims, held_in, require_apart
@@ -36,8 +37,8 @@ def checkpoints(program: Program) -> Checkpoints | None:
 def claim_of_program(claims: Claims, program: Program, save_weights: Path | None) -> None:
     """Claims the folder of checkpoints, once all else is claimed, and removes what killed runs left
     there. RunError where the run writes something else to it under a name of a checkpoint, where it
-    begins anew and those of an earlier run are there, or where the weights are to be saved in a
-    file that the run starts from."""
+    begins anew and those of an earlier run are there, or where it would remove or replace a file
+    that it starts from."""
     if program.host_storage is not None:
         require_apart(program.host_storage, "host storage")
     written = checkpoints(program)
@@ -50,12 +51,30 @@ def claim_of_program(claims: Claims, program: Program, save_weights: Path | None
         tidy(written.folder)
         if not program.resume and not program.overwrite:
             written.require_fresh()
-    if program.init is not None and save_weights is not None:
-        given = program.base / program.init.path
-        read = given.parent.glob(given.name) if "*" in given.name else [given]
-        if save_weights in (Path(os.path.realpath(path)) for path in read):
-            fact = "the run starts from the weights in this file, and would replace them"
-            raise RunError("SH512", fact, file=save_weights, help="name another file for --save-weights")
+        if program.overwrite and not program.resume:
+            _require_spared(program, written.folder)
+    if save_weights is not None and save_weights in _read_first(program):
+        fact = "the run starts from the weights in this file, and would replace them"
+        raise RunError("SH512", fact, file=save_weights, help="name another file for --save-weights")
+
+
+def _read_first(program: Program) -> list[Path]:
+    """The files of weights that a run starts from."""
+    if program.init is None:
+        return []
+    given = program.base / program.init.path
+    read = given.parent.glob(given.name) if "*" in given.name else [given]
+    return [Path(os.path.realpath(path)) for path in read]
+
+
+def _require_spared(program: Program, folder: Path) -> None:
+    """RunError where a file that the run starts from is in a checkpoint that it is to remove."""
+    gone = [Path(os.path.realpath(path)) for path in checkpoints_in(folder).values()]
+    for path in _read_first(program):
+        if any(path.is_relative_to(checkpoint) for checkpoint in gone):
+            fact = "the run starts from the weights in this file, and --overwrite would remove it"
+            help = "name another folder: `to` of `checkpoint`; or copy the file, and name the copy in `init`"
+            raise RunError("SH512", fact, file=path, help=help)
 
 
 def facts(program: Program, length: int) -> dict[str, Any]:
