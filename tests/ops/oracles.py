@@ -118,6 +118,7 @@ REDUCED = (
       for n in ("sum", "mean", "amax", "amin")],
     oracle("argmax", "b=4 h=2*e=3", over="b", means=lambda x: x.argmax(0)),
     oracle("argmax", "b=4 h=6", over="h", means=lambda x: x.argmax(1), make={0: small}),
+    oracle("argmax", "bool b=4 h=6", over="h", means=lambda x: x.argmax(1), make={0: truth}),
     oracle("cumsum", "b=4 s=3 h=2", over="s", means=lambda x: np.stack([x[:, : i + 1].sum(1) for i in range(3)], 1)),
     oracle("sum", "bool b=4 s=3", over="s", means=lambda x: x.sum(1), make={0: truth}),
     *[oracle("softmax", s, over=o, means=lambda x, d=d: exponential(x, d))
@@ -227,6 +228,8 @@ LOOKUPS = (
            means=lambda x, i: np.take_along_axis(x, i, 1)),
     oracle("gather", "v=8 b=4", "i64 k=3 b", over="v", make={1: below(8)},
            means=lambda x, i: np.take_along_axis(x, i, 0)),
+    oracle("gather", "b=4 h=2*e=4", "i64 b k=2", over="h*e", make={1: below(8)},
+           means=lambda x, i: np.take_along_axis(x, i, 1)),
     *[oracle("one_hot", s, classes="v=8", means=lambda i: np.eye(8, dtype=np.int64)[i], make={0: below(8)})
       for s in ("i64 b=4 s=2", "i64 b=9", "i64")],
     *[oracle("arange", dim=f"v={n}", means=lambda n=n: np.arange(n)) for n in (1, 5, 8)],

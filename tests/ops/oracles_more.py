@@ -136,6 +136,9 @@ MORE = (
     *[oracle("take", s, i, over="v", make={1: below(8)}, means=lambda x, i, d=d: np.take(x, i, d))
       for s, i, d in (("v=8 h=3", "i64 q=4 k=2", 0), ("b=4 v=8 h=3", "i64 k=5", 1), ("b=4 v=8", "i64", 1),
                       ("v=8 h=3", "i64 v", 0))],
+    oracle("take", "b=3 h=2*e=4", "i64 k=5", over="h*e", make={1: below(8)}, means=lambda x, i: np.take(x, i, 1)),
+    oracle("top_k", "b=3 h=2*e=4", k="k=2", over="h*e", make={0: some},
+           means=lambda x: np.argsort(-x, 1, kind="stable").take([0, 1], 1)),
     *[oracle("rotary", s, over="e", along="s", means=spun(o, a, p, n, c), pairs=p, part=n, scales=c)
       for s, o, a, p, n, c in (("b=2 h=2 s=6 e=8", 3, 2, "neighbours", None, None),
                                ("s=6 b=2 e=8", 2, 0, "neighbours", 4, (1.0, 0.5)),

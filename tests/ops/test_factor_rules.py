@@ -163,6 +163,8 @@ EXAMPLES = [
     ex("argmax", "b=4 h=6", oracle=lambda x: x.argmax(0), over="b", make={0: ties}),
     ex("argmax", "b=4 h=2*e=3", oracle=lambda x: x.argmax(1), over="h*e", make={0: ties}),
     ex("argmax", "b=8 h=2*e=3", oracle=lambda x: x.argmax(1), over="h*e"),
+    ex("argmax", "bool b=4 h=2*e=3", oracle=lambda x: x.long().argmax(1), over="h*e", make={0: truth}),
+    ex("argmax", "bool b=4 h=6", oracle=lambda x: x.long().argmax(0), over="b", make={0: torch.zeros}),
     ex("mean", "bool b=4 s=2", oracle=lambda x: x.sum() / 8, make={0: truth}),
     ex("sum", "bool b=4 s=2", oracle=lambda x: x.long().sum(), make={0: truth}),
     ex("mean", "b=4 h=2*e=3", oracle=lambda x: x.sum(1) / 6, over="h*e"),
@@ -244,6 +246,9 @@ EXAMPLES = [
     ex("embedding", "i64 b=4 s=2", "v=8 1", oracle=lambda i, t: F.one_hot(i, 8).double() @ t, make={0: below(8)}),
     ex("gather", "b=4 v=8", "i64 b", over="v", oracle=lambda x, i: x[torch.arange(4), i], make={1: below(8)}),
     ex("gather", "b=4 v=8", "i64 b k=2", over="v", oracle=lambda x, i: torch.gather(x, 1, i), make={1: below(8)}),
+    ex("gather", "b=4 h=2*e=4", "i64 b k=2", over="h*e", oracle=lambda x, i: torch.gather(x, 1, i), make={1: below(8)}),
+    ex("take", "b=4 h=2*e=4", "i64 k=5", over="h*e", oracle=lambda x, i: x[:, i], make={1: below(8)}),
+    ex("top_k", "b=4 h=2*e=4", k="k=2", over="h*e", oracle=lambda x: x.topk(2, 1).indices),
     ex(
         "one_hot",
         "i64 b=4 s=2",

@@ -21,6 +21,7 @@ WHOLE = [
     (call("mean", "bool b=4"), "x0.float().mean()"),
     (call("sum", "b=4 h=6 s=2", over="s h"), "x0.sum((1, 2))"),
     (call("argmax", "b=4 h=6", over="h"), "x0.argmax(1)"),
+    (call("argmax", "bool b=4 h=6", over="h"), "rt.argmax(x0, 1)"),
     (call("cross_entropy", "b=4 c=6", "i64 b"), "F.cross_entropy(x0, x1)"),
     (
         call("cross_entropy", "b=4 t=2 c=6", "i64 b t", ignore_index=0),

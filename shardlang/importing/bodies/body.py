@@ -23,12 +23,13 @@ class Const:
     """A number of the module; where equal models differ in it, it becomes a formal named `role`.
     usual: the number that the operator takes where none is given, so that others alone are
     written. formula: what it is, where it depends on the size of an input; of several numbers one
-    for each."""
+    for each. of: the dims whose size it is, at all sizes."""
 
     value: Any
     role: str
     usual: Any = None
     formula: Any = None
+    of: Term = ()
 
 
 @dataclass(eq=False)

@@ -35,6 +35,8 @@ class _Form:
         return value.kind + "[" + ",".join(map(self.term, value.dims)) + "]"
 
     def part(self, x: Any) -> str:
+        if isinstance(x, Const) and x.of:
+            return f"size {self.term(x.of)}"
         if isinstance(x, Const):
             self.constants.append(x)
             return f"?{type(x.value).__name__}"

@@ -12,7 +12,7 @@ from shardlang.graph.graph import Init
 from shardlang.importing.bodies.body import Body, Const, Expr, Layer, Own, Twice, Value, authors_name, new_dims
 from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, size
 from shardlang.importing.steps.calls import Call
-from shardlang.importing.steps.nodes import CONST, INPUT, PARAM, STATE, Node
+from shardlang.importing.steps.nodes import CONST, INPUT, PARAM, SIZE, STATE, Node
 from shardlang.importing.steps.problems import Refused
 from shardlang.importing.steps.unfold import is_number
 
@@ -94,6 +94,9 @@ class Maker:
         """An operand: a value, or a number."""
         if not isinstance(x, Node):
             return Const(x, "factor")
+        if x.op == SIZE:
+            term = self.lazy(x.args[0]).dims[x.args[1]]
+            return Const(size(term), "factor", of=term)
         if is_number(x):
             return Const(x.value.flatten()[0].item(), "factor")
         return self.use(x)

@@ -13,8 +13,8 @@ from shardlang.importing.bodies.dims import Atom, Term, flat, size
 _WRITE_ALL = ("rearrange", "expand", "einsum", "relabel")
 # Operators that call their dims of places by names of their own.
 _WINDOWS = ("conv", "pool", "interpolate")
-# Operators that name one dim, not a product.
-_NAME_ONE = ("pick", "slice", "pad", "top_k", "gather", "argmax", "take")
+# Operators that are written with the name of one dim, not of a product.
+_NAME_ONE = ("pick", "slice", "pad")
 
 
 def rename(body: Body) -> None:
@@ -116,10 +116,10 @@ def _relabelled(body: Body, value: Value) -> Value:
 
 def _single(body: Body, expr: Expr) -> None:
     """A product of dims, of which an operator takes a part, is one dim of its own."""
-    name = next(each for each in expr.named if each in ("pick", "slice", "pads", "over"))
+    name = next(each for each in expr.named if each in ("pick", "slice", "pads"))
     given = expr.named[name]
     groups = given if name == "pads" else (given,)
-    terms = [given] if name == "over" else [group[0] for group in groups]
+    terms = [group[0] for group in groups]
     if all(len(flat(term)) == 1 for term in terms):
         return
     changes: dict[Term, Term] = {flat(term): _joined(term) for term in terms if len(flat(term)) != 1}
@@ -129,9 +129,6 @@ def _single(body: Body, expr: Expr) -> None:
     new = Value(into, operand.kind, Expr("relabel", [operand], into=into), name="")
     body.values.insert(body.values.index(operand) + 1 if operand in body.values else 0, new)
     expr.operands[0] = new
-    if name == "over":
-        expr.named[name] = changes[flat(given)]
-        return
     found = tuple((changes.get(flat(group[0]), group[0]), *group[1:]) for group in groups)
     expr.named[name] = found if name == "pads" else found[0]
 

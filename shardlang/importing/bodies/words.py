@@ -9,7 +9,7 @@ from typing import Any
 from shardlang.importing.bodies.body import Bare, Const, Expr, Twice, Value
 from shardlang.importing.bodies.dims import Atom, Term, flat, size
 from shardlang.importing.bodies.maker import KINDS, Maker
-from shardlang.importing.steps.nodes import Node
+from shardlang.importing.steps.nodes import SIZE, Node
 from shardlang.importing.steps.problems import Refused
 from shardlang.importing.steps.unfold import is_number
 
@@ -44,6 +44,14 @@ def word(*names: str) -> Callable[[Word], Word]:
         return function
 
     return known
+
+
+def extent(b: Maker, node: Node, x: Node, at: int) -> Value:
+    """The size of a dim, which is written where it is read (`Maker.number`)."""
+    return b.lazy(x)
+
+
+WORDS[SIZE] = extent
 
 
 @word(*_SAME)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from shardlang.importing.steps.nodes import CONST, Node, Traced
+from shardlang.importing.steps.nodes import CONST, SIZE, Node, Traced
 
 
 def indices(traced: Traced) -> None:
@@ -80,6 +80,7 @@ def _taken(node: Node) -> Node:
     before = step("div", step("mul", row, step("sub", row, 1)), 2, kwargs={"rounding_mode": "floor"})
     column = step("sub", pair, before)
     column.code = "column ="
-    place = step("add", step("mul", row, wide), column)
+    many = node.like(SIZE, x, len(x.shape) - 1, shape=(), dtype=torch.int64, code="")
+    place = step("add", step("mul", row, many), column)
     flat = node.like("aten.view", x, [*x.shape[:-2], wide * wide], shape=(*x.shape[:-2], wide * wide))
     return node.like("aten.index", flat, [None] * (len(x.shape) - 2) + [place])

@@ -11,6 +11,8 @@ from shardlang.importing.authors.lines import Level
 from shardlang.importing.authors.marks import Mark
 
 INPUT, PARAM, STATE, CONST = "input", "param", "state", "const"
+# The size of a dim of a tensor, as a number: of the tensor and the place of the dim.
+SIZE = "size"
 LEAVES = frozenset((INPUT, PARAM, STATE, CONST))
 
 

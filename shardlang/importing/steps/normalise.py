@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from shardlang.importing.steps.nodes import CONST, PARAM, Node, Stored, Traced
+from shardlang.importing.steps.nodes import CONST, INPUT, PARAM, STATE, Node, Stored, Traced
 
 _COPIES = ("aten.alias", "aten.contiguous", "aten.clone", "aten.lift_fresh_copy", "aten.to", "aten.double")  # fmt: skip
 _VIEWS = ("aten.view", "aten.reshape", "aten.flatten", "aten.expand", "aten.unflatten", "aten._unsafe_view")
@@ -33,14 +33,14 @@ _SPLITS = ("aten.split", "aten.split_with_sizes", "aten.chunk", "aten.unbind")
 
 def normalise(traced: Traced) -> None:
     """Changes the steps in place."""
-    for change in (_aliases, _indices, _copies, _parts, _matrices, _leading):
+    for change in (_aliases, _whole, _indices, _copies, _truths, _parts, _matrices, _leading):
         change(traced)
         traced.sweep()
 
 
 def plain(traced: Traced) -> None:
     """The same for steps that compute constants, which come in later."""
-    for change in (_aliases, _copies, _parts):
+    for change in (_aliases, _whole, _copies, _parts):
         change(traced)
         traced.sweep()
 
@@ -59,6 +59,28 @@ def _aliases(traced: Traced) -> None:
             node.op, node.args = "aten.slice", (x, dim, start, start + length)
         elif name in _ALIASES and (not truth or node.dtype == torch.bool):
             node.op = f"aten.{_ALIASES[name]}"
+
+
+def _whole(traced: Traced) -> None:
+    """Whole numbers that steps make are of 64 bits, as indices are: inputs and what the module keeps
+    may have 32, and what is made of these alone."""
+    for node in traced.nodes:
+        short = [each for each in node.inputs() if each.dtype == torch.int32]
+        if node.dtype != torch.int32 or node.op in (INPUT, PARAM, STATE) or short:
+            continue
+        node.dtype = torch.int64
+        node.args = tuple(torch.int64 if each is torch.int32 else each for each in node.args)
+        node.kwargs = {key: torch.int64 if each is torch.int32 else each for key, each in node.kwargs.items()}
+        if node.op == CONST:
+            node.value = node.value.long()
+
+
+def _truths(traced: Traced) -> None:
+    """The first true place is found without a cast of truths to numbers."""
+    for node in traced.nodes:
+        truths = node.args[0].args[0] if node.op == "aten.argmax" and node.args[0].op == "aten.to" else None
+        if isinstance(truths, Node) and truths.dtype == torch.bool:
+            node.args = (truths, *node.args[1:])
 
 
 def _indices(traced: Traced) -> None:

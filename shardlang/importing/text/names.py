@@ -26,9 +26,9 @@ FIELDS = {
     "type_vocab_size": "types", "num_labels": "labels", "num_channels": "channels", "num_classes": "classes",
 }  # fmt: skip
 _ROLES = frozenset(FIELDS.values()) - {"channels", "labels", "classes"}
-# Ranks of names: by the configuration, by the layer that makes a dim, if nothing else says, by a
-# layer of the caller.
-_CONFIG, _LAYER, _LAST, _PASSED = 4, 8, 60, 90
+# Ranks of names: by the configuration, by the layer that makes a dim, of a product of dims, if
+# nothing else says, by a layer of the caller.
+_CONFIG, _LAYER, _PRODUCT, _LAST, _PASSED = 4, 8, 58, 60, 90
 # Layers that widen the dim of a transformer.
 _FFN = ("fc1", "c_fc", "fc_in", "wi", "lin1", "linear1", "dense_h_to_4h")
 # The last dims of what a model of the library is called with, behind its channels.
@@ -66,7 +66,7 @@ class Namer:
                     term = flat(layer.terms[atom])
                     here = inner_atom(inner, layer.body, atom)
                     if len(term) > 1:
-                        here.hint("inner", _LAST)
+                        here.hint("inner", _PRODUCT)
                     elif (model, model.dims.get(term[0], term[0])) in self.weak:
                         here.hint(self._shown(model, term[0]), _PASSED)
                         continue

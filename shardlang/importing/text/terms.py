@@ -61,6 +61,8 @@ class Terms:
         return f"[{', '.join(rest)}]"
 
     def number(self, model: Model, const: Const) -> str:
+        if const.of:
+            return self.term(model, const.of)
         if const.formula is None or const in model.varying:
             return model.varying.get(const) or literal(const.value)
         if isinstance(const.formula, Formula):

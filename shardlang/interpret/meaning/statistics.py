@@ -188,7 +188,7 @@ STATISTICS: dict[str, Function] = {
     "mean": _mean,
     "amax": _extreme(torch.amax),
     "amin": _extreme(torch.amin),
-    "argmax": lambda call, x: x.argmax(call.attrs["dims"][0]),
+    "argmax": lambda call, x: (x.to(torch.uint8) if x.dtype == torch.bool else x).argmax(call.attrs["dims"][0]),
     "cumsum": lambda call, x: x.cumsum(call.attrs["dims"][0]),
     "softmax": _softmax,
     "log_softmax": _log_softmax,

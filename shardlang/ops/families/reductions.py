@@ -244,8 +244,6 @@ _extremum("amin", "The least value over the dims `over`, or over all; equal ones
 
 
 def _infer_argmax(site: CallSite) -> Inference | None:
-    if not require(site, 0, "number"):
-        return None
     dim = single_position(site, site.static["over"])
     return None if dim is None else _reduce(site, (dim,), "i64", Split.INSIDE, False, (2, 0))
 
@@ -256,12 +254,15 @@ def _emit_argmax(site: OpSite) -> Code:
     group = group_text(site, factors)
     if group:
         return RT("argmax", site.operands[0], dim, group, start=offset_text(site, factors))
+    if site.operand_types[0].dtype == "bool":  # torch's own takes none
+        return RT("argmax", site.operands[0], dim)
     return method(site.operands[0], "argmax", dim)
 
 
 declare(
     "argmax", (_X, Param("over", "dims")), _infer_argmax, _emit_argmax,
-    "The index of the greatest value over one dim, the first of equal ones.", differentiable=False,
+    "The index of the greatest value over one dim, the first of equal ones; true is greater than false.",
+    differentiable=False,
     example="(x: [..., classes]) -> i64[...] { argmax(x, over = classes) }", precision=Precision.GIVEN,
 )  # fmt: skip
 

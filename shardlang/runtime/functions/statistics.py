@@ -134,8 +134,10 @@ def amin(x: Tensor, dims: Dims, group: Groups = None) -> Tensor:
 
 
 def argmax(x: Tensor, dim: int, group: Groups = None, start: int = 0) -> Tensor:
-    """i64: the index in the whole of the first greatest value along `dim`; `start`: the shard's."""
+    """i64: the index in the whole of the first greatest value along `dim`; `start`: the shard's.
+    Of truth values that of the first true one; 0 where none is."""
     x = x.detach()
+    x = x.to(torch.uint8) if x.dtype == torch.bool else x
     best = greatest(extreme(x, (dim,)), group)
     shape = [-1 if d == dim else 1 for d in range(x.dim())]
     places = random.places(start, x.shape[dim], x.device).view(shape)
