@@ -200,7 +200,83 @@ class Pairs(nn.Module):
 
 def test_a_width_that_is_put_together_is_declared_as_a_sum() -> None:
     text = _imported(Pairs, x=torch.rand(3, 5)).text
-    assert "  dim out_in = left_out + right_out\n" in text and "= 7" not in text
+    assert "  layer out = Linear(left_out + right_out, hidden)\n" in text and "= 7" not in text
+
+
+class Twice(Pairs):
+    """They are normed, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(7)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.norm(torch.cat([self.left(x), self.right(x)], dim=1)))
+
+
+def test_a_sum_that_two_layers_have_is_declared() -> None:
+    text = _imported(Twice, x=torch.rand(3, 5)).text
+    assert " = left_out + right_out\n" in text and text.count("left_out + right_out") == 1
+
+
+class Scaled(nn.Module):
+    """Numbers that are roots of the width, and one that is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(9, 6)
+        self.head = nn.Linear(6, 4, bias=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.table(ids) * 6**0.5
+        return self.head(x / 6**0.5 * 6**-0.5 * 2**-0.5) * 4**-0.5
+
+
+def test_a_root_of_a_width_is_written_by_its_dim() -> None:
+    text = _imported(Scaled, ids=torch.randint(0, 9, (2, 3))).text
+    assert "    x = table(ids) * d ** 0.5\n" in text and ") * 0.5\n" in text
+    assert "x / d ** 0.5 * d ** -0.5 * 0.7071067811865476" in text
+
+
+class First(nn.Module):
+    """A list of which the first has one layer more, deep inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Outer(at) for at in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Outer(nn.Module):
+    """It has one inside."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.inner, self.fc = Inner(at), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.inner(x))
+
+
+class Inner(nn.Module):
+    """The first has a bias of distances."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.bias_of_distances = nn.Linear(4, 4) if at == 0 else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(x) if self.bias_of_distances is None else self.fc(x) + self.bias_of_distances(x)
+
+
+def test_the_first_of_a_list_is_called_so_before_what_it_has_deep_inside() -> None:
+    text = _imported(First, x=torch.rand(2, 4)).text
+    assert "model OuterFirst(" in text and "model InnerBiasOfDistances(" in text
 
 
 @pytest.mark.parametrize(("head", "text", "lines"), [

@@ -14,7 +14,7 @@ from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, size
 from shardlang.importing.bodies.forms import find_arrays, form, same_model
 from shardlang.importing.bodies.library import known
 from shardlang.importing.bodies.maker import KINDS, Maker, Shared
-from shardlang.importing.bodies.renames import rename
+from shardlang.importing.bodies.renames import reached, rename
 from shardlang.importing.bodies.words import WORDS
 from shardlang.importing.steps.calls import Call
 from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node
@@ -80,6 +80,7 @@ class Builder(Maker):
         self._given()
         self._counted()
         rename(self.body)
+        self._sized()
         self.body.form, self.body.constants = form(self.body)
         # No later step changes the dims inside; that of the whole lets go of them.
         self.body.final = (self.body.formals(False), self.body.formals())
@@ -118,6 +119,15 @@ class Builder(Maker):
                     atom.declared = True
                     atom.hint("parts", 12)
                 bound.add(atom)
+
+    def _sized(self) -> None:
+        """Numbers that are sizes of dims stay numbers where no name reaches these."""
+        known = reached(self.body)
+        for value in self.body.live():
+            assert value.expr is not None
+            for each in value.expr.operands:
+                if isinstance(each, Const) and not all(atom in known or atom.declared for atom in flat(each.of)):
+                    each.of = ()
 
     def _rows(self, places: Value) -> Atom | None:
         """The rows of the table that is looked up at places, if these are as many: all of it."""

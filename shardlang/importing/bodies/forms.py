@@ -36,7 +36,7 @@ class _Form:
 
     def part(self, x: Any) -> str:
         if isinstance(x, Const) and x.of:
-            return f"size {self.term(x.of)}"
+            return f"size {self.term(x.of)} {x.power}"
         if isinstance(x, Const):
             self.constants.append(x)
             return f"?{type(x.value).__name__}"

@@ -3,6 +3,7 @@ one, views that are written where they are read."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,6 +101,19 @@ class Maker:
         if is_number(x):
             return Const(x.value.flatten()[0].item(), "factor")
         return self.use(x)
+
+    def roots(self, sides: Sequence[Any]) -> None:
+        """A factor that is the root of the size of a dim beside it, to the last digit, is that at
+        all sizes: `x * d ** -0.5`. A root that is a whole number or its part may be anything."""
+        for number, other in (sides, sides[::-1]):
+            if not isinstance(number, Const) or not isinstance(number.value, float) or not isinstance(other, Value):
+                continue
+            for term in other.dims[::-1]:
+                wide = size(term)
+                power = next((each for each in (-0.5, 0.5) if wide**each == number.value), None)
+                if power is not None and math.isqrt(wide) ** 2 != wide:
+                    number.of, number.power = term, power
+                    return
 
     def view(self, value: Value, dims: Sequence[Term], node: Node | None = None) -> Value:
         made = Value(list(dims), value.kind, base=value.base or value, name=authors_name(node))

@@ -75,7 +75,7 @@ def _lost(body: Body, value: Value, at: int) -> bool:
     term = flat(value.dims[at])
     if value.expr is None or not term:
         return False
-    known = _reached(body)
+    known = reached(body)
     if at in value.made and (term != value.dims[at] or known & set(term) or any(atom.declared for atom in term)):
         return True
     return any(not _chain(atom, known) for atom in term)
@@ -91,7 +91,7 @@ def _chain(atom: Atom, known: set[Atom]) -> bool:
     return False
 
 
-def _reached(body: Body) -> set[Atom]:
+def reached(body: Body) -> set[Atom]:
     """The dims that a name of the model reaches."""
     found = {atom for value in body.inputs for term in value.dims for atom in flat(term)}
     found |= {atom for own in body.own for term in own.value.dims for atom in flat(term)}
@@ -99,7 +99,7 @@ def _reached(body: Body) -> set[Atom]:
 
 
 def _declare(body: Body, value: Value, places: list[int]) -> None:
-    known = _reached(body)
+    known = reached(body)
     for atom in (atom for at in places for atom in flat(value.dims[at])):
         if not _chain(atom, known) or (atom.like is not None and atom not in known):
             atom.declared = True

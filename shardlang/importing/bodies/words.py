@@ -79,6 +79,8 @@ def sign(b: Maker, node: Node, left: Any, right: Any, alpha: float = 1, rounding
     if rounding_mode not in (None, "floor"):
         raise Refused(node, f"`{node.op}` that rounds towards 0")
     sides = [b.number(left), b.number(right)]
+    if name in ("mul", "div"):
+        b.roots(sides)
     if alpha != 1:
         sides[1] = b.add(sides[1].dims, Expr("*", [Const(alpha, "alpha"), sides[1]]), sides[1].kind)
     dims = b.broadcast(node, sides)

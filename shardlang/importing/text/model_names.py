@@ -35,11 +35,13 @@ def distinct_names(made: Mapping[Body, Model]) -> None:
 
 
 def _words(model: Model, name: str) -> list[str]:
-    """Words for a model: of the paths that lead to all of its layers, then of what it has inside.
-    Those of its class say nothing, nor do numbers."""
+    """Words for a model: of the paths that lead to all of its layers, of what it has, whether it is
+    the first of a list, then of what its layers have. Those of its class say nothing, nor do
+    numbers."""
     paths = [body.call.scope.path.split(".") for body in model.bodies]
     common = [part for part in paths[0] if all(part in path for path in paths)]
-    found = (_said(part, name) for part in [*common, *_inside(model.body)])
+    first = ["first"] * all(path[-1] == "0" for path in paths)
+    found = (_said(part, name) for part in [*common, *_members(model.body), *first, *_inside(model.body)])
     return list(dict.fromkeys(word for word in found if word))
 
 
@@ -49,13 +51,16 @@ def _own_words(words: Sequence[Sequence[str]]) -> list[list[str]]:
     return [[word for word in each if word not in shared] for each in words]
 
 
-def _inside(body: Body) -> list[str]:
-    """The attributes of layers and parameters, those of the inner layers too."""
+def _members(body: Body) -> list[str]:
+    """The attributes of parameters and layers."""
     prefix = f"{body.call.scope.path}." if body.call.scope.path else ""
-    found = [own.name.split(".")[0] for own in body.own]
-    for layer in body.layers:
-        found += [*_attribute(layer, prefix), *_inside(layer.body)]
-    return found
+    own = [each.name.split(".")[0] for each in body.own]
+    return [*own, *(part for layer in body.layers for part in _attribute(layer, prefix))]
+
+
+def _inside(body: Body) -> list[str]:
+    """The attributes of parameters and layers, those of the inner layers too."""
+    return [*_members(body), *(part for layer in body.layers for part in _inside(layer.body))]
 
 
 def _attribute(layer: Layer, prefix: str) -> list[str]:

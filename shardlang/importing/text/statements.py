@@ -200,7 +200,9 @@ class Statements:
         """The text of an operand, and how strongly it binds."""
         if isinstance(x, Const):
             text = self.terms.number(self.model, x)
-            made = x.of or (x.formula is not None and x not in self.model.varying)
+            if x.of:
+                return text, 6 if x.power == 1 and " " in text else INFIX["**"] if x.power != 1 else 9
+            made = x.formula is not None and x not in self.model.varying
             return text, 5 if made and " " in text else 6 if text.startswith("-") else 9
         if x in self.names:
             return self.names[x], 9

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardlang.importing.bodies.body import Bare, Body, Const, Expr, Layer, Own, Value
@@ -18,6 +18,7 @@ class Terms:
     def __init__(self, made: Mapping[Body, Model], namer: Namer) -> None:
         self.made, self.namer = made, namer
         self._known: dict[Model, set[Atom]] = {}
+        self._passed: dict[Model, set[Atom]] = {}
 
     def known(self, model: Model) -> set[Atom]:
         """`Model.known`, found once."""
@@ -25,7 +26,24 @@ class Terms:
             self._known[model] = model.known()
         return self._known[model]
 
+    def passed(self, model: Model) -> set[Atom]:
+        """Sums of dims that are written in place: each is given to one layer, and stands nowhere
+        else."""
+        if model not in self._passed:
+            given = [flat(term) for layer in model.body.layers if not layer.index
+                     for term in (layer.terms[atom] for atom in layer.body.formals())]  # fmt: skip
+            sums = {term[0] for term in given if len(term) == 1 and len(term[0].sum) > 1 and given.count(term) == 1}
+            self._passed[model] = sums - set(_written(model))
+        return self._passed[model]
+
+    def sum(self, model: Model, atom: Atom) -> str:
+        """A dim that is as long as others together: `d + pairs`, `2 * out`."""
+        names = [self.name(model, each) for each in flat(atom.sum)]
+        return f"{len(names)} * {names[0]}" if len({*names}) == 1 < len(names) else " + ".join(names)
+
     def name(self, model: Model, atom: Atom) -> str:
+        if atom.sum and atom in self.passed(model):
+            return self.sum(model, atom)
         names = self.namer.names[model]
         here: Atom | None = atom
         while here is not None and not here.fixed:
@@ -62,13 +80,19 @@ class Terms:
 
     def number(self, model: Model, const: Const) -> str:
         if const.of:
-            return self.term(model, const.of)
+            return self._size(self.term(model, const.of), const.power)
         if const.formula is None or const in model.varying:
             return model.varying.get(const) or literal(const.value)
         if isinstance(const.formula, Formula):
             return self.formula(model, const.formula)
         both = zip(const.value, const.formula, strict=True)
         return f"({', '.join(literal(each) if made is None else self.formula(model, made) for each, made in both)})"
+
+    @staticmethod
+    def _size(text: str, power: float) -> str:
+        """A size to a power: `d ** -0.5`."""
+        base = f"({text})" if " " in text else text
+        return text if power == 1 else f"{base} ** {power}"
 
     def settings(self, model: Model, expr: Expr) -> list[str]:
         """The settings of a call, of numbers those that are formals or not the usual ones."""
@@ -129,6 +153,29 @@ class Terms:
             at, layer = next((at, each) for at, each in enumerate(body.layers) if name.startswith(f"{each.path}."))
             parts.append(self.layer(inner, inner.body.layers[at]))
             body = layer.body
+
+
+def _written(model: Model) -> Iterator[Atom]:
+    """The dims that the expressions of a model write, or its arguments, results and parameters."""
+    body = model.body
+    for value in [*body.inputs, *body.results, *(own.value for own in body.own)]:
+        yield from flat(atom for term in value.dims for atom in term)
+    for atom in body.products:
+        yield from flat((*atom.product, *atom.sum))
+    for value in body.live():
+        assert value.expr is not None
+        for given in (value.expr.operands, value.expr.into or (), tuple(value.expr.named.values())):
+            yield from _atoms(given)
+
+
+def _atoms(given: Any) -> Iterator[Atom]:
+    if isinstance(given, Atom):
+        yield from flat((given,))
+    elif isinstance(given, Const):
+        yield from flat(given.of)
+    elif isinstance(given, tuple | list):
+        for each in given:
+            yield from _atoms(each)
 
 
 def _full(body: Body, own: Own) -> str:

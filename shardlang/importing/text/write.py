@@ -66,7 +66,7 @@ class Writer:
 
     def _copies(self, model: Model) -> list[str]:
         sizes = dict.fromkeys(atom for value in model.body.live() for term in value.dims for atom in flat(term)
-                              if atom.declared)  # fmt: skip
+                              if atom.declared and atom not in self.terms.passed(model))  # fmt: skip
         live = {atom for value in model.body.live() for term in value.dims for atom in flat(term)}
         plain = [atom for atom in sizes if not (atom.product or atom.sum)]
         found = {self.terms.name(model, atom): self._declared(model, atom) for atom in plain}
@@ -81,8 +81,7 @@ class Writer:
         if atom.product and all(model.dims.get(each, each) in known for each in flat(atom.product)):
             return self.terms.term(model, atom.product)
         if atom.sum:
-            names = [self.terms.name(model, each) for each in flat(atom.sum)]
-            return f"{len(names)} * {names[0]}" if len({*names}) == 1 < len(names) else " + ".join(names)
+            return self.terms.sum(model, atom)
         return self.terms.formula(model, atom.formula) if atom.formula else str(atom.size)
 
     def _layers(self, model: Model) -> list[str]:
