@@ -36,7 +36,7 @@ from shardlang.importing.steps.sizes import largest_sizes, windows
 from shardlang.importing.steps.starts import starts
 from shardlang.importing.steps.trace import all_tensors, trace
 from shardlang.importing.steps.unfold import unfold
-from shardlang.importing.text import maps
+from shardlang.importing.text import arguments, maps
 from shardlang.importing.text.inputs import name_inputs
 from shardlang.importing.text.model_names import distinct_names
 from shardlang.importing.text.names import Namer, fields_of
@@ -94,6 +94,8 @@ class Way:
         while not self._built(f"{kind.__module__}.{kind.__qualname__}", begun):
             pass
         self._training_differs(dropped)
+        authored = arguments.authored(self.root, module)
+        arguments.hint_names(self.root, authored)
         name_inputs(self.root, self.wanted.dims)
         self.made = models(self.root)
         self.model: Model = self.made[self.root]
@@ -102,6 +104,7 @@ class Way:
         if not config:
             declare_inner(self.made, self.model)
         merge_dims(self.made, self.model, config)
+        arguments.find_multiples(self.model, authored)
         for body in self.made:  # no later step changes their dims
             body.final = (body.formals(False), body.formals())
         distinct_names(self.made)

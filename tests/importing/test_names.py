@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from shardlang.importing.authors.arguments import Times, arguments
 from shardlang.importing.authors.lines import Lines
 from shardlang.importing.imported import Imported, Wanted, import_module
 from shardlang.importing.steps.trace import trace
@@ -293,3 +294,64 @@ def test_a_wide_statement_is_cut_where_a_line_may_end(head: str, text: str, line
 def test_what_no_line_may_hold_is_not_broken() -> None:
     assert broken("x = ", " + ".join(["a" * 20] * (MOST // 20))) is None
     assert broken("x = ", f"f({'a' * WIDE})") is None
+
+
+class Classifier(nn.Module):
+    """Widths of its own arguments, twice and three times these, in a list too."""
+
+    def __init__(self, features: int = 5, inner: int = 4, more: int = 2, classes: int = 3) -> None:
+        super().__init__()
+        more = more + 7
+        self.up = nn.Linear(in_features=features, out_features=inner)
+        self.steps = nn.Sequential(nn.Linear(inner, 2 * inner), nn.ReLU(), nn.Linear(2 * inner, more))
+        if classes > 3:
+            self.down = nn.Linear(more, more)
+        else:
+            self.down = nn.Linear(more, inner * 3)
+        self.out = nn.Linear(3 * inner, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.down(self.steps(torch.relu(self.up(x)))))
+
+
+def test_dims_of_the_whole_have_the_names_of_its_arguments() -> None:
+    """One that is so many times another is written so; what the `__init__` assigns to is no argument any more."""
+    text = _imported(Classifier, x=torch.rand(2, 5)).text
+    assert "model Classifier(features: dim = 5, inner: dim = 4, steps_out: dim = 9, classes: dim = 3) {" in text
+    assert "layer steps_0 = Linear(inner, 2 * inner)\n  layer steps_2 = Linear(2 * inner, steps_out)\n" in text
+    assert "layer down = Linear(steps_out, 3 * inner)\n  layer out = Linear(3 * inner, classes)\n" in text
+
+
+class Picture(nn.Module):
+    """A width of channels, beside that of an image, and a sum of all that a layer gives."""
+
+    def __init__(self, width: int = 4) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, width, 1)
+        self.more = nn.Conv2d(width, 2 * width, 1)
+        self.scale = nn.Parameter(torch.ones(2 * width))
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.more(self.conv(image)).mean((2, 3)) * self.scale
+
+
+def test_a_multiple_that_a_parameter_has_is_declared_and_an_image_keeps_its_width() -> None:
+    text = _imported(Picture, image=torch.rand(2, 3, 4, 5)).text
+    assert "image: [batch, channels, height, width]" in text and "  dim out = 2 * hidden\n" in text
+    assert "layer more = Conv2d(hidden, out, 1)" in text and "param scale: [out] = ones()" in text
+
+
+def test_what_no_line_says_has_no_arguments() -> None:
+    """Sizes that disagree with what the arguments say, and parts of another class."""
+    module = Classifier()
+    assert set(arguments(module)) == {"up", "steps.0", "steps.1", "steps.2", "out"}
+    assert arguments(module)["steps.2"] == {"in_features": Times("inner", 2)}
+    module.out = nn.Identity()  # type: ignore[assignment]
+    assert "out" not in arguments(module) and arguments(nn.Linear(2, 3)) == {}
+
+    class Narrow(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = nn.Linear(12, 6)
+
+    assert "classes: dim = 6" not in _imported(Narrow, x=torch.rand(2, 5)).text

@@ -18,7 +18,8 @@ class Model:
     """bodies: of all calls; the first stands for them. dims: its formals, with those that they are
     one with. varying: the constants that are formals, of the first body, with their names. library:
     what it is in std.nn; kind: what it would be there if its start were that. bare: the same
-    without a bias, which `bias = false` says; is_bare: whether it is that of another."""
+    without a bias, which `bias = false` says; is_bare: whether it is that of another. multiples:
+    dims that are so many times another, and no formals."""
 
     name: str
     bodies: list[Body]
@@ -28,6 +29,7 @@ class Model:
     kind: str = ""
     bare: Model | None = None
     is_bare: bool = False
+    multiples: dict[Atom, tuple[int, Atom]] = field(default_factory=dict)
 
     @property
     def body(self) -> Body:
@@ -35,7 +37,7 @@ class Model:
 
     def formals(self) -> list[Atom]:
         """Its formals of kind dim, each once."""
-        return list(dict.fromkeys(self.dims.values()))
+        return [atom for atom in dict.fromkeys(self.dims.values()) if atom not in self.multiples]
 
     def known(self) -> set[Atom]:
         """The dims that a name reaches: formals, those of inputs, and those that it declares.

@@ -26,9 +26,9 @@ FIELDS = {
     "type_vocab_size": "types", "num_labels": "labels", "num_channels": "channels", "num_classes": "classes",
 }  # fmt: skip
 _ROLES = frozenset(FIELDS.values()) - {"channels", "labels", "classes"}
-# Ranks of names: by the configuration, by the layer that makes a dim, of a product of dims, if
-# nothing else says, by a layer of the caller.
-_CONFIG, _LAYER, _PRODUCT, _LAST, _PASSED = 4, 8, 58, 60, 90
+# Ranks of names: by the configuration, by an argument of the class, by the layer that makes a dim,
+# of a product of dims, if nothing else says, by a layer of the caller.
+_CONFIG, AUTHOR, _LAYER, _PRODUCT, _LAST, _PASSED = 4, 7, 8, 58, 60, 90
 # Layers that widen the dim of a transformer.
 _FFN = ("fc1", "c_fc", "fc_in", "wi", "lin1", "linear1", "dense_h_to_4h")
 # The last dims of what a model of the library is called with, behind its channels.
@@ -40,13 +40,17 @@ _SPATIAL = {"Conv1d": ("length",), "ConvTranspose1d": ("length",)} | dict.fromke
 class Namer:
     """names: of each dim, per model, by the atom that stands for it. guessed: dims without a name
     that says anything. weak: dims whose names say only what a model does with them, which inner
-    ones do not take over."""
+    ones do not take over. vague: inner dims that are called with such; lent: the names of arguments
+    of the class that inner dims are called with, which they take over if no call is vague."""
 
     made: Mapping[Body, Model]
     config: Mapping[int, str]
     names: dict[Model, dict[Atom, str]] = field(default_factory=dict)
     guessed: list[str] = field(default_factory=list)
     weak: set[tuple[Model, Atom]] = field(default_factory=set)
+    vague: set[Atom] = field(default_factory=set)
+    lent: dict[Atom, str] = field(default_factory=dict)
+    _authors: set[tuple[Model, Atom]] = field(default_factory=set)
 
     @property
     def attends(self) -> bool:
@@ -69,7 +73,10 @@ class Namer:
                         here.hint("inner", _PRODUCT)
                     elif (model, model.dims.get(term[0], term[0])) in self.weak:
                         here.hint(self._shown(model, term[0]), _PASSED)
+                        self.vague.add(here)
                         continue
+                    elif (model, model.dims.get(term[0], term[0])) in self._authors:
+                        self.lent[here] = self._shown(model, term[0])
                     passed[here] = self._shown(model, term[0]) if len(term) == 1 else ""
                 from_above.setdefault(inner, []).append(passed)
             for value in model.body.live():
@@ -106,6 +113,7 @@ class Namer:
         for atom in _atoms(model):
             hints = ranked[atom] = {"key": 0} if atom in copied else dict(atom.hints)
             passed = {names[atom] for names in above if atom in names}
+            passed -= {self.lent.get(atom, "")} if atom in self.vague else set()
             if len(passed) == 1 and "" not in passed:
                 name = passed.pop()
                 # What a table calls its rows says less than a field of the configuration.
@@ -136,6 +144,8 @@ class Namer:
             taken.add(found[atom])
             if hints.get(found[atom], _LAYER) >= _LAYER:
                 self.weak.add((model, atom))
+            if hints.get(found[atom]) == AUTHOR:
+                self._authors.add((model, atom))
         return found
 
     def _suggested(self, model: Model, atom: Atom) -> Iterator[tuple[str, int]]:

@@ -27,23 +27,31 @@ class Terms:
         return self._known[model]
 
     def passed(self, model: Model) -> set[Atom]:
-        """Sums of dims that are written in place: each is given to one layer, and stands nowhere
-        else."""
+        """Sums and multiples of dims that are written in place: they are given to layers, a sum to
+        one alone, and stand nowhere else."""
         if model not in self._passed:
             given = [flat(term) for layer in model.body.layers if not layer.index
                      for term in (layer.terms[atom] for atom in layer.body.formals())]  # fmt: skip
             sums = {term[0] for term in given if len(term) == 1 and len(term[0].sum) > 1 and given.count(term) == 1}
-            self._passed[model] = sums - set(_written(model))
+            self._passed[model] = {*sums, *model.multiples} - {self.first(model, atom) for atom in _written(model)}
         return self._passed[model]
+
+    @staticmethod
+    def first(model: Model, atom: Atom) -> Atom:
+        """The dim that stands for those that are one with it."""
+        return model.dims.get(atom, atom)
 
     def sum(self, model: Model, atom: Atom) -> str:
         """A dim that is as long as others together: `d + pairs`, `2 * out`."""
+        if atom in model.multiples:
+            times, base = model.multiples[atom]
+            return f"{times} * {self.name(model, base)}"
         names = [self.name(model, each) for each in flat(atom.sum)]
         return f"{len(names)} * {names[0]}" if len({*names}) == 1 < len(names) else " + ".join(names)
 
     def name(self, model: Model, atom: Atom) -> str:
-        if atom.sum and atom in self.passed(model):
-            return self.sum(model, atom)
+        if (atom.sum or model.multiples) and self.first(model, atom) in self.passed(model):
+            return self.sum(model, self.first(model, atom))
         names = self.namer.names[model]
         here: Atom | None = atom
         while here is not None and not here.fixed:

@@ -74,6 +74,8 @@ class Writer:
             if mine in live and mine not in model.dims:
                 found[self.terms.name(model, mine)] = self.terms.name(model, theirs)
         found |= {self.terms.name(model, atom): self._declared(model, atom) for atom in sizes}
+        many = [atom for atom in model.multiples if atom not in self.terms.passed(model)]
+        found |= {self.terms.name(model, atom): self.terms.sum(model, atom) for atom in many}
         return [f"dim {new} = {old}" for new, old in found.items()]
 
     def _declared(self, model: Model, atom: Atom) -> str:
