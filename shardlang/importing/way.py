@@ -83,11 +83,8 @@ class Way:
         self.inputs, self.tensors, self.wanted = inputs, all_tensors(module), wanted
         self.traced, self.program = trace(module, inputs, wanted.place)
         self.used = _choose(self.traced, wanted.output)
-        normalise(self.traced)
-        indices(self.traced)
-        idioms.apply(self.traced)
-        unfold(self.traced)
-        tables(self.traced)
+        for change in (normalise, indices, idioms.apply, unfold, tables):
+            change(self.traced)
         self.home, self.formulas = Path(), list[Formula]()
         kind = type(module)
         begun = starts(made, {node.stored.name for node in _leaves(self.traced)}, wanted.accept)

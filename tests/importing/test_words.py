@@ -106,6 +106,12 @@ def complex_numbers(x: Tensor, y: Tensor) -> Tensor:
     return torch.view_as_real(torch.view_as_complex(y.unflatten(-1, (4, 2))) * turns).flatten(-2)
 
 
+def scaled(x: Tensor, y: Tensor) -> Tensor:
+    """Attention whose queries are scaled, and the scores again: together as usual."""
+    q, k = (each.unflatten(-1, (2, 4)).transpose(1, 2) for each in (y * 0.25, y + x))
+    return F.scaled_dot_product_attention(q, k, k, scale=2.0).transpose(1, 2).flatten(2)
+
+
 def places_behind(x: Tensor) -> Tensor:
     row = torch.arange(x.shape[1])
     return row[:, None] < row
@@ -135,6 +141,9 @@ WORDS: dict[str, tuple[Forward, str]] = {
     "greatest": (lambda x, y: y.max(dim=1).values, "amax("),
     "pairs": (lambda x, y: (y.transpose(1, 2) @ x)[:, *torch.tril_indices(8, 8, -1)],
               "row * features + column, over = hidden * features\n"),
+    "how many pairs": (lambda x, y: (y.mT @ x)[:, *torch.tril_indices(8, 8, -1)],
+                       "  dim pairs = hidden * (hidden - 1) / 2\n"),
+    "scaled queries": (scaled, " = attention(q, k, k)\n"),
     "complex numbers": (complex_numbers,
                         'rotary(fc(x), over = head_dim, along = seq, base = 500.0, pairs = "neighbours")'),
     "least": (lambda x, y: y.topk(2, dim=-1, largest=False).values, "top_k(-"),

@@ -20,13 +20,13 @@ class Times:
     times: int = 1
 
 
-# What a part is given, by its own arguments' names.
+# The arguments of a part.
 Given = Mapping[str, Times]
 
 
 def arguments(module: nn.Module) -> dict[str, Given]:
-    """What the parts of a module are given, by their paths in it: those that one line alone
-    makes."""
+    """The arguments that the parts of a module are given, by the parts' paths in it: of those that
+    one line alone makes."""
     made = _init(type(module))
     if made is None:
         return {}
@@ -81,7 +81,7 @@ def _called(function: ast.expr) -> str:
 
 
 def _bound(part: nn.Module, call: ast.Call, known: set[str]) -> Given:
-    """What a call gives each argument of a part's `__init__`, where it is one of `known`."""
+    """The arguments of a part's `__init__` that a call gives one of `known`."""
     names = list(inspect.signature(type(part).__init__).parameters)[1:]
     plain = [] if any(isinstance(each, ast.Starred) for each in call.args) else call.args
     given = [*zip(names, plain, strict=False), *((each.arg or "", each.value) for each in call.keywords)]

@@ -15,8 +15,10 @@ from shardlang.importing.steps.problems import Refused
 
 
 @word("arange")
-def arange(b: Maker, node: Node, *bounds: Any, name: str = "", **_: Any) -> Value:
+def arange(b: Maker, node: Node, *bounds: Any, name: str = "", pairs_of: Node | None = None, **_: Any) -> Value:
     term = (Atom(node.shape[0], {name: 0}, declared=True),) if name else fresh(math.prod(node.shape))
+    if name and pairs_of is not None:
+        term[0].pairs_of = b.number(pairs_of).of
     value = b.add([term], Expr("arange", [], {"dim": term}), "i64", node)
     value.counts = True
     start, step = (bounds[0] if len(bounds) > 1 else 0), (bounds[2] if len(bounds) > 2 else 1)

@@ -20,7 +20,8 @@ class Atom:
     what an operator calls it. parts: what it was cut into; same: the atom that it has become.
     fixed: the window of a convolution, which is written as a number. like: the dim that an operator
     made it from, whose name it keeps; differs: by how much it is longer, at all sizes. declared:
-    the model declares it, with its size, as a product of dims, or as a sum of them. formula: what
+    the model declares it, with its size, as a product of dims, as a sum of them, or as the count of
+    pairs of one (`pairs_of`). formula: what
     its size is, where it depends on that of an input."""
 
     size: int
@@ -33,6 +34,7 @@ class Atom:
     declared: bool = False
     product: Term = ()
     sum: Term = ()
+    pairs_of: Term = ()
     formula: Formula | None = None
 
     @property

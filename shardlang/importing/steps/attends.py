@@ -14,6 +14,8 @@ from shardlang.importing.steps.patterns import match
 
 _PRODUCTS = ("aten.matmul", "aten.bmm")
 _HIDDEN = -1e4
+# Steps that only put elements at other places.
+_MOVES = ("aten.view", "aten.reshape", "aten.unflatten", "aten.transpose", "aten.permute")
 # x * cos + (-x2, x1) * sin, for the halves x1 and x2 of x.
 _ROTARY = ("add", ("mul", "x", "cos"), ("mul", ("cat", "halves?"), "sin"))
 _NEIGHBOURS = ("add", ("mul", "x", "cos"), ("mul", ("flatten|view|reshape", ("stack", "halves?")), "sin"))
@@ -103,6 +105,24 @@ def _unscaled(scores: Node) -> tuple[Node, float]:
         number = float(scores.args[1])
         return scores.args[0], number if scores.op == "aten.mul" else 1 / number
     return scores, 1.0
+
+
+def scales(traced: Traced) -> None:
+    """A number that all queries of an attention are multiplied by is one that its scores are."""
+    readers, changes = traced.readers(), {}
+    for node in traced.nodes:
+        if node.op != "aten.scaled_dot_product_attention":
+            continue
+        product = node.args[0]
+        while product.op in _MOVES and len(readers[product]) == 1:
+            product = product.args[0]
+        x, factor = _unscaled(product)
+        if x is product or not isinstance(x, Node) or len(readers[product]) > 1 or product in traced.outputs.values():
+            continue
+        scale = node.kwargs.get("scale")
+        node.kwargs["scale"] = factor * (node.args[0].shape[-1] ** -0.5 if scale is None else scale)
+        changes[product] = x
+    traced.replace(changes)
 
 
 def repeated(x: Node) -> Node:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from shardlang.importing.steps.attends import attentions, lowest, number, repeated, rotary
+from shardlang.importing.steps.attends import attentions, lowest, number, repeated, rotary, scales
 from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node, Traced
 from shardlang.importing.steps.patterns import Found, match
 from shardlang.importing.steps.projections import projections
@@ -48,7 +48,7 @@ IDIOMS: list[tuple[Any, Make]] = [
 
 def apply(traced: Traced) -> None:
     """Changes the steps in place."""
-    changes: tuple[Callable[[Traced], None], ...] = (_patterns, attentions, _truths, _masks, rotary, projections)
+    changes = (_patterns, attentions, scales, _truths, _masks, rotary, projections)
     for change in changes:
         change(traced)
         traced.sweep()

@@ -70,7 +70,8 @@ def _taken(node: Node) -> Node:
     def step(op: str, *args: Any, dtype: torch.dtype = torch.int64, **more: Any) -> Node:
         return node.like(f"aten.{op}", *args, shape=(count,), dtype=dtype, code="", **more)
 
-    pair = step("arange", count, kwargs={"name": "pairs"})
+    side = node.like(SIZE, x, len(x.shape) - 2, shape=(), dtype=torch.int64, code="")
+    pair = step("arange", count, kwargs={"name": "pairs", "pairs_of": side})
     pair.code = "pair ="
     twice = step("add", step("mul", step("to", pair, dtype=torch.float32), 2.0, dtype=torch.float32), 0.25,
                  dtype=torch.float32)  # fmt: skip

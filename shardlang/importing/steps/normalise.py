@@ -62,8 +62,8 @@ def _aliases(traced: Traced) -> None:
 
 
 def _whole(traced: Traced) -> None:
-    """Whole numbers that steps make are of 64 bits, as indices are: inputs and what the module keeps
-    may have 32, and what is made of these alone."""
+    """Whole numbers that steps make are of 64 bits, as indices are. Inputs and what the module
+    keeps may have 32, and so does what is made of these alone."""
     for node in traced.nodes:
         short = [each for each in node.inputs() if each.dtype == torch.int32]
         if node.dtype != torch.int32 or node.op in (INPUT, PARAM, STATE) or short:

@@ -14,6 +14,8 @@ from shardlang.importing.text.names import free
 
 # So many words tell a model from others, at most.
 _MOST = 2
+# What the first of a list is called.
+_FIRST = "First"
 # Words that say nothing of a module.
 _GENERAL = {"model", "module", "layer", "layers", "block", "blocks", "weight"}
 
@@ -40,15 +42,17 @@ def _words(model: Model, name: str) -> list[str]:
     numbers."""
     paths = [body.call.scope.path.split(".") for body in model.bodies]
     common = [part for part in paths[0] if all(part in path for path in paths)]
-    first = ["first"] * all(path[-1] == "0" for path in paths)
+    first = [_FIRST] * all(path[-1] == "0" for path in paths)
     found = (_said(part, name) for part in [*common, *_members(model.body), *first, *_inside(model.body)])
     return list(dict.fromkeys(word for word in found if word))
 
 
 def _own_words(words: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The words of each model without those that all have."""
+    """The words of each model without those that all have; one is called the first in place of what
+    its layers have, not of nothing."""
     shared = set(words[0]).intersection(*words)
-    return [[word for word in each if word not in shared] for each in words]
+    found = [[word for word in each if word not in shared] for each in words]
+    return [each[:-1] if each[-1:] == [_FIRST] else each for each in found]
 
 
 def _members(body: Body) -> list[str]:

@@ -112,8 +112,7 @@ class Namer:
         copied = model.body.sources()
         for atom in _atoms(model):
             hints = ranked[atom] = {"key": 0} if atom in copied else dict(atom.hints)
-            passed = {names[atom] for names in above if atom in names}
-            passed -= {self.lent.get(atom, "")} if atom in self.vague else set()
+            passed = self._passed(atom, above)
             if len(passed) == 1 and "" not in passed:
                 name = passed.pop()
                 # What a table calls its rows says less than a field of the configuration.
@@ -144,9 +143,14 @@ class Namer:
             taken.add(found[atom])
             if hints.get(found[atom], _LAYER) >= _LAYER:
                 self.weak.add((model, atom))
-            if hints.get(found[atom]) == AUTHOR:
+            elif hints.get(found[atom]) == AUTHOR:
                 self._authors.add((model, atom))
         return found
+
+    def _passed(self, atom: Atom, above: list[Mapping[Atom, str]]) -> set[str]:
+        """The names that a dim of a model is called with."""
+        passed = {names[atom] for names in above if atom in names}
+        return passed - {self.lent.get(atom, "")} if atom in self.vague else passed
 
     def _suggested(self, model: Model, atom: Atom) -> Iterator[tuple[str, int]]:
         """Names by what makes a dim: here, or within the layers that it is passed to."""

@@ -135,7 +135,7 @@ def amin(x: Tensor, dims: Dims, group: Groups = None) -> Tensor:
 
 def argmax(x: Tensor, dim: int, group: Groups = None, start: int = 0) -> Tensor:
     """i64: the index in the whole of the first greatest value along `dim`; `start`: the shard's.
-    Of truth values that of the first true one; 0 where none is."""
+    Truth values: that of the first true one; 0 where none is."""
     x = x.detach()
     x = x.to(torch.uint8) if x.dtype == torch.bool else x
     best = greatest(extreme(x, (dim,)), group)
