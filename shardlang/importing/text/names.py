@@ -111,19 +111,8 @@ class Namer:
         ranked: dict[Atom, dict[str, int]] = {}
         copied = model.body.sources()
         for atom in _atoms(model):
-            hints = ranked[atom] = {"key": 0} if atom in copied else dict(atom.hints)
-            passed = self._passed(atom, above)
-            if len(passed) == 1 and "" not in passed:
-                name = passed.pop()
-                # What a table calls its rows says less than a field of the configuration.
-                rank = 0 if self.config.get(atom.size) == name else 2
-                hints[name] = min(rank, hints.get(name, rank))
-            for name, rank in self._suggested(model, atom):
-                hints[name] = min(rank, hints.get(name, rank))
-            if atom.size in self.config and atom in model.dims:
-                hints[self.config[atom.size]] = min(_CONFIG, hints.get(self.config[atom.size], _CONFIG))
-            if min(hints.values(), default=_PASSED) >= _PASSED:
-                hints.update(_placed(model, atom))
+            ranked[atom] = {"key": 0} if atom in copied else dict(atom.hints)
+            self._rank(model, atom, self._passed(atom, above), ranked[atom])
         found: dict[Atom, str] = {}
         taken = names_of_members(model.body)
         called = _called(model)
@@ -146,6 +135,20 @@ class Namer:
             elif hints.get(found[atom]) == AUTHOR:
                 self._authors.add((model, atom))
         return found
+
+    def _rank(self, model: Model, atom: Atom, passed: set[str], hints: dict[str, int]) -> None:
+        """Adds what else a dim may be called."""
+        if len(passed) == 1 and "" not in passed:
+            name = passed.pop()
+            # What a table calls its rows says less than a field of the configuration.
+            rank = 0 if self.config.get(atom.size) == name else 2
+            hints[name] = min(rank, hints.get(name, rank))
+        for name, rank in self._suggested(model, atom):
+            hints[name] = min(rank, hints.get(name, rank))
+        if atom.size in self.config and atom in model.dims:
+            hints[self.config[atom.size]] = min(_CONFIG, hints.get(self.config[atom.size], _CONFIG))
+        if min(hints.values(), default=_PASSED) >= _PASSED:
+            hints.update(_placed(model, atom))
 
     def _passed(self, atom: Atom, above: list[Mapping[Atom, str]]) -> set[str]:
         """The names that a dim of a model is called with."""
