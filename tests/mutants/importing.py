@@ -11,6 +11,7 @@ WORDS = ("importing/test_words.py",)
 OPAQUE = ("importing/test_opaque.py",)
 PLANS = ("importing/test_plans.py",)
 NAMES = ("importing/test_names.py",)
+OPTIONS = ("importing/test_options.py",)
 
 FAULTS = (
     Fault("a matrix by columns is taken by rows", "GPT-2's matrices", "importing/text/maps.py",
@@ -39,6 +40,8 @@ FAULTS = (
           'Expr(name, [value], {"p": Const(p, "p")})', 'Expr(name, [value], {"p": Const(0.5, "p")})', IMPORT),
     Fault("any distribution fits", "normal numbers that start uniform", "importing/steps/starts.py",
           "return float(furthest) * math.sqrt(count) < _REJECTED", "return float(furthest) >= 0", IMPORT),
+    Fault("a deviation is told with digits of chance", "normal(1.01) where normal(1) is drawn",
+          "importing/steps/starts.py", "if seeded or anew else std:.3g", "if seeded and anew else std:.3g", OPTIONS),
     Fault("a buffer is updated in silence", "training that differs", "importing/way.py",
           "for name, node in self.traced.updated.items():", "for name, node in list(self.traced.inputs.items())[:0]:",
           IMPORT),

@@ -133,15 +133,26 @@ def _seeded(made: Sequence[Mapping[str, Tensor]], used: set[str]) -> bool:
 
 
 def _any(names: Sequence[str], drawn: Sequence[Tensor], accepted: frozenset[str], seeded: bool) -> Init:
-    """A normal distribution of the same deviation, if that is accepted."""
-    std = float(torch.cat([tensor.flatten() for tensor in drawn]).square().mean().sqrt())
+    """A normal distribution of the same deviation, if that is accepted. drawn: the tensors of
+    these names under one seed after the other."""
+    std = _deviation(drawn, len(names), seeded)
     if seeded and "SH608" not in accepted:
         fact = f"`{names[0]}` and all others are the same under three seeds: the function sets a seed of its own"
         help = "take `torch.manual_seed` out of it, as the start shows only in what is drawn anew; "
-        raise RunError("SH608", fact, help=f"{help}or `--accept SH608`, which starts it as normal({std:.3g})")
+        raise RunError("SH608", fact, help=f"{help}or `--accept SH608`, which starts it as normal({std:g})")
     if "SH608" not in accepted:
         raise RunError(
             "SH608", f"`{names[0]}` starts from values that no distribution of the language has",
-            help=f"`--accept SH608` starts it as normal({std:.3g}), which has the same deviation",
+            help=f"`--accept SH608` starts it as normal({std:g}), which has the same deviation",
         )  # fmt: skip
-    return Init("normal", (float(f"{std:.3g}"),))
+    return Init("normal", (std,))
+
+
+def _deviation(drawn: Sequence[Tensor], each: int, seeded: bool) -> float:
+    """The deviation of tensors, `each` of them under one seed, to three digits. Where they are
+    drawn, it is an estimate, and fewer digits may stand for it."""
+    distinct = [tensor for at, tensor in enumerate(drawn) if not any(torch.equal(tensor, o) for o in drawn[:at])]
+    numbers = torch.cat([tensor.flatten() for tensor in distinct])
+    std = float(numbers.square().mean().sqrt())
+    anew = any(not torch.equal(one, other) for one, other in zip(drawn, drawn[each:], strict=False))
+    return float(f"{_plain(std, std / math.sqrt(2 * len(numbers))) if seeded or anew else std:.3g}")
