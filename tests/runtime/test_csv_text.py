@@ -23,6 +23,8 @@ from shardlang.runtime.data.csv_columns import Table
 from shardlang.runtime.data.identity import identity
 from shardlang.runtime.program import Block
 from tests.cli.test_run import shardc
+from tests.end_to_end.curves import ROOT
+from tests.mdtest import blocks
 from tests.runtime.test_csv_words import losses, read, source
 
 POOL = [
@@ -200,9 +202,9 @@ def test_the_padding_of_a_tokenizer(tmp_path: Path, name: str | None) -> None:
         assert all_of(read(source(NUMBER, field), tmp_path), field)[1] == [due] * 4
 
 
-def refused(folder: Path, how: rt.Text, length: int = 6) -> RunError:
+def refused(folder: Path, how: rt.Text, length: int = 6, name: str = "t.csv") -> RunError:
     with pytest.raises(RunError) as caught:
-        read(source(NUMBER, text("body", how, length)), folder)
+        read(rt.Source("csv", batch=2, path=name, fields=(NUMBER, text("body", how, length))), folder)
     assert caught.value.code == "SH502"
     return caught.value
 
@@ -224,6 +226,13 @@ def test_a_tokenizer_that_does_not_fit_is_told_with_what_to_type(
     unpadded = refused(tmp_path, tokens(size))
     assert unpadded.message == "the tokenizer has no padding token"
     assert f'`tokenizer("tokenizer.json", {size + 1}, pad = {size})`' in unpadded.help
+    made = tokenizer(tmp_path)
+    made.model = type(made.model)(made.get_vocab(), unk_token="[NONE]")
+    made.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "s.csv").write_text("n,body\n1,good\n2,qqq bad\n3,bad\n")
+    broken = refused(tmp_path, tokens(size), 9, "s.csv")
+    assert broken.message.startswith("the tokenizer fails at the text 'qqq bad': ")
+    assert broken.file == tmp_path / "tokenizer.json"
     (tmp_path / "tokenizer.json").write_text("{}")
     assert "the tokenizer cannot be read" in refused(tmp_path, tokens(size)).message
     monkeypatch.setitem(sys.modules, "tokenizers", None)
@@ -305,6 +314,27 @@ def test_what_decides_the_numbers_is_recorded(tmp_path: Path) -> None:
     assert one != recorded(words(3))
 
 
+@pytest.mark.slow
+def test_the_program_of_the_page_learns(tmp_path: Path) -> None:
+    """From the rows that the page shows, 16 times over."""
+    page = (ROOT / "specs" / "data.md").read_text("utf-8")
+    program = next(block for block in blocks(page) if "reviews.csv" in block.text)
+    header, *rows = page.partition("```text\nreview,")[2].partition("```")[0].splitlines(keepends=True)
+    assert header == "label\n" and len(rows) == 2
+    strategy = "strategy dp {\n  mesh dp = auto\n  split batch over dp\n}\n"
+    (tmp_path / "net.shard").write_text(f"{program.text}\n{strategy}")
+    (tmp_path / "reviews.csv").write_text(f"review,{header}" + "".join(rows * 16))
+    found = []
+    for way in (("--ranks", "1"), ("--ranks", "2", "--simulate")):
+        words = ("--metrics", "m.jsonl", "--set", "epochs=20", "--set", "train.optimizer.lr=0.05")
+        done = shardc("run", "net.shard", *way, *words, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "review: 32 texts, none longer than 64 words" in done.stdout
+        found.append(losses(tmp_path / "m.jsonl"))
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+    assert len(found[0]) == 40 and found[0][0] > 0.5 and found[0][-1] < 0.1
+
+
 TEXT = """\
 dim batch = 8, d = 4, classes = 2, seq = 6, short = 3
 dim vocab = FORM
@@ -382,6 +412,7 @@ def test_runs_of_other_ranks_have_the_same_numbers(tmp_path: Path, form: str) ->
     for ranks in ("2", "1"):
         done = shardc(*again, ranks, "--weights", "w1.safetensors", "--out", f"s{ranks}.npz", folder=tmp_path)
         assert done.returncode == 0, done.stderr
+        assert done.stdout.count(" of 20 texts are longer than ") == 2
     with np.load(tmp_path / "s1.npz") as first, np.load(tmp_path / "s2.npz") as second:
         assert first["scores"].shape == (20, 2)
         np.testing.assert_allclose(first["scores"], second["scores"], rtol=1e-5)

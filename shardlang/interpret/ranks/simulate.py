@@ -102,7 +102,10 @@ def _train(plan: Plan, program: Program, log: Log, save_weights: Path | None) ->
     try:
         for note in load_own(program):
             log.note(note)
-        run = Run(program, datasets(program), log)
+        data = datasets(program)
+        for note in (note for each in data.values() for note in each.notes):
+            log.note(note)
+        run = Run(program, data, log)
         passes = Simulated(plan, run)
         run.passes, run.model.update = passes, passes.update
         run.train()

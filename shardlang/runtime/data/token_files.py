@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -68,6 +69,7 @@ class FromFile:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises plain Exception for whatever is wrong with the file
             raise RunError("SH502", f"the tokenizer cannot be read: {error}", file=path) from None
+        self._path = path
         # The file may say to which length the library cuts and fills texts; a use has its own.
         self._cut, self._filled = self._tokenizer.truncation or {}, self._tokenizer.padding or {}
         self._tokenizer.no_truncation()
@@ -77,7 +79,9 @@ class FromFile:
 
     def encode(self, text: Iterator[str]) -> Iterator[np.ndarray]:
         for line in text:
-            yield np.asarray(self._tokenizer.encode(line, add_special_tokens=False).ids, np.uint32)
+            with self._reading(line):
+                found = self._tokenizer.encode(line, add_special_tokens=False).ids
+            yield np.asarray(found, np.uint32)
 
     def decode(self, tokens: Sequence[int]) -> str:
         text: str = self._tokenizer.decode([*tokens], skip_special_tokens=False)
@@ -106,9 +110,27 @@ class FromFile:
         is more than `marks`; whether it was cut. The file says on which side."""
         self._tokenizer.enable_truncation(length, direction=self._cut.get("direction", "right"))
         for start in range(0, len(texts), _TEXTS):
-            for found in self._tokenizer.encode_batch(texts[start : start + _TEXTS]):
+            some = texts[start : start + _TEXTS]
+            try:
+                batch = self._tokenizer.encode_batch(some)
+            except Exception:  # one by one they show which it is
+                for text in some:
+                    with self._reading(text):
+                        self._tokenizer.encode(text)
+                raise
+            for found in batch:
                 yield np.asarray(found.ids, np.int32), bool(found.overflowing)
         self._tokenizer.no_truncation()
+
+    @contextmanager
+    def _reading(self, text: str) -> Iterator[None]:
+        """RunError where the library gives a text no tokens, as one without a token for what it
+        does not know."""
+        try:
+            yield
+        except Exception as error:  # the library raises plain Exception
+            shown = repr(text if len(text) < 60 else f"{text[:50]}...")
+            raise RunError("SH502", f"the tokenizer fails at the text {shown}: {error}", file=self._path) from None
 
 
 def _lines(paths: Iterable[Path]) -> Iterator[str]:

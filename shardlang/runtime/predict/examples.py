@@ -83,6 +83,8 @@ class Predict:
 
     def __call__(self, program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
         run = trained(program, data, log, self.checkpoint, self.ema)
+        for note in data["eval"].notes:
+            log.note(note)
         kept = Kept(program)
         assert run.test is not None
         with numbers_of(program), record.during("evaluating"):
