@@ -121,6 +121,12 @@ class ShardModule(nn.Module):
             raise ValueError(f"epochs are numbered from 1, and this is {epoch}")
         return (Batch(self, batch) for batch in self._loader.epoch(epoch, first))
 
+    def notes(self) -> list[str]:
+        """The lines that `shardc run` prints of the program's own data: what was read, and what of
+        it is cut or unknown."""
+        loaders = [self._loader, *([self._test] if self._program.eval is not None else [])]
+        return [note for loader in loaders for note in loader.dataset.notes]
+
     @cached_property
     def _loader(self) -> Loader:
         return Loader(self._program, self._program.data, load(self._program.data, self._program.base))

@@ -16,12 +16,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import shardlang
 from shardlang import runtime as rt
 from shardlang.errors import RunError
 from shardlang.runtime.data.csv_columns import Table
 from shardlang.runtime.data.identity import identity
 from shardlang.runtime.program import Block
+from shardlang.torch import bind, launch
 from tests.cli.test_run import shardc
 from tests.end_to_end.curves import ROOT
 from tests.mdtest import blocks
@@ -312,6 +315,30 @@ def test_what_decides_the_numbers_is_recorded(tmp_path: Path) -> None:
     one = recorded(words(3))
     (tmp_path / "t.csv").write_text("n,body\n1,a b d\n")
     assert one != recorded(words(3))
+
+
+@pytest.mark.slow
+def test_a_bound_program_has_the_losses_and_the_notes_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "net.shard").write_text(TEXT.replace("FORM", "words(most = 10)"))
+    labelled(tmp_path / "t.csv", 1, 64)
+    labelled(tmp_path / "e.csv", 2, 20)
+    words = ("--ranks", "2", "--strategy", "dp", "--device", "cpu", "--metrics", "m.jsonl", "--set", "epochs=1")
+    done = shardc("run", "net.shard", *words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    program = shardlang.compile(tmp_path / "net.shard", ranks=2, strategy="dp")
+
+    def train() -> tuple[list[float], list[str]]:
+        net = bind(program, base=tmp_path)
+        optimizer, found = net.optimizer(torch.optim.SGD, lr=0.1), []
+        for batch in net.batches(1):
+            found.append(net.step(batch))
+            optimizer.step()
+            net.stepped()
+        return [each["loss"] for each in found] + [net.evaluate()["loss"]], net.notes()
+
+    found, notes = launch(train, ranks=2, device="cpu")[0]
+    assert found == losses(tmp_path / "m.jsonl")
+    assert len(notes) == 5 and all(note in done.stdout.splitlines() for note in notes)
 
 
 @pytest.mark.slow
