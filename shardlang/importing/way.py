@@ -20,7 +20,8 @@ from shardlang.importing.bodies.dims import Atom, Formula, flat, fresh
 from shardlang.importing.bodies.interior import declare_inner, declare_sums
 from shardlang.importing.bodies.maker import KINDS, Shared
 from shardlang.importing.bodies.models import Model, merge_dims, models
-from shardlang.importing.compare import compare, fault, masked, ours, theirs, varied
+from shardlang.importing.compare import Side, compare, fault, masked, ours, theirs, varied
+from shardlang.importing.eager import differs, evaluated
 from shardlang.importing.opaque import words  # noqa: F401  (it fills WORDS)
 from shardlang.importing.opaque.freed import freed
 from shardlang.importing.opaque.operations import Operations
@@ -230,19 +231,40 @@ class Way:
                     found.setdefault(atoms[0], []).append((value.name, at))
         return list(found.values())
 
+    def evaluates(self, module: nn.Module) -> None:
+        """RunError SH604, if it is not accepted, for a module that computes something else in
+        evaluation than in training, dropout and norms of a batch aside."""
+        found = evaluated(module, self.inputs)
+        if found is None:
+            return
+        mine = theirs(self.program, self.tensors, self.inputs, [], self.used, True).results
+        there = [found[at] for at in self.used if at < len(found)]
+        fact = "it gives other results" if len(there) < len(mine) else differs(mine, there)
+        if fact:
+            fact = f"in evaluation (`module.eval()`) the module computes something else: {fact}"
+            self.builder.accept("SH604", self.traced.nodes[0], fact)
+            self.write()
+
+    def _batched(self) -> bool:
+        """Whether all inputs and results have one dim first."""
+        first = {flat(value.dims[0]) if value.dims else () for value in [*self.root.inputs, *self.root.results]}
+        return len(first) == 1
+
     def compared(self, found: list[maps.Line]) -> float:
         """The largest difference from the module, with its inputs and with some of them masked."""
+        return max(self._compared(found, each) for each in (self.inputs, masked(self.inputs)) if each is not None)
+
+    def _compared(self, found: list[maps.Line], inputs: dict[str, Tensor]) -> float:
         tensors = varied(self.tensors)
         trained = [line for line in found if tensors[line.stored.name].is_floating_point()]
-        worst = 0.0
-        for inputs in (self.inputs, masked(self.inputs)):
-            if inputs is None:
-                continue
-            other = theirs(self.program, tensors, inputs, trained, self.used)
-            shapes = [tuple(each.shape) for each in other.results]
-            mine = ours(self.text, self.model.name, tensors, inputs, found, shapes, self.sizes, self.home)
-            worst = max(worst, compare(mine, other))
-        return worst
+
+        def module(seed: int = 0) -> Side:
+            return theirs(self.program, tensors, inputs, trained, self.used, seed=seed)
+
+        other = module()
+        shapes = [tuple(each.shape) for each in other.results]
+        called = (self.text, self.model.name, tensors, inputs, found, shapes, self.sizes, self.home)
+        return compare(ours(*called, self._batched()), other, lambda: [module(seed) for seed in (1, 2, 3)])
 
 
 def elsewhere(

@@ -163,6 +163,28 @@ def test_a_loop_of_torch_writes_what_a_run_goes_on_from(tmp_path: Path) -> None:
     assert alone.returncode == 0, alone.stderr
 
 
+def test_a_loop_that_begins_anew_does_not_write_beside_later_steps(tmp_path: Path) -> None:
+    """A run that goes on takes the newest, which would be one of the loop before."""
+    folder, state = tmp_path / "kept", {"w": torch.zeros(2)}
+    for step in (2, 4, 6):
+        dcp.save(state, storage_writer=CheckpointWriter(folder, step))
+    with pytest.raises(
+        CheckpointException, match=r"SH512.*2 checkpoints of later steps are here, the newest after step 6"
+    ):
+        dcp.save({"w": torch.ones(2)}, storage_writer=CheckpointWriter(folder, 2))
+    assert sorted(path.name for path in folder.iterdir()) == ["step-2", "step-4", "step-6"]
+    dcp.load(state, storage_reader=CheckpointReader(folder / "step-2"))
+    assert not state["w"].any()
+    (folder / "step-6" / "mine.txt").write_text("mine")
+    with pytest.raises(CheckpointException, match="something else is in the way"):
+        dcp.save({"w": torch.ones(2)}, storage_writer=CheckpointWriter(folder, 2, overwrite=True))
+    (folder / "step-6" / "mine.txt").unlink()
+    dcp.save({"w": torch.ones(2)}, storage_writer=CheckpointWriter(folder, 2, overwrite=True))
+    assert [path.name for path in folder.iterdir()] == ["step-2"]
+    dcp.save(state, storage_writer=CheckpointWriter(folder, 4))
+    assert sorted(path.name for path in folder.iterdir()) == ["step-2", "step-4"]
+
+
 def test_wrong_calls_and_states_say_so(tmp_path: Path) -> None:
     kept(tmp_path)
     with pytest.raises(ValueError, match='key is "ours"; or it is "theirs"'):

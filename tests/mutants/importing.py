@@ -6,6 +6,7 @@ from tests.mutants.fault import Fault
 
 IMPORT = ("importing/test_import.py",)
 BY_DIMS = ("importing/test_by_dims.py",)
+WRITTEN = ("importing/test_as_written.py",)
 PAGES = ("importing/test_pages.py",)
 WORDS = ("importing/test_words.py",)
 OPAQUE = ("importing/test_opaque.py",)
@@ -29,6 +30,16 @@ FAULTS = (
           "return len(texts) == 1", "return True", BY_DIMS),
     Fault("a text by dims is not compared at other sizes", "a seventh of a size", "importing/imported.py",
           "for each in (first, *others))", "for each in (first,))", BY_DIMS),
+    Fault("larger sizes are not asked", "a number by chance", "importing/imported.py",
+          "if any(each.times < 0 for each in first.formulas):", "if module is not None:", WRITTEN),
+    Fault("a backward of its own is taken for the gradient", "half of a gradient", "importing/eager.py",
+          "return all(torch.allclose(a, b, rtol=1e-6, atol=1e-9)", "return all(a.shape == b.shape", WRITTEN),
+    Fault("evaluation is not compared", "noise of training alone", "importing/eager.py",
+          "if not torch.allclose(one / size, other / size,", "if False and torch.allclose(one, other,", WRITTEN),
+    Fault("a limit is rounded down", "a limit of draws", "importing/steps/starts.py",
+          "if near < value:", "if near < 0:", WRITTEN),
+    Fault("any difference is rounding", "a gradient of zero in truth", "importing/compare.py",
+          "<= 8 * furthest", "<= 8", WRITTEN),
     Fault("gradients are not compared", "a gradient that is twice as large", "importing/compare.py",
           "for path in one.gradients if path in other.gradients]", "for path in one.gradients if not other.results]",
           IMPORT),

@@ -103,6 +103,28 @@ def test_numbers_that_would_be_read_as_others_are_refused(dtype: torch.dtype, tm
     Weights(tmp_path / "w.safetensors", OURS, NAMES)  # what is not read may be anything
 
 
+@pytest.mark.parametrize(
+    "dtype, name, kind",
+    [
+        (torch.int64, "i64", "whole numbers"), (torch.int32, "i32", "whole numbers"),
+        (torch.bool, "bool", "truth values"),
+    ],
+)  # fmt: skip
+def test_whole_numbers_and_truth_values_are_no_weights_of_floating_point(
+    dtype: torch.dtype, name: str, kind: str, tmp_path: Path
+) -> None:
+    save_file({**theirs(), "model.h.0.qkv": torch.ones(6, 12).to(dtype)}, tmp_path / "w.safetensors")
+    with pytest.raises(RunError) as error:
+        Weights(tmp_path / "w.safetensors", OURS, NAMES)
+    assert error.value.message == (
+        f"`blocks[0].q.weight` is {name} in the file and f32 in the program: {kind} in place of floating-point numbers"
+    )
+    assert "tensor.to(torch.float32)" in error.value.help
+    for wide in (torch.float64, torch.bfloat16, torch.float16):
+        save_file({**theirs(), "model.h.0.qkv": torch.ones(6, 12).to(wide)}, tmp_path / "w.safetensors")
+        Weights(tmp_path / "w.safetensors", OURS, NAMES)
+
+
 def test_a_record_of_words_that_nests_is_none(tmp_path: Path) -> None:
     save_file(theirs(), tmp_path / "w.safetensors", {"categories": "[" * 100_000})
     Weights(tmp_path / "w.safetensors", OURS, NAMES).require_words({"a": "2 words"})

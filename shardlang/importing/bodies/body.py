@@ -197,7 +197,7 @@ class Body:
         for layer in self.layers:
             terms = [layer.terms[atom] for atom in layer.body.formals(copied)]
             needed.update(dict.fromkeys(atom for term in terms for atom in flat(term)))
-        needed.update(dict.fromkeys(self._joined() if self.call.scope.path else ()))
+        needed.update(dict.fromkeys(self._joined()))
         made = self.sources()
         if copied:
             needed.update(dict.fromkeys(made.values()))

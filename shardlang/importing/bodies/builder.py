@@ -64,7 +64,9 @@ class Builder(Maker):
                 else:
                     self.known[item] = self._step(item)
             except Refused as refused:
-                self.shared.refused.append(refused)
+                # A result of a step that was refused itself is no further one.
+                if isinstance(item, Call) or item.op != "item" or item.args[0] not in self.shared.unsaid:
+                    self.shared.refused.append(refused)
                 self.shared.unsaid += [] if isinstance(item, Call) else [item]
                 for node in results:
                     self.known[node] = self.add(new_dims(node.shape), Expr(node.op, []), KINDS.get(str(node.dtype), ""))

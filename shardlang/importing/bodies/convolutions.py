@@ -193,3 +193,22 @@ def _short(given: Any) -> Any:
     """One number for all dims where they have the same, else one for each."""
     values = list(given) if isinstance(given, list | tuple) else [given]
     return values[0] if len(set(values)) == 1 else tuple(values)
+
+
+@word("upsample_nearest1d", "upsample_nearest2d", "upsample_linear1d", "upsample_bilinear2d")
+def resized(b: Maker, node: Node, x: Node, wide: Any = None, *rest: Any) -> Value:
+    """Other spatial sizes: by one factor, or as they are given."""
+    kind = node.op.removeprefix("aten.upsample_").rstrip("12d")
+    corners, factors = (False, *rest) if kind == "nearest" else (*rest, None)[:2]
+    value = b.use(x)
+    _hint_places(b, value)
+    factor = _short(factors) if factors else None
+    sizes = node.shape[2:]
+    named = {"size": Const(sizes if len(sizes) > 1 else sizes[0], "size")}
+    if factor is not None:
+        if not isinstance(factor, int | float):
+            raise Refused(node, f"`{node.op}` by a factor for each dim")
+        named = {"scale_factor": Const(int(factor) if factor == int(factor) else factor, "scale_factor")}
+    named["mode"] = Const(kind, "mode", "nearest")
+    named["align_corners"] = Const(corners, "align_corners", False)
+    return b.add([*value.dims[:2], *b.spatial(sizes)], Expr("interpolate", [value], named), node=node)

@@ -33,10 +33,11 @@ def _kind(number: Any) -> str:
     return "i64" if isinstance(number, int) else ""
 
 
-@word("rand", "randn")
-def random(b: Maker, node: Node, *_: Any, **__: Any) -> Value:
-    dims = new_dims(node.shape)
-    return b.add(dims, Expr(node.op.removeprefix("aten."), [], into=dims), "", node)
+@word("rand", "randn", "rand_like", "randn_like")
+def random(b: Maker, node: Node, *given: Any, **__: Any) -> Value:
+    like = node.op.endswith("_like")
+    dims = list(b.lazy(given[0]).dims) if like else new_dims(node.shape)
+    return b.add(dims, Expr(node.op.removeprefix("aten.").removesuffix("_like"), [], into=dims), "", node)
 
 
 @word("expand", "broadcast_to")

@@ -18,7 +18,7 @@ _SCALE = {"weight": ("ones", ()), "bias": ("zeros", ())}
 class Known:
     """A model of the library: its name, the operators of its body, the names of its dims, how its
     parameters start, the constants it has as formals with their defaults, and whether a body has
-    only what it can say."""
+    only what it can say. rank: of its input; None for any."""
 
     name: str
     words: tuple[tuple[str, ...], ...]
@@ -28,6 +28,7 @@ class Known:
     fits: Callable[[Body], bool]
     bias: bool = False
     home: str = "std.nn"
+    rank: int | None = None
 
 
 def _plain(body: Body) -> bool:
@@ -72,7 +73,7 @@ LIBRARY = {
           for name, word in (("ConvTranspose1d", "conv_transpose1d"), ("ConvTranspose2d", "conv_transpose2d"))),
         Known("BatchNorm2d", (("batch_norm",),), ("channels",),
               {**_SCALE, "running_mean": ("zeros", ()), "running_var": ("ones", ())}, {"momentum": 0.1, "eps": 1e-5},
-              _all_own("weight", "bias", "running_mean", "running_var")),
+              _all_own("weight", "bias", "running_mean", "running_var"), rank=4),
     )
 }  # fmt: skip
 
@@ -90,7 +91,8 @@ def known(body: Body) -> Known | None:
     if body.layers or len(body.inputs) != 1 or len(body.results) != 1:
         return None
     for each in LIBRARY.values():
-        if words in each.words and all(own.name in each.starts for own in body.own):
+        fits = each.rank in (None, len(body.inputs[0].dims))
+        if fits and words in each.words and all(own.name in each.starts for own in body.own):
             return each
     return None
 

@@ -235,7 +235,8 @@ class Maker:
         """A difference that stays, if its code is accepted."""
         if code not in self.shared.accepted:
             help = f"`--accept {code}` imports it all the same, and the file then says so"
-            raise RunError(code, f"{fact} (`{node.path or 'the module'}`, {node.place})", help=help)
+            where = "" if node.place == "?" else f" (`{node.path or 'the module'}`, {node.place})"
+            raise RunError(code, f"{fact}{where}", help=help)
         self.shared.differences[fact] = code
 
     def _own(self, node: Node) -> Value:

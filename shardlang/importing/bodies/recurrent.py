@@ -27,8 +27,9 @@ _KINDS = {"lstm": ("LSTM", ("in", "forget", "cell", "out"), 2), "gru": ("GRU", (
 def recurrent(b: Maker, node: Node, x: Node, start: Any, weights: Sequence[Node], biases: bool, count: int,
               dropout: float, train: bool, both: bool, batch_first: bool) -> Value:  # fmt: skip
     """All steps of all its layers; `item` has what the last of them gives."""
+    odd = "in both directions" if both else "without biases" if not biases else "without a batch"
     if both or not biases or len(x.shape) != 3:
-        raise Refused(node, f"`{node.op}` in both directions, without biases or without a batch")
+        raise Refused(node, f"`{node.op}` {odd}")
     value, states = b.use(x), list(start) if isinstance(start, list | tuple) else [start]
     if not all(is_number(each) for each in states):
         raise Refused(node, f"`{node.op}` that starts from states that are given")
@@ -47,6 +48,8 @@ def recurrent(b: Maker, node: Node, x: Node, start: Any, weights: Sequence[Node]
 
 def result(b: Maker, node: Node, source: Node, number: int) -> Value:
     """The outputs of all steps, or the states of all layers behind the last step."""
+    if source not in b.recurred:
+        raise Refused(node, f"result {number + 1} of `{source.op}`")
     whole = b.use(source)
     value, lasts, batch_first = b.recurred[source]
     if number == 0:

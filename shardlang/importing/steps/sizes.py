@@ -28,12 +28,14 @@ def other_sizes(
     near: bool = False,
     distinct: bool = False,
     besides: Mapping[str, Tensor] | None = None,
+    double: bool = False,
 ) -> dict[str, Tensor] | None:
     """The inputs with other sizes of those dims that the module takes at other sizes; None where it
     takes none. `free`: dims that may change, and where each stands. New sizes differ from all that
     the module has; those that the module's code or a mask compares with numbers up to `beyond` are
     larger than these, if the module takes that, but not where sizes are to be `near`. distinct: no
-    two dims grow by the same. besides: other inputs, whose sizes are not taken either."""
+    two dims grow by the same. besides: other inputs, whose sizes are not taken either. double: new
+    sizes are at least twice as large, or half as large again, where the module takes that."""
     taken = {size for each in [*inputs.values(), *(besides or {}).values(), *module.parameters()]
              for size in each.shape}  # fmt: skip
     taken |= {value for value in vars(getattr(module, "config", object)).values() if isinstance(value, int)}
@@ -46,7 +48,8 @@ def other_sizes(
         # A window shows only beyond its size.
         bound = max((bounds[place] for place in places if bounds.get(place, FURTHEST) < FURTHEST), default=0)
         far = now if places[0][1] == 0 else max(now, longest)
-        for least in dict.fromkeys((max(far, bound), far, max(now, bound), now)):
+        wide = (2 * now, now + now // 2) if double else ()
+        for least in dict.fromkeys((*wide, max(far, bound), far, max(now, bound), now)):
             size = next(each for each in itertools.count(least + 1)
                         if each not in taken and not (distinct and each - now in grown))  # fmt: skip
             trial = {place: size for place in places}

@@ -45,7 +45,8 @@ def starts(made: Sequence[Mapping[str, Tensor]], used: set[str], accepted: froze
         start = _alike([[each[name].detach().double() for name in names] for each in made], weight, known)
         if start is None:
             drawn = [each[name].detach().double() for each in made for name in names]
-            start = _any(names, drawn, accepted, same)
+            still = all(torch.equal(each[name], made[0][name]) for each in made for name in names)
+            start = _any(names, drawn, accepted, same, still)
         elif start.kind == "normal" and start.args[0] not in known:
             known.append(start.args[0])
         found.update(dict.fromkeys(names, start))
@@ -81,7 +82,7 @@ def _candidates(drawn: Tensor, first: Tensor, weight: Tensor | None, known: Sequ
     error = std / math.sqrt(2 * len(drawn))
     near = [each for each in known if abs(each - std) <= _CLOSE * error]
     found += [Init("normal", (each,)) for each in [*near, _plain(std, error)]]
-    limit = _plain(bound, 3 * bound / len(drawn))
+    limit = _plain_above(bound, 3 * bound / len(drawn))
     return [*found, Init("uniform", (-limit, limit))]
 
 
@@ -90,6 +91,17 @@ def _plain(value: float, error: float) -> float:
     for digits in range(1, 8):
         near = float(f"{value:.{digits}g}")
         if abs(near - value) <= _CLOSE * error:
+            return near
+    return value
+
+
+def _plain_above(value: float, error: float) -> float:
+    """The shortest number from `value` on, which is the largest draw, that may be the limit."""
+    for digits in range(1, 8):
+        near = float(f"{value:.{digits - 1}e}")
+        if near < value:
+            near = float(f"{value * (1 + 0.5 * 10 ** (1 - digits)):.{digits - 1}e}")
+        if value <= near <= value + _CLOSE * error:
             return near
     return value
 
@@ -132,19 +144,22 @@ def _seeded(made: Sequence[Mapping[str, Tensor]], used: set[str]) -> bool:
     return torch.initial_seed() != SEEDS[-1] and bool(drawn) and again
 
 
-def _any(names: Sequence[str], drawn: Sequence[Tensor], accepted: frozenset[str], seeded: bool) -> Init:
+def _any(names: Sequence[str], drawn: Sequence[Tensor], accepted: frozenset[str], seeded: bool, still: bool) -> Init:
     """A normal distribution of the same deviation, if that is accepted. drawn: the tensors of
-    these names under one seed after the other."""
+    these names under one seed after the other. seeded, still: whether all that is drawn, or these
+    tensors, are the same under each seed."""
     std = _deviation(drawn, len(names), seeded)
     if seeded and "SH608" not in accepted:
         fact = f"`{names[0]}` and all others are the same under three seeds: the function sets a seed of its own"
         help = "take `torch.manual_seed` out of it, as the start shows only in what is drawn anew; "
         raise RunError("SH608", fact, help=f"{help}or `--accept SH608`, which starts it as normal({std:g})")
     if "SH608" not in accepted:
-        raise RunError(
-            "SH608", f"`{names[0]}` starts from values that no distribution of the language has",
-            help=f"`--accept SH608` starts it as normal({std:g}), which has the same deviation",
-        )  # fmt: skip
+        what = "values that no distribution of the language has"
+        if still:
+            what = "numbers that are the same under three seeds, which no start of the language has"
+        help = f"`--accept SH608` starts it as normal({std:g}), which has the same deviation"
+        help += "; write its numbers by `--weights` and read them by `init`" if still else ""
+        raise RunError("SH608", f"`{names[0]}` starts from {what}", help=help)
     return Init("normal", (std,))
 
 

@@ -31,6 +31,10 @@ from shardlang.runtime.weight_names import FileTensor, Names
 from shardlang.runtime.words import require_same
 
 # safetensors has the language's names, in capitals.
+_TORCH = {name: str(dtype).removeprefix("torch.") for name, dtype in DTYPES.items()}
+# What numbers of a type are: those of one kind are converted, and rounded where they are narrower.
+_KINDS = {name: "truth values" if name == "bool" else "whole numbers" if name[0] == "i" else "floating-point numbers"
+          for name in DTYPES}  # fmt: skip
 _NAMES = {dtype: name.upper() for name, dtype in DTYPES.items()}
 
 
@@ -139,19 +143,25 @@ class Weights:
         for tensor in tensors:
             place, shape = self.places[tensor.path], list(tensor.shape)
             there = self.files[place.name].get_slice(place.name)
-            self._require_type(tensor.path, there.get_dtype())
+            self._require_type(tensor, there.get_dtype())
             found = list(place.shape(there.get_shape()))
             if found != shape:
                 as_read = "" if place == FileTensor(tensor.path) else f", read from {place}"
                 fact = f"`{tensor.path}` is {found} in the file and {shape} in the program{as_read}"
                 raise RunError("SH504", fact, file=self.path)
 
-    def _require_type(self, path: str, found: str) -> None:
+    def _require_type(self, tensor: Declared, found: str) -> None:
         """RunError where numbers in a file are of a type that would not be read as they are meant:
-        complex ones, and those in 8 bits, which have a scale elsewhere."""
+        complex ones, those in 8 bits, which have a scale elsewhere, and others than the program
+        has: whole numbers or truth values in place of floating-point ones, or the other way."""
+        here, there = found.lower(), f"`{tensor.path}` is {found.lower()} in the file"
+        help = f"save it in the type of the program: `tensor.to(torch.{_TORCH[tensor.dtype]})`"
         if found not in ITEM_BYTES:
-            fact = f"`{path}` is {found.lower()} in the file, and can be {', '.join(map(str.lower, ITEM_BYTES))}"
-            raise RunError("SH504", fact, file=self.path, help="save it in one of these: `tensor.to(torch.float32)`")
+            allowed = ", ".join(map(str.lower, ITEM_BYTES))
+            raise RunError("SH504", f"{there}, and can be {allowed}", file=self.path, help=help)
+        if _KINDS[here] != _KINDS[tensor.dtype]:
+            fact = f"{there} and {tensor.dtype} in the program: {_KINDS[here]} in place of {_KINDS[tensor.dtype]}"
+            raise RunError("SH504", fact, file=self.path, help=help)
 
     def read(self, tensor: Declared, where: Block, dtype: torch.dtype) -> Tensor:
         """A block of a tensor, where the program has it."""

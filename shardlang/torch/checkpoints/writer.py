@@ -43,15 +43,18 @@ class CheckpointWriter(StorageWriter):
     `checkpoints/step-100`. The state has tensors under our names (`blocks[2].fc1.weight`,
     `blocks[2].fc1.weight:mean`). like: a checkpoint of the same run, whose batch, seed, data and
     optimizers the new one has; without it `shardc run --resume` asks for `--resume-anyway`.
+    overwrite: whether checkpoints of later steps are removed, once this one is whole.
 
-    RunError SH508 where something is no such tensor, SH512 where something else is in the way."""
+    RunError SH508 where something is no such tensor, SH512 where something else is in the way, or
+    checkpoints of later steps are."""
 
     def __init__(
-        self, folder: str | os.PathLike[str], step: int, *, like: str | os.PathLike[str] | None = None
-    ) -> None:
+        self, folder: str | os.PathLike[str], step: int, *, like: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+    ) -> None:  # fmt: skip
         if type(step) is not int or step < 0:
             raise ValueError(f"the step is {step!r}, and must be a whole number from 0")
-        self.folder, self.step = Path(folder), step
+        self.folder, self.step, self.overwrite = Path(folder), step, overwrite
         facts = {} if like is None else Index(Path(like)).facts
         self._facts = {name: facts[name] for name in _FACTS if name in facts}
         self._layouts: dict[str, Layout] = {}
@@ -85,6 +88,16 @@ class CheckpointWriter(StorageWriter):
         self._layouts = {name: _layout(name, mine) for name, mine in sorted(items.items())}
         draft = folders.draft_of(self.checkpoint_id)
         folders.require_own(self.checkpoint_id)
+        later = self._later()
+        if later and not self.overwrite:
+            many = (
+                f"{len(later)} checkpoints of later steps are" if len(later) > 1 else "a checkpoint of a later step is"
+            )
+            fact = f"{many} here, the newest after step {later[0][0]}: `--resume` would go on from that"
+            help = "write to another folder; `CheckpointWriter(.., overwrite=True)` removes later ones"
+            raise RunError("SH512", fact, file=self.folder, help=help)
+        for _, path in later:
+            folders.require_own(path)
         folders.begin(draft, self.step)
         return [replace(plan, storage_data=_Place(rank, str(draft))) for rank, plan in enumerate(plans)]
 
@@ -115,8 +128,15 @@ class CheckpointWriter(StorageWriter):
         try:
             folders.write_index(draft, index_of(self.step, self._facts, files, self._layouts))
             folders.put(draft, self.checkpoint_id)
+            folders.drop_all([path for _, path in self._later()] if self.overwrite else [])
         except OSError as error:
             raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=draft) from None
+
+    def _later(self) -> list[tuple[int, Path]]:
+        """The checkpoints of later steps, the newest first."""
+        return sorted(
+            ((step, path) for step, path in folders.kept(self.folder).items() if step > self.step), reverse=True
+        )
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:

@@ -1,0 +1,262 @@
+"""Modules as people write them: images cut into patches, sequences first, functions with gradients of their own, steps
+of training alone, names of all kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shardlang.errors import RunError
+from shardlang.importing.compare import Side, compare
+from shardlang.importing.imported import Imported, Wanted, import_module
+from shardlang.importing.steps.starts import starts
+
+EXACT = 1e-9
+
+
+class Net(nn.Module):
+    """A layer behind a function of the module and its inputs."""
+
+    def __init__(self, function: Callable[..., Any], **layers: nn.Module) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.function = function
+        for name, layer in layers.items():
+            setattr(self, name, layer)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self, x)
+
+
+def imported(function: Callable[..., Any], x: Tensor, *accept: str, **layers: Callable[[], nn.Module]) -> Imported:
+    def build() -> tuple[nn.Module, dict[str, Tensor]]:
+        return Net(function, **{name: made() for name, made in layers.items()}), {"x": x}
+
+    found = import_module(build, Wanted("m:build", {}, frozenset(accept)))
+    assert found.report["largest difference"] <= EXACT
+    return found
+
+
+def refused(function: Callable[..., Any], x: Tensor, code: str, **layers: Callable[[], nn.Module]) -> RunError:
+    with pytest.raises(RunError) as error:
+        imported(function, x, **layers)
+    assert error.value.code == code
+    return error.value
+
+
+def test_an_image_that_is_cut_into_patches_has_its_dims_as_formals() -> None:
+    def patches(net: Net, x: Tensor) -> Tensor:
+        rows, channels, high, wide = x.shape
+        cut = x.view(rows, channels, high // 2, 2, wide // 2, 2).permute(0, 2, 4, 3, 5, 1)
+        return net.fc(cut.reshape(rows, (high // 2) * (wide // 2), 4 * channels))
+
+    text = imported(patches, torch.rand(3, 2, 6, 10)).text
+    assert "height: dim = 3" in text and "width: dim = 5" in text
+
+
+class Both(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2)
+
+    def forward(self, model: Tensor, train: Tensor) -> tuple[Tensor, Tensor]:
+        found: Tensor = self.attention(model, train, train)[0]
+        return found, found.sum()
+
+
+def both(**shown: Any) -> Imported:
+    """Two sequences that come before the batch, under names that a `train` has for other things."""
+    build = lambda: (Both(), {"model": torch.rand(5, 3, 8), "train": torch.rand(7, 3, 8)})  # noqa: E731
+    return import_module(build, Wanted("m:build", {}, **shown))
+
+
+def test_sequences_may_come_before_the_batch_and_a_result_may_be_one_number() -> None:
+    assert both().report["largest difference"] <= EXACT
+
+
+def test_a_train_for_sequences_before_the_batch_is_refused_with_what_they_begin_with() -> None:
+    with pytest.raises(RunError, match=r"`model` with `[a-z]+`, `train` with `[a-z_]+`") as error:
+        both(train=True)
+    assert error.value.code == "SH600" and "leave `--train` out" in error.value.help
+
+
+def test_fields_of_a_train_have_names_of_their_own() -> None:
+    class Names(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(8, 8)
+
+        def forward(self, loss: Tensor, data: Tensor, out: Tensor) -> Tensor:
+            return self.fc(loss) * data + out  # type: ignore[no-any-return]
+
+    build = lambda: (Names(), {name: torch.rand(4, 8) for name in ("loss", "data", "out")})  # noqa: E731
+    text = import_module(build, Wanted("m:build", {}, train=True)).text
+    assert "data = random(loss2: [batch, 8], data2: [batch, 8], out: [batch, 8], batches = 4)" in text
+    assert "out2 = model(loss2, data2, out)" in text
+
+
+CHANCE: dict[str, Callable[[Net, Tensor], Tensor]] = {
+    "a bound": lambda net, x: net.fc(x)[:, : x.shape[1] // 3],
+    "a divisor": lambda net, x: net.fc(x) / (x.shape[1] // 4),
+    "many": lambda net, x: net.fc(x) * (1 + x.shape[1] // 100),
+}
+
+
+@pytest.mark.parametrize("name, size", [("a bound", 6), ("a divisor", 6), ("many", 150)])
+def test_a_number_on_which_neighbouring_sizes_agree_by_chance_is_found(name: str, size: int) -> None:
+    refused(CHANCE[name], torch.rand(2, size, 8), "SH603")
+
+
+class Squared(torch.autograd.Function):
+    """Half of the gradient, or all of it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, times: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.times = times
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return ctx.times * ctx.saved_tensors[0] * slope, None
+
+
+class Through(torch.autograd.Function):
+    """A sign, with the gradient of what it is the sign of."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return torch.where(x > 0, 1.0, -1.0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Tensor:  # type: ignore[override]
+        return slope
+
+
+@pytest.mark.parametrize(
+    "function, name",
+    [
+        (lambda net, x: Squared.apply(net.fc(x), 1.0), "Squared"),
+        (lambda net, x: Through.apply(net.fc(x)) + net.fc(x), "Through"),
+    ],
+)
+def test_a_gradient_of_its_own_is_told(function: Callable[..., Any], name: str) -> None:
+    error = refused(function, torch.rand(4, 8), "SH604")
+    assert error.message.startswith(f"`{name}` has a backward of its own that is not the gradient of its forward")
+    assert f"## SH604: `{name}`" in imported(function, torch.rand(4, 8), "SH604").text
+
+
+def test_a_backward_that_is_the_gradient_of_its_forward_is_no_difference() -> None:
+    """Behind a norm of few rows, whose bias has a gradient of 0 in truth."""
+    made = imported(
+        lambda net, x: Squared.apply(net.norm(net.fc(x)), 2.0), torch.rand(4, 8), norm=lambda: nn.BatchNorm1d(8)
+    )
+    assert "model BatchNorm1d(" in made.text
+
+
+def noisy(net: Net, x: Tensor) -> Tensor:
+    y: Tensor = net.fc(x)
+    return y + torch.randn_like(y) * torch.rand_like(y) if net.training else y
+
+
+def test_what_only_training_does_is_told_and_random_numbers_like_a_tensor_are_known() -> None:
+    error = refused(noisy, torch.rand(4, 8), "SH604")
+    assert error.message.startswith(
+        "in evaluation (`module.eval()`) the module computes something else: result 1 differs"
+    )
+    text = imported(noisy, torch.rand(4, 8), "SH604").text
+    assert "randn(-> [batch, out])" in text and "rand(-> [batch, out])" in text
+
+
+def test_results_of_training_alone_are_told() -> None:
+    def more(net: Net, x: Tensor) -> Any:
+        return (net.fc(x), x.sum(1)) if net.training else net.fc(x)
+
+    assert "it gives other results" in refused(more, torch.rand(4, 8), "SH604").message
+
+
+def test_dropout_and_norms_of_a_batch_are_no_difference_of_evaluation() -> None:
+    layers = {"norm": lambda: nn.BatchNorm1d(8), "drop": lambda: nn.Dropout(0.5)}
+    imported(lambda net, x: net.drop(net.norm(net.fc(x))), torch.rand(4, 8), **layers)
+
+
+SIZED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "nearest": (lambda x: F.interpolate(x, scale_factor=2), "interpolate(conv(x), scale_factor = 2)"),
+    "bilinear": (lambda x: F.interpolate(x, scale_factor=0.5, mode="bilinear", align_corners=True),
+                 'interpolate(conv(x), scale_factor = 0.5, mode = "bilinear", align_corners = true)'),
+    "a size": (lambda x: F.interpolate(x, size=(9, 7)), "interpolate(conv(x), size = (9, 7))"),
+    "that of another": (lambda x: F.interpolate(F.max_pool2d(x, 2), size=x.shape[2:]), "size = (height, width)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_images_in_other_sizes(name: str) -> None:
+    function, part = SIZED[name]
+    made = imported(lambda net, x: function(net.conv(x)), torch.rand(2, 3, 8, 6), conv=lambda: nn.Conv2d(3, 4, 1))
+    assert part in made.text, made.text
+
+
+def test_one_dim_in_other_sizes() -> None:
+    made = imported(lambda net, x: F.interpolate(net.conv(x), size=12, mode="linear"), torch.rand(2, 3, 8),
+                    conv=lambda: nn.Conv1d(3, 4, 1))  # fmt: skip
+    assert 'size = 12, mode = "linear"' in made.text
+
+
+def test_a_limit_of_draws_is_not_rounded_below_the_largest() -> None:
+    bound = 24**-0.5
+    made = [{"w": torch.empty(72, 16).uniform_(-bound, bound, generator=torch.Generator().manual_seed(seed))}
+            for seed in (1, 2, 3)]  # fmt: skip
+    start = starts(made, {"w"}, frozenset())["w"]
+    assert start.kind == "uniform" and bound * 0.999 <= start.args[1] <= bound * 1.01
+
+
+def test_numbers_that_no_seed_changes_are_told_as_such() -> None:
+    class Table(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(8, 8)
+            self.register_buffer("scale", torch.linspace(0.5, 1.5, 8) ** 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(x) * self.scale  # type: ignore[no-any-return]
+
+    with pytest.raises(RunError, match="`scale` starts from numbers that are the same under three seeds") as error:
+        import_module(lambda: (Table(), {"x": torch.rand(4, 8)}), Wanted("m:build", {}))
+    assert error.value.code == "SH608" and "`--weights`" in error.value.help
+
+
+@pytest.mark.parametrize(
+    "function, layers, lines",
+    [
+        (lambda net, x: net.gru(x)[0], {"gru": lambda: nn.GRU(8, 6, batch_first=True, bidirectional=True)},
+         ["  1 x `aten.gru` in both directions: `gru`, "]),
+        (lambda net, x: net.fc(x).sort(dim=-1)[0], {}, ["  1 x `aten.sort`: `the module`, "]),
+    ],
+)  # fmt: skip
+def test_a_step_that_is_refused_is_told_once(
+    function: Callable[..., Any], layers: dict[str, Any], lines: list[str]
+) -> None:
+    error = refused(function, torch.rand(2, 5, 8), "SH601", **layers)
+    first, *told = error.message.splitlines()
+    assert first == "the language has no word for one operation of the module"
+    assert [line.startswith(begin) for line, begin in zip(told, lines, strict=True)] == [True]
+
+
+def test_a_gradient_of_zero_in_truth_is_compared_with_what_rounding_moves() -> None:
+    def side(slope: float) -> Side:
+        return Side([torch.ones(1).double()], {"w": torch.ones(1).double(), "b": torch.tensor([slope]).double()})
+
+    one, other = side(3e-14), side(-4e-14)
+    assert compare(one, other, lambda: [side(-4e-14 + 2e-14)]) <= EXACT
+    for moved in (lambda: [side(-4e-14 + 1e-16)], tuple):
+        with pytest.raises(RunError, match="the gradient of `b` differs"):
+            compare(one, other, moved)
