@@ -355,3 +355,55 @@ def test_what_no_line_says_has_no_arguments() -> None:
             self.out = nn.Linear(12, 6)
 
     assert "classes: dim = 6" not in _imported(Narrow, x=torch.rand(2, 5)).text
+
+
+class Patched(nn.Module):
+    """Patches of an image with a vector for each, and a layer of theirs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = nn.Conv2d(3, 8, 2, stride=2)
+        self.spot = nn.Embedding(16, 8)
+        self.mix = Mix()
+        self.register_buffer("places", torch.arange(16).expand(1, -1), persistent=False)
+
+    def forward(self, image: Tensor) -> Tensor:
+        patches = self.patch(image).flatten(2).transpose(1, 2)
+        return self.mix(patches + self.spot(self.places))
+
+
+class Mix(nn.Module):
+    """A layer of a sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(self.fc(x))
+
+
+def test_an_image_whose_patches_have_the_names_of_its_dims_has_names_of_its_own() -> None:
+    """A dim that is called with a product has the name of none of its parts."""
+    text = _imported(Patched, image=torch.rand(2, 3, 8, 8)).text
+    assert "image: [batch, channels, image_height, image_width]" in text
+    assert "model Mix(d: dim) {" in text and "forward(x: [batch, seq, d])" in text
+
+
+class Behind(nn.Module):
+    """Positions behind an offset, and by what is there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.spot, self.other = nn.Embedding(9, 4), nn.Embedding(12, 4), nn.Embedding(14, 4)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        mask = (ids != 1).long()
+        spots = self.spot(torch.arange(ids.shape[1]) + 2)
+        return self.words(ids) + spots + self.other(mask.cumsum(1) * mask + 1)
+
+
+def test_the_rows_of_tables_that_are_looked_up_by_counts_are_lengths() -> None:
+    text = _imported(Behind, ids=torch.randint(0, 9, (2, 3))).text
+    assert "layer words = Embedding(vocab, d)" in text
+    assert "layer spot = Embedding(max_len, d)" in text and "layer other = Embedding(max_len2, d)" in text

@@ -50,8 +50,8 @@ class Expr:
 class Value:
     """A tensor. base: what it is a view of. expr: None for inputs and parameters. name: the
     author's, if any. wishes: names that lines of the author's would give it, the best first.
-    results: of a call with several, all of them. counts: it is a dim's
-    indices. made: at which places its dims are new ones of its operator."""
+    results: of a call with several, all of them. counts: it numbers
+    places. made: at which places its dims are new ones of its operator."""
 
     dims: list[Term]
     kind: str = ""

@@ -36,8 +36,9 @@ class Builder(Maker):
             if one:
                 dims = [known.setdefault(flat(outer), term) for term, outer in zip(dims, given.dims, strict=True)]
             for term, outer in zip(dims, given.dims, strict=True):
-                for atom, name in zip(term, [each.called for each in flat(outer)], strict=False):
-                    atom.hints.update({name: -1} if name else {})
+                # A product of dims has the name of none of them.
+                if len(flat(outer)) == 1 and term and (called := flat(outer)[0].called):
+                    term[0].hints[called] = -1
             name = given.name if whole else self._input_name(node, given)
             value = Value(dims, given.kind, name=name, counts=given.counts)
             self.body.inputs.append(value)
@@ -109,7 +110,8 @@ class Builder(Maker):
             made = value.dims if value.expr.word in ("arange", "expand") and not number else ()
             made = value.dims[-1:] if value.expr.word == "one_hot" and value.expr.named else made
             for atom in (atom for term in made for atom in flat(term)):
-                like = [each for each in there if each.size == atom.size and not each.fixed]
+                # The height that a window leaves is that of no input.
+                like = [each for each in there if each.size == atom.size and not (each.fixed or atom.called)]
                 if atom in bound or atom.fixed or atom.declared:
                     continue
                 if not like and value.expr.word == "arange" and (rows := self._rows(value)) is not None:

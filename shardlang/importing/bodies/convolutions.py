@@ -83,6 +83,8 @@ def _slid(b: Maker, node: Node, operands: Sequence[Any], settings: dict[str, tup
 def _hint_places(b: Maker, value: Value) -> None:
     for term, name in zip(value.dims[2:], ("length",) if len(value.dims) == 3 else ("height", "width"), strict=True):
         b.hint(term, name, 6)
+        if len(value.dims) == 4:  # for an image whose patches are numbered by dims of these names
+            b.hint(term, f"image_{name}", 7)
 
 
 @word("max_pool1d", "avg_pool1d", "max_pool2d", "avg_pool2d")

@@ -20,7 +20,6 @@ def arange(b: Maker, node: Node, *bounds: Any, name: str = "", pairs_of: Node | 
     if name and pairs_of is not None:
         term[0].pairs_of = b.number(pairs_of).of
     value = b.add([term], Expr("arange", [], {"dim": term}), "i64", node)
-    value.counts = True
     start, step = (bounds[0] if len(bounds) > 1 else 0), (bounds[2] if len(bounds) > 2 else 1)
     if step != 1:
         value = b.add([term], Expr("*", [value, Const(step, "step")]), _kind(step), node)

@@ -49,7 +49,12 @@ class Maker:
         self.recurred: dict[Node, tuple[Value, list[tuple[Value, ...]], bool]] = {}
 
     def add(self, dims: Sequence[Term], expr: Expr, kind: str = "", node: Node | None = None) -> Value:
-        return self.body.add(dims, expr, kind, node)
+        value = self.body.add(dims, expr, kind, node)
+        # Indices of a dim, sums of such and how many there are up to each place count places.
+        moved = kind and expr.word in ("+", "-", "*") and any(
+            isinstance(each, Value) and each.counts for each in expr.operands)  # fmt: skip
+        value.counts = bool(expr.word == "arange" or (kind and expr.word == "cumsum") or moved)
+        return value
 
     def lazy(self, node: Node) -> Value:
         """The value of a node; a view is not written yet."""

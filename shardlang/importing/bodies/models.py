@@ -212,10 +212,17 @@ def _merge(model: Model, passed: Sequence[Sequence[tuple[Any, ...]]]) -> None:
             other = formals[after]
             if model.dims[one] is not one or model.dims[other] is not other:
                 continue
-            if all(terms[at] == terms[after] for terms in passed) and _apart(model, one, other):
+            alike = all(terms[at] == terms[after] for terms in passed) and _roles_agree(one, other)
+            if alike and _apart(model, one, other):
                 model.dims[other] = one
     for atom in formals:
         model.dims[atom] = model.dims[model.dims[atom]]
+
+
+def _roles_agree(one: Atom, other: Atom) -> bool:
+    """Whether no operator calls two dims by different roles, as heads and the width of each."""
+    roles = [{name for name, rank in atom.hints.items() if 0 <= rank <= 1} for atom in (one, other)]
+    return not all(roles) or bool(roles[0] & roles[1])
 
 
 def _apart(model: Model, one: Atom, other: Atom) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import shardlang.ops.all_families  # noqa: F401  (fills the registry)
 from shardlang.importing.bodies.body import Body, Layer, Own, Value
 from shardlang.importing.bodies.dims import Atom, flat
-from shardlang.importing.bodies.library import LIBRARY
+from shardlang.importing.bodies.library import LIBRARY, known
 from shardlang.importing.bodies.models import Model
 from shardlang.ops.declaration import REGISTRY
 from shardlang.syntax.tables import tables
@@ -19,6 +19,7 @@ from shardlang.syntax.tables import tables
 FIELDS = {
     "hidden_size": "d", "n_embd": "d", "d_model": "d", "dim": "d", "embed_dim": "d", "intermediate_size": "ffn",
     "n_inner": "ffn", "ffn_dim": "ffn", "d_ff": "ffn", "vocab_size": "vocab", "num_attention_heads": "heads",
+    "encoder_attention_heads": "heads", "decoder_attention_heads": "heads",
     "n_head": "heads", "num_heads": "heads", "num_key_value_heads": "kv_heads", "head_dim": "head_dim",
     "max_position_embeddings": "max_len", "n_positions": "max_len", "block_size": "max_len",
     "d_kv": "head_dim", "relative_attention_num_buckets": "buckets", "projection_dim": "projection",
@@ -239,7 +240,7 @@ def _made_by(model: Model, atom: Atom, attends: bool) -> Iterator[tuple[str, int
             yield f"{_prefix(body, layer)}_out", _LAYER + 2
             yield f"{layer_name(body, layer)}_out", _LAYER + 3
         read = value.expr.operands[:1] if layer is not None and value.expr is not None else []
-        if layer is not None and read and read[0].dims and flat(_feature(read[0])) == (atom,):
+        if layer is not None and read and read[0].dims and flat(_feature(read[0], layer)) == (atom,):
             yield f"{_prefix(body, layer)}_in", _LAST - 1
 
 
@@ -249,9 +250,12 @@ def _prefix(body: Body, layer: Layer) -> str:
     return re.sub(r"_\d+$", "", name) if re.search(r"\.\d+$", layer.path) else name.removesuffix("_model")
 
 
-def _feature(value: Value) -> tuple[Atom, ...]:
-    """The dim of features: the last, or the channels of an image."""
+def _feature(value: Value, reads: Layer | None = None) -> tuple[Atom, ...]:
+    """The dim of features: the last, or the channels of an image, as that which a convolution
+    reads."""
+    kind = known(reads.body) if reads is not None else None
     image = len(value.dims) > 2 and any(atom.called for atom in flat(value.dims[-1]))
+    image = image or (kind is not None and kind.name in _SPATIAL and len(value.dims) > 2)
     return value.dims[1 if image else -1]
 
 
