@@ -4,9 +4,11 @@ what they number."""
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shardlang.importing.authors.arguments import Times, arguments
@@ -407,3 +409,38 @@ def test_the_rows_of_tables_that_are_looked_up_by_counts_are_lengths() -> None:
     text = _imported(Behind, ids=torch.randint(0, 9, (2, 3))).text
     assert "layer words = Embedding(vocab, d)" in text
     assert "layer spot = Embedding(max_len, d)" in text and "layer other = Embedding(max_len2, d)" in text
+
+
+class Attends(nn.Module):
+    """Attention with layers of its own."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width, bias=False) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in (self.q, self.k, self.v))
+        return self.o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class Stacked(nn.Module):
+    """Two of these, and a configuration without the width of a head."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(d_model=width, num_heads=heads)
+        self.left, self.right = Attends(width, heads), Attends(width, heads)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.left(x) + torch.relu(self.right(x))
+
+
+@pytest.mark.parametrize(("heads", "width"), [(2, 3), (4, 4)])
+def test_heads_of_one_number_have_one_width_and_are_never_that(heads: int, width: int) -> None:
+    found = import_module(
+        lambda: (Stacked(heads * width, heads), {"x": torch.rand(2, 5, heads * width)}), Wanted("names", {})
+    )
+    assert found.report["largest difference"] <= EXACT
+    assert f"model Stacked(d: dim = {heads * width}, heads: dim = {heads}, head_dim: dim = {width}) {{" in found.text
+    assert found.text.count(" = Attends(d, heads, head_dim)") == 2

@@ -183,7 +183,11 @@ def merge_dims(made: dict[Body, Model], root: Model, config: Mapping[int, str]) 
     the whole down to the layers. Those of the whole become one where one field of the configuration
     is the size of both; without a configuration, widths between its layers that are of one size."""
     widths = set() if config else _widths(root)
-    _merge(root, [[(atom.size if atom in widths else config.get(atom.size, atom),) for atom in root.dims]])
+    # Heads of one number have one width, which few configurations have a field for.
+    wide = "heads" in config.values()
+    of_heads = {atom for atom in root.dims if wide and "head_dim" in _called(atom) and atom.size not in config}
+    _merge(root, [[(atom.size if atom in widths or atom in of_heads else config.get(atom.size, atom),)
+                   for atom in root.dims]])  # fmt: skip
     ordered = sorted(dict.fromkeys(made.values()), key=lambda model: -_height(model.body))
     passed: dict[Model, list[list[tuple[Atom, ...]]]] = {}
     for outer in ordered:
@@ -221,8 +225,13 @@ def _merge(model: Model, passed: Sequence[Sequence[tuple[Any, ...]]]) -> None:
 
 def _roles_agree(one: Atom, other: Atom) -> bool:
     """Whether no operator calls two dims by different roles, as heads and the width of each."""
-    roles = [{name for name, rank in atom.hints.items() if 0 <= rank <= 1} for atom in (one, other)]
-    return not all(roles) or bool(roles[0] & roles[1])
+    mine, theirs = _called(one), _called(other)
+    return not (mine and theirs) or bool(mine & theirs)
+
+
+def _called(atom: Atom) -> set[str]:
+    """The roles of a dim by the operators that have it."""
+    return {name for name, rank in atom.hints.items() if 0 <= rank <= 1}
 
 
 def _apart(model: Model, one: Atom, other: Atom) -> bool:

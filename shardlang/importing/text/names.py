@@ -247,7 +247,8 @@ def _made_by(model: Model, atom: Atom, attends: bool) -> Iterator[tuple[str, int
 def _prefix(body: Body, layer: Layer) -> str:
     """A layer's name at the start of a dim's, or the name of the Sequential that it is in."""
     name = layer_name(body, layer)
-    return re.sub(r"_\d+$", "", name) if re.search(r"\.\d+$", layer.path) else name.removesuffix("_model")
+    return re.sub(r"_\d+$", "", name) if re.search(r"\.\d+$", layer.path) else (
+        name.removesuffix("_model").rstrip("_"))  # fmt: skip
 
 
 def _feature(value: Value, reads: Layer | None = None) -> tuple[Atom, ...]:
