@@ -103,7 +103,9 @@ def _selected(model: Model, at: Iterable[str] | None) -> set[str]:
         raise TypeError(f"`at` is a list of selectors: [{at!r}]")
     for selector in (at := list(at)):
         if not covered([selector], every):
-            raise ValueError(f"`{selector}` selects no parameter; {offer(selector, every, ', '.join(every[:8]))}")
+            more = f" and {len(every) - 5} more" if len(every) > 5 else ""
+            there = f"there are {', '.join(f'`{name}`' for name in every[:5])}{more}"
+            raise ValueError(f"`{selector}` selects no parameter; {offer(selector, every, there)}")
     return covered(at, every)
 
 

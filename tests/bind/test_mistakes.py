@@ -194,7 +194,8 @@ def test_optimizers_that_need_whole_matrices() -> None:
     assert found[1].startswith("NotElementwise: Muon needs whole matrices")
     assert found[2].startswith("NotElementwise: LBFGS does not step by gradients alone: ")
     assert "unexpected keyword argument 'rate'" in found[3]
-    assert found[4] == "ValueError: `**.wight` selects no parameter; up.weight, up.bias, down.weight, down.bias"
+    there = "there are `up.weight`, `up.bias`, `down.weight`, `down.bias`"
+    assert found[4] == f"ValueError: `**.wight` selects no parameter; {there}"
     assert found[5] == "TypeError: `at` is a list of selectors: ['**.weight']"
     assert found[6].startswith("NotElementwise: OfRows needs whole matrices") and "parts of its columns" in found[6]
     assert issubclass(NotElementwise, ValueError)

@@ -132,7 +132,8 @@ def test_a_program_that_names_nothing(trained: Path, capsys: pytest.CaptureFixtu
     (trained / "unnamed.shard").write_text(text)
     words = ["--out", str(trained / "a.npz"), "--weights", "w"]
     assert run(["predict", str(trained / "unnamed.shard"), *RANKS, *words]) == 2
-    assert "`train` names no value of each example: give one by --value; there are: " in capsys.readouterr().err
+    said = "name one there, as `scores = model(x)`, or give one by --value; there are: "
+    assert f"`train` names no value of each example: {said}" in capsys.readouterr().err
 
 
 def test_weights_of_a_program_with_a_name_map(trained: Path) -> None:

@@ -140,12 +140,14 @@ def _names(program: Program, wanted: tuple[str, ...]) -> dict[str, str]:
         if name not in known:
             raise click.UsageError(f"there is no value `{name}` of each example; {offer(name, known, _some(known))}")
     if not wanted:
-        raise click.UsageError(f"`train` names no value of each example: give one by --value; {_some(known)}")
+        help = "name one there, as `scores = model(x)`, or give one by --value"
+        raise click.UsageError(f"`train` names no value of each example: {help}; {_some(known)}")
     return {known[name].path: name for name in wanted}
 
 
 def _some(known: Mapping[str, object]) -> str:
-    return f"there are: {', '.join([*known][:12])}"
+    more = f" and {len(known) - 12} more" if len(known) > 12 else ""
+    return f"there are: {', '.join([*known][:12])}{more}"
 
 
 def _keeping(program: Program, names: Mapping[str, str], weights: Path | None, checkpoint: Path | None) -> Program:
