@@ -29,7 +29,7 @@ from shardlang.importing.opaque.pieces import made_opaque
 from shardlang.importing.steps import idioms
 from shardlang.importing.steps.calls import tables, tree
 from shardlang.importing.steps.indices import indices
-from shardlang.importing.steps.nodes import PARAM, STATE, Node, Traced
+from shardlang.importing.steps.nodes import INPUT, PARAM, STATE, Node, Traced
 from shardlang.importing.steps.normalise import normalise
 from shardlang.importing.steps.problems import refusal
 from shardlang.importing.steps.rules import limits
@@ -84,6 +84,7 @@ class Way:
         self.inputs, self.tensors, self.wanted = inputs, all_tensors(module), wanted
         self.traced, self.program = trace(module, inputs, wanted.place)
         self.used = _choose(self.traced, wanted.output)
+        _require_read(self.traced, inputs)
         for change in (normalise, indices, idioms.apply, unfold, tables):
             change(self.traced)
         self.home, self.formulas = Path(), list[Formula]()
@@ -299,6 +300,22 @@ def _choose(traced: Traced, output: str | None) -> list[int]:
     traced.outputs = {name: traced.outputs[name] for name in kept}
     traced.sweep()
     return [names.index(name) for name in kept]
+
+
+def _require_read(traced: Traced, inputs: Mapping[str, Tensor]) -> None:
+    """RunError SH600 for an input that no result depends on: a model has no such argument."""
+    reached: set[Node] = set()
+    stack = list(traced.outputs.values())
+    while stack:
+        node = stack.pop()
+        if node not in reached:
+            reached.add(node)
+            stack += node.inputs()
+    read = {node.name for node in reached if node.op == INPUT}
+    unread = [name for name in inputs if name not in read]
+    if unread:
+        fact = f"no result that is wanted depends on {', '.join(f'`{name}`' for name in unread)}"
+        raise RunError("SH600", fact, help="leave it out of the example tensors, or name another result by --output")
 
 
 def _floating(node: Node) -> bool:

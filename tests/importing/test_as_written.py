@@ -100,6 +100,28 @@ def test_fields_of_a_train_have_names_of_their_own() -> None:
     assert "out2 = model(loss2, data2, out)" in text
 
 
+class Losing(nn.Module):
+    """Scores, and a loss by labels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        scores = self.fc(x)
+        return scores, F.cross_entropy(scores, labels)
+
+
+def test_a_loss_is_refused_with_a_word_on_where_it_belongs_and_an_input_that_nothing_reads_is_told() -> None:
+    build = lambda: (Losing(), {"x": torch.rand(3, 8), "labels": torch.tensor([0, 1, 3])})  # noqa: E731
+    with pytest.raises(RunError, match="cross_entropy_loss") as error:
+        import_module(build, Wanted("m:build", {}))
+    assert error.value.code == "SH601" and error.value.help.startswith("a loss belongs in `train`: ")
+    with pytest.raises(RunError, match="no result that is wanted depends on `labels`") as error:
+        import_module(build, Wanted("m:build", {}, output="0"))
+    assert error.value.code == "SH600"
+
+
 CHANCE: dict[str, Callable[[Net, Tensor], Tensor]] = {
     "a bound": lambda net, x: net.fc(x)[:, : x.shape[1] // 3],
     "a divisor": lambda net, x: net.fc(x) / (x.shape[1] // 4),

@@ -33,4 +33,6 @@ def refusal(found: Iterable[Refused], plain: bool = True) -> RunError:
     help = "write these parts of the module in operators of `shardc explain`, or the model by hand"
     if plain:
         help = f"`--opaque` makes operators of your own of them, in torch; or {help}"
+    if any("_loss" in what for what in groups):
+        help = f"a loss belongs in `train`: leave out what it reads, or name another result by --output; {help}"
     return RunError("SH601", "\n".join([f"the language has no word for {kinds} of the module", *lines]), help=help)
