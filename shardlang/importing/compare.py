@@ -196,11 +196,21 @@ def _numbers(tensor: Tensor) -> Tensor:
     return tensor.detach() if isinstance(tensor, torch.nn.Parameter) else exact(tensor.detach())
 
 
-def _training(model: str, inputs: Sequence[Tensor], shapes: Sequence[tuple[int, ...]], batched: bool) -> str:
-    """A `train` that computes the loss of `theirs`. batched: of `ours`; without it each field has a
-    first dim of one element more, since those of a source share their first dim."""
+def stands(text: str, model: str, inputs: Mapping[str, Tensor], count: int, sizes: Mapping[str, int]) -> bool:
+    """Whether shardc takes the program with inputs of these sizes: it may hold at some alone, as
+    where it adds a table of so many rows. count: of its results; sizes: as of `ours`."""
+    called = f"{model}({', '.join(f'{name} = {size}' for name, size in sizes.items())})"
+    whole = f"{text}\n{_training(called, list(inputs.values()), [None] * count, False)}"
+    return driver.check_source(Source("imported.shard", whole), Sink()) is not None
+
+
+def _training(model: str, inputs: Sequence[Tensor], shapes: Sequence[tuple[int, ...] | None], batched: bool) -> str:
+    """A `train` that computes the loss of `theirs`, of results without a shape their sum. batched:
+    of `ours`; without it each field has a first dim of one element more, since those of a source
+    share their first dim."""
     given = [(f"in{at}", *_kind(each), tuple(each.shape)) for at, each in enumerate(inputs)]
-    given += [(f"probe{at}", "", "", shape) for at, shape in enumerate(shapes)]
+    probed = {f"probe{at}": shape for at, shape in enumerate(shapes) if shape is not None}
+    given += [(name, "", "", shape) for name, shape in probed.items()]
     fields, values = [], []
     for name, kind, bound, shape in given:
         field = name if batched else f"{name}_field"
@@ -209,10 +219,11 @@ def _training(model: str, inputs: Sequence[Tensor], shapes: Sequence[tuple[int, 
         values += [] if batched else [f"  {name} = {field}[import_batch = 0]"]
     names = [f"out{at}" for at in range(len(shapes))]
     called = ", ".join(f"in{at}" for at in range(len(inputs)))
+    loss = [f"sum({name} * probe{at})" if f"probe{at}" in probed else f"sum({name})" for at, name in enumerate(names)]
     return "\n".join([
         f"dim import_batch = {inputs[0].shape[0] if batched else 1}", "", "train {", f"  model = {model}",
         f"  data = random({', '.join(fields)}, batches = 1)", *values, f"  {', '.join(names)} = model({called})",
-        f"  loss = {' + '.join(f'sum({name} * probe{at})' for at, name in enumerate(names))}",
+        f"  loss = {' + '.join(loss)}",
         "  optimizer = sgd(lr = 0.1)", "  epochs = 1", "}", "",
     ])  # fmt: skip
 

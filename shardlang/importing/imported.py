@@ -158,7 +158,7 @@ def _further(
     sizes may agree by chance, as in `size // 3`. One of these may differ by chance in turn, where a
     part ends with a table, so two are asked. known: sizes that were traced already; others: the
     ways by which numbers are written by dims. A program that holds up to a size alone is not asked
-    beyond it."""
+    beyond it, nor one that shardc refuses at such sizes."""
     if any(each.times < 0 for each in first.formulas):
         return
     differs, taken = None, known
@@ -166,6 +166,8 @@ def _further(
         sizes = other_sizes(first.inputs, first.free(), module, near=True, distinct=True, besides=taken, double=True)
         if sizes is None or (others and _changed(first.inputs, sizes) != _changed(first.inputs, known)):
             break
+        if not first.stands(sizes):
+            return
         there = way(sizes)
         if not others:
             there.unreached(max(_longest(first.free(), known), FURTHEST))

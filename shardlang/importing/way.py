@@ -20,7 +20,7 @@ from shardlang.importing.bodies.dims import Atom, Formula, flat, fresh
 from shardlang.importing.bodies.interior import declare_inner, declare_sums
 from shardlang.importing.bodies.maker import KINDS, Shared
 from shardlang.importing.bodies.models import Model, merge_dims, models
-from shardlang.importing.compare import Side, compare, fault, masked, ours, theirs, varied
+from shardlang.importing.compare import Side, compare, fault, masked, ours, stands, theirs, varied
 from shardlang.importing.eager import differs, evaluated
 from shardlang.importing.opaque import words  # noqa: F401  (it fills WORDS)
 from shardlang.importing.opaque.freed import freed
@@ -212,6 +212,13 @@ class Way:
         if driver.check_source(Source(str(self.home / "imported.shard"), plain), sink) is None:
             raise fault(sink, whole)
         return whole
+
+    def stands(self, inputs: Mapping[str, Tensor]) -> bool:
+        """Whether the program takes inputs of these sizes. Where it has operators of its own it is
+        not asked."""
+        now = {size: inputs[name].shape[at] for name, each in self.inputs.items() for at, size in enumerate(each.shape)}
+        sizes = {dim: now.get(size, size) for dim, size in self.sizes.items()}
+        return bool(self.operations.known) or stands(self.text, self.model.name, inputs, len(self.used), sizes)
 
     def saying(self, other: Way) -> Way:
         """This way with the text of another one, at its own sizes: to be compared with it."""

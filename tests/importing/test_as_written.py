@@ -134,6 +134,22 @@ def test_a_number_on_which_neighbouring_sizes_agree_by_chance_is_found(name: str
     refused(CHANCE[name], torch.rand(2, size, 8), "SH603")
 
 
+def test_a_module_may_do_otherwise_at_sizes_that_the_program_does_not_take() -> None:
+    def places(net: Any, x: Tensor) -> Tensor:
+        cut = net.cut(x).flatten(2).mT
+        table = net.table.weight
+        # As networks of images stretch their table of places for images of another size.
+        return net.fc(cut + (table if cut.shape[1] == len(table) else table.mean(0, keepdim=True)))
+
+    layers = {"cut": lambda: nn.Conv2d(3, 8, 4, 4), "table": lambda: nn.Embedding(6, 8)}
+    assert "+ table" in imported(places, torch.rand(5, 3, 8, 12), **layers).text
+
+
+def test_a_factor_that_is_the_root_of_the_batch_by_chance_is_a_number() -> None:
+    text = imported(lambda net, x: net.fc(x) + x * 2**-0.5, torch.rand(2, 6, 8)).text
+    assert "batch **" not in text and "0.70710678118654" in text
+
+
 class Squared(torch.autograd.Function):
     """Half of the gradient, or all of it."""
 

@@ -194,16 +194,15 @@ class Body:
         if self.final:
             return self.final[copied]
         needed = dict.fromkeys(atom for own in self.own for term in own.value.dims for atom in flat(term))
-        for layer in self.layers:
-            terms = [layer.terms[atom] for atom in layer.body.formals(copied)]
-            needed.update(dict.fromkeys(atom for term in terms for atom in flat(term)))
+        passed = [flat(layer.terms[f]) for layer in self.layers for f in layer.body.formals(copied)]
+        needed.update(dict.fromkeys(atom for term in passed for atom in term))
         needed.update(dict.fromkeys(self._joined()))
         made = self.sources()
         if copied:
             needed.update(dict.fromkeys(made.values()))
             needed.update(dict.fromkeys(atom for each in self.products for atom in flat(each.product + each.sum)))
         first = [atom for value in self.inputs for term in value.dims for atom in flat(term)]
-        rest = [atom for layer in self.layers for f in layer.body.formals(copied) for atom in flat(layer.terms[f])]
+        rest = [atom for term in passed for atom in term]
         owned = [atom for own in self.own for term in own.value.dims for atom in flat(term)]
         ordered = dict.fromkeys([*first, *rest, *owned, *needed])
         return [atom for atom in ordered if atom in needed and atom not in made and not (atom.fixed or atom.declared)]

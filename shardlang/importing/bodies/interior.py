@@ -31,11 +31,12 @@ def declare_sums(made: Mapping[Body, Model]) -> None:
         if model.kind or model.library is not None:
             continue
         calls = [(outer, layer) for outer in bodies for layer in outer.layers if made[layer.body] is model]
-        for at in range(len(model.body.formals()))[::-1]:
-            sums = [_sum(body, body.formals()[at]) for body in model.bodies]
+        formals = [body.formals() for body in model.bodies]
+        for at in range(len(formals[0]))[::-1]:
+            atoms = [each[at] for each in formals]
+            sums = [_sum(body, atom) for body, atom in zip(model.bodies, atoms, strict=True)]
             if not all(sums) or not all(_unshared(outer, layer, at) for outer, layer in calls):
                 continue
-            atoms = [body.formals()[at] for body in model.bodies]
             for _, layer in calls:
                 layer.terms.pop(layer.body.formals()[at], None)
             for body, atom, parts in zip(model.bodies, atoms, sums, strict=True):

@@ -108,12 +108,12 @@ class Maker:
         return self.use(x)
 
     def roots(self, sides: Sequence[Any]) -> None:
-        """A factor that is the root of the size of a dim beside it, to the last digit, is that at
-        all sizes: `x * d ** -0.5`. A root that is a whole number or its part may be anything."""
+        """A factor that is the root of the width of what is beside it, to the last digit, is that
+        at all sizes: `x * d ** -0.5`. A root that is a whole number or its part may be anything."""
         for number, other in (sides, sides[::-1]):
             if not isinstance(number, Const) or not isinstance(number.value, float) or not isinstance(other, Value):
                 continue
-            for term in other.dims[::-1]:
+            for term in other.dims[-1:]:
                 wide = size(term)
                 power = next((each for each in (-0.5, 0.5) if wide**each == number.value), None)
                 if power is not None and math.isqrt(wide) ** 2 != wide:

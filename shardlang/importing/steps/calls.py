@@ -63,6 +63,8 @@ def tree(traced: Traced, kind: str) -> Call:
     for call in _all(root):
         _ends(call, readers, outputs)
         _order(call, marks.get(call.scope.call, []))
+    for call in _all(root):
+        _behind(call)
     root.results = list(dict.fromkeys(traced.outputs.values()))
     root.outside = list(traced.inputs.values())
     return root
@@ -96,6 +98,27 @@ def _ends(call: Call, readers: dict[Node, list[Node]], outputs: set[Node]) -> No
     call.results = [
         node for node in inside if node in outputs or any(reader not in inside for reader in readers.get(node, []))
     ]
+
+
+def _behind(call: Call) -> None:
+    """Puts each step behind what it reads: a call stands where its first step does, which may be
+    there before what later ones read, as a mask is."""
+    items = call.items
+    maker = {node: at for at, item in enumerate(items)
+             for node in (item.results if isinstance(item, Call) else [item])}  # fmt: skip
+    placed: dict[int, None] = {}
+
+    def place(at: int, around: frozenset[int]) -> None:
+        item = items[at]
+        for node in item.outside if isinstance(item, Call) else item.inputs():
+            before = maker.get(node, at)
+            if before not in placed and before not in around:
+                place(before, around | {before})
+        placed.setdefault(at)
+
+    for at in range(len(items)):
+        place(at, frozenset({at}))
+    call.items = [items[at] for at in placed]
 
 
 def _order(call: Call, marks: Sequence[Mark]) -> None:
