@@ -89,7 +89,7 @@ def on_hand(program: Program) -> tuple[dict[str, Dataset], dict[str, Tensor]]:
     whole = {field.name: Block((0,) * len(field.shape), field.shape) for field in source.fields}
     arrays = {field.name: read.take(field, every, whole[field.name]) for field in source.fields}
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    return {"data": Arrays(source, arrays, Origin(program.base))}, tensors
+    return {"data": Arrays(source.fields, arrays, Origin(program.base))}, tensors
 
 
 def beginning(file: Path, settings: Mapping[str, str] | None = None) -> dict[str, Tensor]:

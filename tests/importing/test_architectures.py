@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("transformers", reason="the library transformers is not installed")
 
-from tests.importing.architectures import limited, table
+from tests.importing.architectures import limited, outcome, table
 from tests.importing.tiny import LARGEST, built, names
 
 REASONS = ["the language has no word for 2 operations of the module",
@@ -22,7 +22,7 @@ def test_a_tiny_model_of_an_architecture_is_imported_in_a_process_of_its_own() -
 
 
 def test_a_layer_whose_first_step_stands_before_what_its_others_read_is_behind_that() -> None:
-    found = limited("granite_swa", 120)  # a mask of its own
+    found = outcome("granite_swa")  # a mask of its own
     assert found["outcome"] == "whole" and "x + self_attn(input_layernorm(x))" in found["text"]
 
 

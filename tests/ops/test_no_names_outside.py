@@ -17,7 +17,9 @@ from tests.test_house_rules import MODULES, PACKAGE
 MEANINGS = ("ops/", "interpret/meaning/", "runtime/functions/", "matched/table.py", "importing/")
 # Words that are an operator's name and mean something else: (module, word) -> what it is there.
 OTHER_WORDS = {
+    ("check/declared.py", "pad"): "an argument of `tokenizer` and `bytes`",
     ("check/files/overrides.py", "log"): "the setting `log`",
+    ("check/model/words.py", "pad"): "that argument",
     ("check/train/settings.py", "log"): "likewise",
     ("cost/calibrated.py", "attention"): "a member of a profile, for all kernels of that kind",
     ("cost/profile.py", "attention"): "likewise",
