@@ -83,10 +83,11 @@ def _lost(body: Body, value: Value, at: int) -> bool:
 
 def _chain(atom: Atom, known: set[Atom]) -> bool:
     here: Atom | None = atom
-    while here is not None:
-        (here,) = flat((here,))[:1]
+    seen = set[Atom]()  # two dims that became one may be like each other
+    while here is not None and (here := flat((here,))[0]) not in seen:
         if here in known or here.called or here.declared:
             return True
+        seen.add(here)
         here = here.like
     return False
 
