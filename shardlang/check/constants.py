@@ -102,6 +102,18 @@ def combine(node: ast.Binary, left: Any, right: Any, sink: Sink) -> Any:
     return _tidy(result)
 
 
+def applied(function: Callable[[float], float], value: Any, span: Span, sink: Sink) -> Any:
+    """A function of floats of a static number; None of what is none."""
+    value = plain(value)
+    if value is UNKNOWN or not _number(value):
+        return value if value is UNKNOWN else None
+    try:
+        return function(value)
+    except (ValueError, OverflowError):
+        sink.report("SH211", f"`{span.text}` is not a number that can be used", span, show(value))
+        return UNKNOWN
+
+
 def negate(value: Any, span: Span, sink: Sink) -> Any:
     value = plain(value)
     if value is UNKNOWN:

@@ -85,7 +85,7 @@ class Way:
         self.traced, self.program = trace(module, inputs, wanted.place)
         self.used = _choose(self.traced, wanted.output)
         _require_read(self.traced, inputs)
-        for change in (normalise, indices, idioms.apply, unfold, tables):
+        for change in (normalise, indices, idioms.apply, unfold, idioms.buckets, tables):
             change(self.traced)
         self.home, self.formulas = Path(), list[Formula]()
         kind = type(module)

@@ -167,7 +167,8 @@ class Operator:
     is a further operand. exchanging: the rule of one whose ranks exchange parts of a cut sequence,
     as `attend` says: from its rule, its attributes, and whether keys go round a ring. chunked: the
     internal operator that computes this loss in chunks of rows, with the product that its scores
-    are. known_as: of one that a file declares, the operator that graphs hold in its place."""
+    are. known_as: of one that a file declares, the operator that graphs hold in its place.
+    of_number: what it is of a static number, which gives one."""
 
     name: str
     params: tuple[Param, ...]
@@ -203,6 +204,7 @@ class Operator:
     exchanging: Callable[[FactorRule, Mapping[str, Any], bool], FactorRule] | None = None
     chunked: str = ""
     known_as: str = ""
+    of_number: Callable[[float], float] | None = None
 
     def streamed(self, local: Local) -> Streams:
         """The bytes that it reads and writes on one rank."""

@@ -31,6 +31,7 @@ def size_of(expression: str) -> list[str] | int:
         ("3 if not (batch > d) and d >= 16 else 4", 3),
         ("3 if batch == 9 or d != 16 else 4", 4),
         ("3 if true == (batch < d) else 4", 3),
+        ("sqrt(d) + log(exp(3))", 7),
     ],
 )
 def test_arithmetic_is_exact(expression: str, size: int) -> None:
@@ -45,6 +46,10 @@ def test_arithmetic_is_exact(expression: str, size: int) -> None:
         ("0 ** -1", "SH211: "),
         ("(0 - 2) ** 0.5", "SH211: "),
         ("10.0 ** 400", "SH211: "),
+        ("log(batch - 8)", "SH211: `log(batch - 8)` is not a number that can be used"),
+        ("sqrt(-d)", "SH211: "),
+        ("exp(1000)", "SH211: "),
+        ("log(true)", "SH216: "),
         ("1.5", "SH210: the size of dim `e` must be a whole number, and this is 1.5"),
         ("2.0 ** 54", "SH210: the size of dim `e` must be a whole number"),
         ("-true", "SH210: `-` needs a number, and this is "),

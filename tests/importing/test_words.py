@@ -38,6 +38,25 @@ def bucketed(x: Tensor, y: Tensor) -> Tensor:
     return y @ y.transpose(1, 2) + torch.where(away < 2, away, far)
 
 
+def index(x: Tensor, **other: Any) -> Tensor:
+    """The buckets of relative positions as T5 has them, six of each side and distances up to 20; `other` numbers."""
+    given = {"exact": 3, "least": 3, "log": math.log(20 / 3), "rest": 3, "last": 5, "side": 6, "ahead": 0,
+             "type": torch.float32, "mode": None, "behind": None, **other}  # fmt: skip
+    places = torch.arange(x.shape[1])
+    away = places[None, :] - places[:, None]
+    distance = away.abs() if given["behind"] is None else -torch.min(away, torch.full_like(away, given["behind"]))
+    far = torch.div(distance.to(given["type"]), given["exact"], rounding_mode=given["mode"])
+    far = (torch.log(far) / given["log"] * given["rest"]).long() + given["least"]
+    far = torch.min(far, torch.full_like(away, given["last"]))
+    near = torch.where(distance < given["exact"], distance, far)
+    return near if given["behind"] is not None else (away > given["ahead"]).long() * given["side"] + near
+
+
+def distances(**other: Any) -> Forward:
+    """Scores that buckets of relative positions are added to."""
+    return lambda x, y: y @ y.mT + index(x, **other)
+
+
 def places(x: Tensor) -> Tensor:
     """Which places are not behind others, or two places away."""
     row = torch.arange(x.shape[1])[:, None]
@@ -161,6 +180,8 @@ WORDS: dict[str, tuple[Forward, str]] = {
     "einsum": (lambda x, y: torch.einsum("bsd,bte->bde", x, y), "einsum("),
     "triangle": (lambda x, y: (y @ x.transpose(1, 2)).tril(), "where("),
     "buckets": (bucketed, "dim key = seq"),
+    "buckets of distances": (distances(), " + distance_buckets(away, 12, max_distance = 20)\n"),
+    "buckets of one side": (distances(behind=0), "near = distance_buckets(away, 6, max_distance = 20, both = false)\n"),
     "floored": (lambda x, y: y * (2 * x).floor(), "// 1.0"),
     "log1p": (lambda x, y: torch.log1p(y.square()), "log(square(fc(x)) + 1.0)"),
     "reciprocal": (lambda x, y: y * torch.reciprocal(x + 1), "1.0 / (x + 1)"),
@@ -310,3 +331,39 @@ def test_a_word_is_imported(name: str) -> None:
     found = net(name)
     assert found.report["largest difference"] <= EXACT
     assert WORDS[name][1] in found.text, found.text
+
+
+# A number that T5's buckets do not have beside the others; the last is one of no whole distance.
+@pytest.mark.parametrize(
+    "other",
+    [{"exact": 2}, {"least": 2}, {"rest": 4}, {"last": 6}, {"side": 5}, {"ahead": 1}, {"type": torch.float64},
+     {"mode": "floor"}, {"log": math.log(20.01 / 3)}, {"behind": -1}],
+    ids=str,
+)  # fmt: skip
+def test_other_buckets_are_written_out(other: dict[str, Any]) -> None:
+    def factory() -> tuple[nn.Module, dict[str, Tensor]]:
+        return Net(distances(**other)), {"x": torch.rand(2, 5, 8)}
+
+    found = import_module(factory, Wanted("words:net", {}))
+    assert found.report["largest difference"] <= EXACT
+    assert "distance_buckets(" not in found.text, found.text
+    assert "log(" in found.text, found.text
+
+
+class Biased(nn.Module):
+    """Scores with a bias from a table of so many rows."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.fc, self.table = nn.Linear(8, 8), nn.Embedding(rows, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.fc(x)
+        return y @ y.mT + self.table(index(x)).squeeze(-1)
+
+
+@pytest.mark.parametrize(("rows", "buckets"), [(12, "buckets"), (14, "12")])
+def test_buckets_are_as_many_as_rows_of_their_table(rows: int, buckets: str) -> None:
+    found = import_module(lambda: (Biased(rows), {"x": torch.rand(2, 5, 8)}), Wanted("words:net", {}))
+    assert found.report["largest difference"] <= EXACT
+    assert f"distance_buckets(away, {buckets}, max_distance = 20)" in found.text, found.text

@@ -82,4 +82,10 @@ FAULTS = (
           "importing/authors/lines.py", "(node.end_lineno or node.lineno) + 1), line", "node.lineno + 1), line", NAMES),
     Fault("any dims make a sum", "a model that declares a dim by one of its inputs alone",
           "importing/bodies/interior.py", "(term[0] in known or term[0].declared)", "term[0] is not atom", NAMES),
+    Fault("any numbers are those of T5's buckets", "a logarithm of no whole distance", "importing/steps/idioms.py",
+          "if not numbers.items() <= wanted.items() or", "if", WORDS),
+    Fault("a pattern does not see a quotient that is rounded", "buckets of whole parts",
+          "importing/steps/patterns.py", ' or step.kwargs.get("rounding_mode")', "", WORDS),
+    Fault("a table has as many rows as buckets by chance", "buckets that a table of more rows is read at",
+          "importing/bodies/builder.py", "rows[0].size == count:", "rows[0].size >= count:", WORDS),
 )  # fmt: skip

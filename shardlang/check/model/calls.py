@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardlang.check.constants import applied
 from shardlang.check.context import Frame
 from shardlang.check.declared import TEXTS, WORDS
 from shardlang.check.files.arrows import report_unread
@@ -89,6 +90,10 @@ def _operator(
     bound = bind_operator(operator, positional, keywords, arrow, span, frame)
     if not bound.sound:
         return UNKNOWN
+    if operator.of_number is not None:
+        number = applied(operator.of_number, bound.values[0], span, frame.context.sink)
+        if number is not None:
+            return number
     return infer(operator, bound.values, bound.spans, bound.names, bound.static, bound.arrow, span, frame)
 
 

@@ -12,7 +12,7 @@ from shardlang.importing.bodies import composed, convolutions, creations, select
 from shardlang.importing.bodies.body import Body, Const, Expr, Layer, Value, new_dims
 from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, size
 from shardlang.importing.bodies.forms import find_arrays, form, same_model
-from shardlang.importing.bodies.library import known
+from shardlang.importing.bodies.library import FUNCTIONS, known
 from shardlang.importing.bodies.maker import KINDS, Maker, Shared
 from shardlang.importing.bodies.renames import reached, rename
 from shardlang.importing.bodies.words import WORDS
@@ -114,7 +114,7 @@ class Builder(Maker):
                 like = [each for each in there if each.size == atom.size and not (each.fixed or atom.called)]
                 if atom in bound or atom.fixed or atom.declared:
                     continue
-                if not like and value.expr.word == "arange" and (rows := self._rows(value)) is not None:
+                if not like and value.expr.word == "arange" and (rows := self._rows(value, atom.size)) is not None:
                     self.body.unify((rows,), (atom,))
                     rows.hint("positions", 0)
                 elif len(like) == 1:
@@ -129,18 +129,23 @@ class Builder(Maker):
         known = reached(self.body)
         for value in self.body.live():
             assert value.expr is not None
-            for each in value.expr.operands:
-                if isinstance(each, Const) and not all(atom in known or atom.declared for atom in flat(each.of)):
+            for each in (each for each in value.expr.operands if isinstance(each, Const)):
+                # A function of the library counts the rows of the table that is read at its result.
+                rows = self._rows(value, each.value) if value.expr.word in FUNCTIONS else None
+                if rows is not None:
+                    rows.hint("buckets", 0)
+                    each.of = (rows,)
+                if not all(atom in known or atom.declared for atom in flat(each.of)):
                     each.of = ()
 
-    def _rows(self, places: Value) -> Atom | None:
-        """The rows of the table that is looked up at places, if these are as many: all of it."""
+    def _rows(self, places: Value, count: int) -> Atom | None:
+        """The rows of the table that is looked up at places, if they are so many: all of it."""
         for value in self.body.values:
             layer = value.expr.layer if value.expr is not None and places in value.expr.operands[:1] else None
             leaf = known(layer.body) if layer is not None else None
             if layer is not None and leaf is not None and leaf.name == "Embedding":
                 rows = flat(layer.terms[layer.body.formals()[0]])
-                if len(rows) == 1 == len(flat(places.dims[0])) and rows[0].size == size(places.dims[0]):
+                if len(rows) == 1 and rows[0].size == count:
                     return rows[0]
         return None
 

@@ -114,6 +114,13 @@ def variance(b: Maker, node: Node, x: Node, dim: Any = None, unbiased: bool = Tr
     return made if node.op == "aten.var" else _called(b, "sqrt", b.use_view(made), node)
 
 
+@word("distance_buckets")
+def distance_buckets(b: Maker, node: Node, position: Node, buckets: int, furthest: int, both: bool) -> Value:
+    value = b.use(position)
+    named = {"max_distance": Const(furthest, "max_distance", 128), "both": Const(both, "both", True)}
+    return b.add(value.dims, Expr("distance_buckets", [value, Const(buckets, "buckets")], named), "i64", node)
+
+
 @word("_weight_norm")
 def weight_norm(b: Maker, node: Node, x: Node, length: Node, dim: int = 0) -> Value:
     """x times `length` divided by its norm along all dims but one."""

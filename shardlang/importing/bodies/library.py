@@ -78,6 +78,8 @@ LIBRARY = {
 }  # fmt: skip
 
 
+# Functions of the library, and where each is.
+FUNCTIONS = {"distance_buckets": "std.transformer"}
 RECURRENT = "std.recurrent"
 _MADE = {name: Known(name, (), ("in", "hidden"), {}, {}, _any, home=RECURRENT) for name in ("LSTM", "GRU")}
 

@@ -14,9 +14,13 @@ from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node, Traced
 from shardlang.importing.steps.patterns import Found, match
 from shardlang.importing.steps.projections import projections
 from shardlang.importing.steps.rules import Rule, hides_nothing, rule_of
+from shardlang.importing.steps.unfold import number_of
 
 _ROOT = 0.7978845608028654  # sqrt(2 / pi)
 _INNER = ("mul", ("add", "x", ("mul", ("pow", "x", 3), 0.044715)), _ROOT)
+
+# No largest distance has a logarithm beyond.
+_LOG = 40
 
 Make = Callable[[Node, Found], Node]
 
@@ -44,6 +48,20 @@ IDIOMS: list[tuple[Any, Make]] = [
     (("mul", "w", _RMS), _rms),
     (_RMS, _rms),
 ]
+
+
+def _of_side(distance: Any) -> Any:
+    """The bucket of a distance is itself, or from `exact` on follows from its logarithm."""
+    log = ("log", ("div", ("to", distance, "float?"), "exact?"))
+    further = ("to", ("mul", ("div", log, "log?"), "rest?"), "whole?")
+    return ("where", ("lt", distance, "exact?"), distance, ("min|minimum", ("add", further, "exact?"), "last?"))
+
+
+# T5's buckets of relative positions: of both sides, or of the places before alone.
+_BUCKETS = {
+    True: ("add", ("mul", ("to", ("gt", "position", 0), "whole?"), "side?"), _of_side(("abs", "position"))),
+    False: _of_side(("neg", ("min|minimum", "position", "zero?"))),
+}
 
 
 def apply(traced: Traced) -> None:
@@ -194,3 +212,30 @@ def _added(traced: Traced, mask: Node) -> tuple[Node, bool]:
             traced.compared.append(other)
             return bias, not hides_nothing(other)
     return mask, False
+
+
+def buckets(traced: Traced) -> None:
+    """Changes what computes buckets of positions to one step. These are constants, which have to be
+    unfolded before."""
+    changes = {}
+    for node in traced.nodes:
+        for both, pattern in _BUCKETS.items():
+            found = match(node, pattern)
+            made = _bucket(node, found, both) if found is not None else None
+            changes.update({node: made} if made is not None else {})
+    traced.replace(changes)
+    traced.sweep()
+
+
+def _bucket(node: Node, found: Found, both: bool) -> Node | None:
+    """`distance_buckets`, if its numbers are those of one count and one largest distance."""
+    numbers = {name: number_of(each) for name, each in found.items() if name != "position"}
+    last, exact, log = (numbers[name] for name in ("last?", "exact?", "log?"))
+    if not (isinstance(last, int) and isinstance(exact, int) and isinstance(log, float) and exact > 0 < log < _LOG):
+        return None
+    side, furthest = last + 1, round(exact * math.exp(log))
+    wanted = {"side?": side, "last?": last, "exact?": side // 2, "rest?": side - exact, "zero?": 0,
+              "log?": math.log(furthest / exact), "float?": torch.float32, "whole?": torch.int64}  # fmt: skip
+    if not numbers.items() <= wanted.items() or node.shape != found["position"].shape:
+        return None
+    return node.like("aten.distance_buckets", found["position"], side * (1 + both), furthest, both)

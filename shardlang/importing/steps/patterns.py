@@ -28,7 +28,7 @@ def match(step: Any, pattern: Any, found: Found | None = None) -> Found | None:
     if not isinstance(step, Node) or step.op.removeprefix("aten.") not in names:
         return None
     args = list(step.args[: len(parts)])
-    if len(args) < len(parts) or step.kwargs.get("alpha", 1) != 1:
+    if len(args) < len(parts) or step.kwargs.get("alpha", 1) != 1 or step.kwargs.get("rounding_mode"):
         return None
     orders = [args, args[::-1]] if names[0] in _COMMUTE else [args]
     for order in orders:

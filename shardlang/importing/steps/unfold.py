@@ -109,7 +109,7 @@ def _simplify(traced: Traced) -> None:
     changes: dict[Node, Node] = {}
     readers = traced.readers()
     for node in traced.nodes:
-        args = [_number(each) for each in node.args[:2]]
+        args = [number_of(each) for each in node.args[:2]]
         kept: Any = None
         if node.op in ("aten.add", "aten.mul") and node.kwargs.get("alpha", 1) == 1:
             nothing = 0 if node.op == "aten.add" else 1
@@ -125,7 +125,7 @@ def _simplify(traced: Traced) -> None:
     traced.sweep()
 
 
-def _number(x: Any) -> Any:
+def number_of(x: Any) -> Any:
     """The number that an argument is, if it is one."""
     if isinstance(x, Node):
         return x.value.flatten()[0].item() if is_number(x) else None

@@ -10,7 +10,7 @@ from typing import Any
 import shardlang.ops.all_families  # noqa: F401  (fills the registry)
 from shardlang.importing.bodies.body import Body, Layer, Own, Value
 from shardlang.importing.bodies.dims import Atom, flat
-from shardlang.importing.bodies.library import LIBRARY, known
+from shardlang.importing.bodies.library import FUNCTIONS, LIBRARY, known
 from shardlang.importing.bodies.models import Model
 from shardlang.ops.declaration import REGISTRY
 from shardlang.syntax.tables import tables
@@ -350,7 +350,7 @@ def identifier(path: str) -> str:
 
 def reserved() -> frozenset[str]:
     """Words of the language and its operators, which hide no layer, but would mislead."""
-    return frozenset(REGISTRY) | frozenset(tables().keywords)
+    return frozenset(REGISTRY) | frozenset(FUNCTIONS) | frozenset(tables().keywords)
 
 
 def fields_of(config: Any) -> dict[int, str]:

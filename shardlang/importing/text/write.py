@@ -7,7 +7,7 @@ from typing import Any
 
 from shardlang.importing.bodies.body import Body, Layer, Own, Value
 from shardlang.importing.bodies.dims import Atom, Term, flat
-from shardlang.importing.bodies.library import arguments
+from shardlang.importing.bodies.library import FUNCTIONS, arguments
 from shardlang.importing.bodies.models import Model
 from shardlang.importing.text.names import Namer, layer_name, own_name
 from shardlang.importing.text.statements import Statements
@@ -31,6 +31,8 @@ class Writer:
         models = list(dict.fromkeys(self.made.values()))
         parts = [f"{MODEL_MARK} `{place}`.\n", *(f"## {line}\n" for line in comments)]
         used = {(model.library.home, model.library.name) for model in models if model.library is not None}
+        words = {value.expr.word for model in models for value in model.body.live() if value.expr is not None}
+        used |= {(FUNCTIONS[word], word) for word in words & FUNCTIONS.keys()}
         parts += _uses(used | {(home, name) for home, names in own.items() for name in names})
         parts += [self.model(model) for model in models if model.library is None and not model.is_bare]
         return "".join(parts)

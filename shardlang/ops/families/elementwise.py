@@ -4,6 +4,7 @@ Sums, products and powers of two tensors are in arithmetic.py."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from shardlang.ops.code import TORCH, Code, F, Module
@@ -23,9 +24,11 @@ _floating, _any_number = each_element("floating"), each_element("number")
 def _unary(
     name: str, module: Module, doc: str, saved: Callable[[Local], Saved],
     infer: Callable[[CallSite], Inference | None] = _floating, precision: Precision = Precision.INSIDE,
+    of_number: Callable[[float], float] | None = None,
 ) -> None:  # fmt: skip
     example = f"(x: [..., d]) -> [..., d] {{ {name}(x) }}"
-    declare(name, (_X,), infer, calls(module, name), doc, example=example, saved=saved, precision=precision)
+    declare(name, (_X,), infer, calls(module, name), doc, example=example, saved=saved, precision=precision,
+            of_number=of_number)  # fmt: skip
 
 
 _unary("relu", TORCH, "The greater of x and 0.", made, _any_number, _GIVEN)
@@ -35,9 +38,9 @@ _unary("sigmoid", TORCH, "1 / (1 + exp(-x)).", made, precision=_GIVEN)
 _unary("erf", TORCH, "The error function.", first)
 _unary("softplus", F, "log(1 + exp(x)).", first)
 _unary("elu", F, "x where it is greater than 0, elsewhere exp(x) - 1.", first)
-_unary("exp", TORCH, "e to the power of x.", made)
-_unary("log", TORCH, "The natural logarithm.", first)
-_unary("sqrt", TORCH, "The square root.", made)
+_unary("exp", TORCH, "e to the power of x.", made, of_number=math.exp)
+_unary("log", TORCH, "The natural logarithm.", first, of_number=math.log)
+_unary("sqrt", TORCH, "The square root.", made, of_number=math.sqrt)
 _unary("rsqrt", TORCH, "1 / sqrt(x).", made)
 _unary("square", TORCH, "x * x.", first, _any_number)
 _unary("abs", TORCH, "The absolute value.", first, _any_number, _GIVEN)
