@@ -133,6 +133,7 @@ class Builder(Maker):
                 # A function of the library counts the rows of the table that is read at its result.
                 rows = self._rows(value, each.value) if value.expr.word in FUNCTIONS else None
                 if rows is not None:
+                    rows.hints.pop("vocab", None)
                     rows.hint("buckets", 0)
                     each.of = (rows,)
                 if not all(atom in known or atom.declared for atom in flat(each.of)):
