@@ -100,6 +100,7 @@ def _watch(folder: Path) -> None:
     import numpy as np
     import torch
     import torch.distributed as dist
+    from torch.utils._pytree import tree_map_only
 
     from shardlang.runtime import messages, random
     from shardlang.runtime.comm import primitives
@@ -114,20 +115,36 @@ def _watch(folder: Path) -> None:
     zero.stage = zero3.stage = lambda *_: None  # type: ignore[assignment]
     handle, quiet = Group.handle, torch.utils._python_dispatch._disable_current_modes
 
-    class Unseen(NamedTuple):
-        """Something of gloo's: what it makes to add up is its own."""
+    class Unseen:
+        """Something of gloo's: what it makes to add up is its own. It works on copies, since its thread lets go of a
+        collective's tensors only after it has woken whoever waits for them.
+        """
 
-        of: Any
+        def __init__(self, of: Any, copies: list[tuple[Any, Any]]) -> None:
+            self.of, self.copies = of, copies
 
         def __getattr__(self, name: str) -> Any:
             def called(*arguments: Any) -> Any:
+                copies = list[tuple[Any, Any]]()
+
+                def copied(tensor: torch.Tensor) -> torch.Tensor:
+                    copies.append((tensor, tensor.clone()))
+                    return copies[-1][1]
+
                 with quiet():
-                    found = getattr(self.of, name)(*arguments)
-                    return Unseen(found) if name != "wait" and hasattr(found, "wait") else found
+                    found = getattr(self.of, name)(*tree_map_only(torch.Tensor, copied, arguments))
+                return Unseen(found, copies) if hasattr(found, "wait") else found
 
             return called
 
-    Group.handle = lambda group, x: Unseen(handle(group, x))  # type: ignore[method-assign]
+        def wait(self) -> None:
+            with quiet():
+                self.of.wait()
+                for tensor, copy in self.copies:
+                    tensor.copy_(copy)
+            self.copies.clear()
+
+    Group.handle = lambda group, x: Unseen(handle(group, x), [])  # type: ignore[method-assign]
     begin_send, sends = messages.begin_send, list[Any]()
 
     def begun(tensor: Any, *rest: Any) -> Any:
