@@ -106,7 +106,11 @@ def _imports() -> Iterator[tuple[Path, Path]]:
 
 def _circle(edges: set[tuple[Path, Path]]) -> list[str]:
     """What is left once everything is taken away that imports, or is imported by, nothing that is left."""
-    while edges != (rest := {(a, b) for a, b in edges if a in {y for _, y in edges} and b in {x for x, _ in edges}}):
+    while edges:
+        importers, imported = {a for a, _ in edges}, {b for _, b in edges}
+        rest = {(a, b) for a, b in edges if a in imported and b in importers}
+        if rest == edges:
+            break
         edges = rest
     return sorted(f"{_name(a)} imports {_name(b)}" for a, b in edges)
 

@@ -32,19 +32,17 @@ def imported(name: str, **wanted: object) -> Imported:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_text_and_names_are_the_golden_ones(name: str) -> None:
-    """`import_module` itself compares values and gradients with the module's; a second time gives the same bytes."""
+    """`import_module` itself compares values and gradients with the module's; a second time gives the same bytes. The
+    text is in its one form and has no mistakes.
+    """
     found, again = imported(name), imported(name)
     assert (found.text, found.names) == (again.text, again.names)
     assert found.report["largest difference"] <= EXACT and found.report["unnamed dims"] == []
     assert found.text == (HERE / "golden" / f"{name}.shard").read_text("utf-8")
     assert found.names == (HERE / "golden" / f"{name}.map").read_text("utf-8")
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_the_text_is_in_its_one_form_and_has_no_mistakes(name: str) -> None:
-    text, sink = imported(name).text, Sink()
-    assert driver.format_source(Source("m.shard", text), sink) == text
-    assert driver.check_source(Source("m.shard", text), sink) is not None
+    source, sink = Source("m.shard", found.text), Sink()
+    assert driver.format_source(source, sink) == found.text
+    assert driver.check_source(source, sink) is not None
     assert not sink.found
 
 

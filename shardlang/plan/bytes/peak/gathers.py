@@ -3,9 +3,12 @@ brings it: the next unit is under way while one is used."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shardlang.plan.bytes.peak.ledger import Beside
 from shardlang.plan.bytes.zero3_gathers import Brought, Params, part_bytes
 from shardlang.plan.plan import Plan
+from shardlang.records import remembered
 
 GATHERED, COMING = "gathered parameters", "collectives"
 
@@ -25,7 +28,7 @@ class Gathers:
             return
         at = next((at for at, unit in enumerate(self.queue[: self.left]) if value in unit), None)
         if at is None:
-            part, whole = self._sizes(frozenset([value]))
+            part, whole = _of_each(self.plan)[value]
             self.beside.look(doing, step, part + 2 * whole, GATHERED)
             return
         if at:
@@ -39,7 +42,7 @@ class Gathers:
         unit = self.queue[0]
         self._let_go()
         for value in sorted(unit):
-            self.beside.add(GATHERED, self._sizes(frozenset([value]))[1])
+            self.beside.add(GATHERED, _of_each(self.plan)[value][1])
         self.beside.look(doing, step)
         self._arrived()
         self.there, self.queue, self.left = unit, self.queue[1:], self.left - 1
@@ -66,13 +69,17 @@ class Gathers:
 
     def _let_go(self) -> None:
         for value in sorted(self.there):
-            self.beside.add(GATHERED, -self._sizes(frozenset([value]))[1])
+            self.beside.add(GATHERED, -_of_each(self.plan)[value][1])
 
     def _sizes(self, unit: Params) -> tuple[int, int]:
         """Bytes that this rank gives for a unit, and of all of it, padded."""
-        part = whole = 0
-        for value in unit:
-            param = self.plan.params[value]
-            mine = part_bytes(self.plan, param)
-            part, whole = part + mine, whole + mine * self.plan.meshes[param.stored.mesh].degree(param.zero_axes)
-        return part, whole
+        each = [_of_each(self.plan)[value] for value in unit]
+        return sum(part for part, _ in each), sum(whole for _, whole in each)
+
+
+@remembered
+def _of_each(plan: Plan) -> Mapping[int, tuple[int, int]]:
+    """The same of each parameter."""
+    parts = {value: part_bytes(plan, param) for value, param in plan.params.items()}
+    degrees = {value: plan.meshes[param.stored.mesh].degree(param.zero_axes) for value, param in plan.params.items()}
+    return {value: (part, part * degrees[value]) for value, part in parts.items()}
