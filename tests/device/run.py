@@ -59,7 +59,7 @@ def _read(folder: Path, ranks: int) -> OnBoth:
 
 def main(job_file: str) -> int:
     """Compiles and launches each run of a job on both kinds; the first exit code that is not 0."""
-    # Where torch takes several elements at once, the last few of a tensor are rounded otherwise than the others; and the
+    # Where torch takes several elements at once, the last few of a tensor are rounded otherwise than the others; the
     # device cuts what it updates otherwise than the CPU.
     os.environ["ATEN_CPU_CAPABILITY"] = "default"
     import torch
