@@ -149,11 +149,14 @@ def test_the_file_is_there_while_the_rank_lives(tmp_path: Path) -> None:
     found = read(tmp_path / "rank-2.collectives")
     assert found is not None and found.waiting is None and found.last is not None
     assert (found.rank, found.size, found.token, found.step, found.last.size) == (2, 4, 99, 7, 24)
+    assert found.progress == found.last.begun
     begun.wait()
     [found] = seen
     assert found is not None and found.waiting == found.last and found.waiting.ranks == {0, 2}
-    found = read(tmp_path / "rank-2.collectives")
-    assert found is not None and found.waiting is None
+    assert found.progress == found.waiting.waited
+    found, head = (read(tmp_path / "rank-2.collectives", called) for called in (True, False))
+    assert found is not None and found.waiting is None and found.last is not None and head is not None
+    assert found.progress == head.progress == found.last.ended
     assert records(tmp_path, range(4), 98) == {} and list(records(tmp_path, range(4), 99)) == [2]
 
 

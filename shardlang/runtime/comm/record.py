@@ -40,7 +40,8 @@ _HOST_BYTES, HEAD = 160, 256
 HOST = slice(HEAD - _HOST_BYTES, HEAD)
 # Then the last collectives, in words: the number, when it began, was waited for and ended (0.0: not
 # yet), bytes, number within its group, step, microbatch, stage and kind of the action, text, and
-# the number again: until that is there, the row is not whole.
+# the number again: until that is there, the row is not whole. A rank has got as far as the latest
+# of these times says, or `PROGRESS`.
 CALL = struct.Struct("=QdddQQQQi4sQQ")
 _WAITED, _ENDED, _TEXT = 2, 3, 9
 # The same, with stage and kind as one word.
@@ -265,8 +266,7 @@ class Work:
         self.number = to.number = number = to.number + 1
         self.at = at = _FIRST + number % KEPT * _WORDS
         count[0] = nth = count[0] + 1
-        to.seconds[PROGRESS] = now = monotonic()
-        _write(to.memory, at * 8, number, now, 0.0, 0.0, x.nbytes if size is None else size, nth, to.step,
+        _write(to.memory, at * 8, number, monotonic(), 0.0, 0.0, x.nbytes if size is None else size, nth, to.step,
                world.microbatch, to.action, text, number)  # fmt: skip
 
     def of(self, work: Any) -> Work:
@@ -279,17 +279,17 @@ class Work:
         # No other one of this thread begins meanwhile, so what is on record stays so.
         kept = to.number - self.number < KEPT
         if kept:
-            seconds[at + _WAITED] = seconds[PROGRESS] = monotonic()
+            seconds[at + _WAITED] = monotonic()
         self.work.wait()
         if not self.on_host:
             to.flying.append(self)
         elif kept:
-            seconds[at + _ENDED] = seconds[PROGRESS] = monotonic()
+            seconds[at + _ENDED] = monotonic()
 
     def ended(self) -> None:
         to, at = record, self.at
         if to.number - self.number < KEPT:
-            to.seconds[at + _ENDED] = to.seconds[PROGRESS] = monotonic()
+            to.seconds[at + _ENDED] = monotonic()
 
     def is_completed(self) -> bool:
         if not self.work.is_completed():

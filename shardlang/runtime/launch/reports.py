@@ -18,7 +18,7 @@ from shardlang.display import one_line
 from shardlang.owned import RECORD_MARK
 from shardlang.run_files import record_file
 from shardlang.runtime.comm import record as form
-from shardlang.runtime.comm.record import CALL, HEAD, KEPT, PHASES, TEXT, TEXT_BYTES, TEXTS, spans
+from shardlang.runtime.comm.record import CALL, HEAD, PHASES, TEXT, TEXT_BYTES, TEXTS, spans
 from shardlang.runtime.program import Program
 from shardlang.runtime.step.resume import checkpoints
 
@@ -98,7 +98,7 @@ class Seen:
 def read(path: Path, called: bool = True) -> Seen | None:
     """The rank that a record is of; None where there is none, or not yet. called: with its
     collectives."""
-    size = form.BYTES if called else HEAD
+    size = form.BYTES if called else TEXT
     try:
         with path.open("rb") as file:
             content = file.read(size)
@@ -107,11 +107,13 @@ def read(path: Path, called: bool = True) -> Seen | None:
     if len(content) != size or not content.startswith(RECORD_MARK):
         return None
     words, seconds = struct.unpack_from(f"={HEAD // 8}Q", content), struct.unpack_from(f"={HEAD // 8}d", content)
-    calls = filter(None, (_call(content, HEAD + at * CALL.size) for at in range(KEPT if called else 0)))
+    rows = range(HEAD, TEXT, CALL.size)
+    moved = max(max(CALL.unpack_from(content, at)[1:4]) for at in rows)
+    calls = filter(None, (_call(content, at) for at in rows if called))
     return Seen(
         words[form.RANK], words[form.SIZE], words[form.PID], _text(content[form.HOST]), words[form.TOKEN],
         words[form.STEP], PHASES[min(words[form.PHASE], len(PHASES) - 1)], bool(words[form.TOLD]),
-        seconds[form.PROGRESS], seconds[form.ALLOWANCE], seconds[form.USUAL],
+        max(seconds[form.PROGRESS], moved), seconds[form.ALLOWANCE], seconds[form.USUAL],
         bool(words[form.AHEAD]), sorted(calls, key=lambda call: call.number),
     )  # fmt: skip
 
