@@ -40,6 +40,20 @@ def halved(x: Tensor) -> Tensor:
     return torch.cat([-x[..., WIDE // 2 :], x[..., : WIDE // 2]], -1)
 
 
+class TurnedByHalves(Turned):
+    """The same, half by half, by tables that are 1.25 times as large, as those of YaRN."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        turns = torch.arange(x.shape[1]).float()[:, None] * self.speeds
+        q, k = (turned(each, turns.cos() * 1.25, turns.sin() * 1.25) for each in (self.query(x), self.key(x)))
+        return q @ k.transpose(1, 2)
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+
+
 SPEEDS = {
     "a base of eight digits": (powers(11158840.0, 8), "base = 11158840.0"),
     "a usual base": (powers(10000.0, 8), "rotary(query(x), over = head_dim, along = seq)"),
@@ -53,6 +67,24 @@ def test_frequencies_of_a_buffer_are_those_of_rotary(name: str) -> None:
     speeds, wanted = SPEEDS[name]
     found = imported(lambda: Turned(speeds), x=torch.rand(2, 6, WIDE))
     assert wanted in found.text and found.report["largest difference"] <= EXACT
+
+
+def test_halves_that_are_turned_by_larger_tables_are_rotary_times_a_number() -> None:
+    speeds = powers(10000.0, 8) * torch.tensor([1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.25, 0.25])
+    found = imported(lambda: TurnedByHalves(speeds), x=torch.rand(2, 6, WIDE))
+    assert found.text.count("rotary(") == found.text.count(" * 1.25\n") == 2
+    assert "speeds" not in found.text and found.report["largest difference"] <= EXACT
+
+
+def test_halves_of_another_sign_are_no_rotary() -> None:
+    class Other(TurnedByHalves):
+        def forward(self, x: Tensor) -> Tensor:
+            first, second = self.query(x).chunk(2, dim=-1)
+            angle = torch.arange(x.shape[1]).float()[:, None] * powers(10000.0, 8).float()
+            cos, sin = angle.cos(), angle.sin()
+            return torch.cat([first * cos + second * sin, second * cos + first * sin], -1) + self.key(x)
+
+    assert "rotary(" not in imported(lambda: Other(powers(10000.0, 8)), x=torch.rand(2, 6, WIDE)).text
 
 
 def test_numbers_that_fall_otherwise_are_no_frequencies() -> None:

@@ -139,21 +139,43 @@ def repeated(x: Node) -> Node:
 
 def rotary(traced: Traced) -> None:
     """Pairs that are turned by tables of cosines and sines are `rotary`, if the tables are those of
-    a base; pairs are (i, i + n/2) or (2 i, 2 i + 1)."""
+    a base, or so many times these; pairs are (i, i + n/2) or (2 i, 2 i + 1)."""
     changes = {}
     for node in traced.nodes:
-        found = match(node, _ROTARY) or match(node, _NEIGHBOURS) or _as_complex(node)
+        found = match(node, _ROTARY) or match(node, _NEIGHBOURS) or _by_halves(node) or _as_complex(node)
         if found is None or not _constant(found["cos"]) or not _constant(found["sin"]):
             continue
         pairs = _pairs(found["x"], found["halves?"]) if "halves?" in found else "neighbours"
         tables = _tables(found["cos"], found["sin"], pairs) if pairs else None
         if tables is not None:
-            base, along, scales = tables
+            base, along, scales, times = tables
             kwargs = {"along": along, "pairs": pairs, "scales": scales}
-            changes[node] = node.like("aten.rotary", found["x"], base, kwargs=kwargs)
+            turned = node.like("aten.rotary", found["x"], base, kwargs=kwargs)
+            changes[node] = turned if times == 1 else node.like("aten.mul", turned, times)
     traced.replace(changes)
     traced.sweep()
     _partial(traced)
+
+
+def _by_halves(node: Node) -> dict[str, Any] | None:
+    """The tensor whose halves are turned one by one, by tables of half its width."""
+    parts: Any = node.args[0] if node.op == "aten.cat" else ()
+    if len(parts) != 2:
+        return None
+    found = match(parts[0], ("sub", ("mul", "first", "cos"), ("mul", "second", "sin")))
+    found = found and match(parts[1], ("add", ("mul", "second", "cos"), ("mul", "first", "sin")), found)
+    if not found or not _constant(found["cos"]) or not _constant(found["sin"]):
+        return None
+    first, second = found["first"], found["second"]
+    x = first.args[0] if first.op == "aten.slice" else None
+    wide = node.shape[-1]
+    if not isinstance(x, Node) or second.args[:1] != (x,) or x.shape != node.shape or (
+            _slice(first), _slice(second)) != ((0, wide // 2, 1), (wide // 2, wide, 1)):  # fmt: skip
+        return None
+    whole = {name: torch.cat([found[name].value] * 2, -1) for name in ("cos", "sin")}
+    tables = {name: found[name].like(CONST, value=each, shape=each.shape, made=found[name].made)
+              for name, each in whole.items()}  # fmt: skip
+    return {"x": x, "halves?": [node.like("aten.neg", second), first], **tables}
 
 
 def _as_complex(node: Node) -> dict[str, Any] | None:
@@ -212,9 +234,9 @@ def _pairs(x: Node, halves: Any) -> str:
     return "neighbours" if found == [(1, wide, 2), (0, wide, 2)] else ""
 
 
-def _tables(cos: Node, sin: Node, pairs: str) -> tuple[float, int, tuple[float, ...]] | None:
-    """The base of tables of position * base ** (-2 i / n), the dim of positions from the right, and
-    the factors of the angles where they are not 1."""
+def _tables(cos: Node, sin: Node, pairs: str) -> tuple[float, int, tuple[float, ...], float] | None:
+    """The base of tables of position * base ** (-2 i / n), the dim of positions from the right, the
+    factors of the angles where they are not 1, and a number that the tables are multiplied by."""
     shape = cos.value.shape
     if cos.value.shape != sin.value.shape:
         return None
@@ -224,8 +246,10 @@ def _tables(cos: Node, sin: Node, pairs: str) -> tuple[float, int, tuple[float, 
         return None
     tables = [_one(table.value, along[0] % len(shape)).double() for table in (cos, sin)]
     places, wide = tables[0].shape
-    if wide < 4 or places < 2:
+    times = float(tables[0][0, 0])
+    if wide < 4 or places < 2 or times <= 0:
         return None
+    tables = [table / times for table in tables]
     one = [table[:, ::2] if pairs == "neighbours" else table[:, : wide // 2] for table in tables]
     known = _buffer(cos, wide // 2)
     found = frequencies(known) if known is not None else None
@@ -239,7 +263,7 @@ def _tables(cos: Node, sin: Node, pairs: str) -> tuple[float, int, tuple[float, 
     turns = torch.arange(places).double()[:, None] * speeds
     turns = turns.repeat_interleave(2, 1) if pairs == "neighbours" else torch.cat([turns, turns], 1)
     close = all(torch.allclose(a, b, atol=1e-5) for a, b in ((turns.cos(), tables[0]), (turns.sin(), tables[1])))
-    return (base, along[0], scales) if close and math.isfinite(base) else None
+    return (base, along[0], scales, times) if close and math.isfinite(base) else None
 
 
 def _alike(table: Tensor, dim: int) -> bool:
