@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from shardlang.errors import RunError
 from shardlang.importing.compare import Side, compare
 from shardlang.importing.imported import Imported, Wanted, import_module
-from shardlang.importing.steps.starts import starts
+from shardlang.importing.steps.starts import _plain_above, starts
 
 EXACT = 1e-9
 
@@ -255,6 +255,7 @@ def test_a_limit_of_draws_is_not_rounded_below_the_largest() -> None:
             for seed in (1, 2, 3)]  # fmt: skip
     start = starts(made, {"w"}, frozenset())["w"]
     assert start.kind == "uniform" and bound * 0.999 <= start.args[1] <= bound * 1.01
+    assert _plain_above(0.2004, 0.01) == 0.21
 
 
 def test_numbers_that_no_seed_changes_are_told_as_such() -> None:

@@ -36,7 +36,7 @@ FAULTS = (
           "return all(torch.allclose(a, b, rtol=1e-6, atol=1e-9)", "return all(a.shape == b.shape", WRITTEN),
     Fault("evaluation is not compared", "noise of training alone", "importing/eager.py",
           "if not torch.allclose(one / size, other / size,", "if False and torch.allclose(one, other,", WRITTEN),
-    Fault("a limit is rounded down", "a limit of draws", "importing/steps/starts.py",
+    Fault("a limit has more digits than it needs", "a limit of draws", "importing/steps/starts.py",
           "if near < value:", "if near < 0:", WRITTEN),
     Fault("any difference is rounding", "a gradient of zero in truth", "importing/compare.py",
           "<= 8 * furthest", "<= 8", WRITTEN),
