@@ -258,6 +258,15 @@ def test_a_limit_of_draws_is_not_rounded_below_the_largest() -> None:
     assert _plain_above(0.2004, 0.01) == 0.21
 
 
+def test_a_constant_that_vmap_makes_is_refused() -> None:
+    def seen(net: Any, x: Tensor) -> Tensor:
+        return net.fc(x) + torch.vmap(lambda at: at * 2)(torch.arange(x.shape[1]))[:, None]
+
+    with pytest.raises(RunError, match=r"1 x `torch\.vmap`: ") as error:
+        imported(seen, torch.rand(2, 6, 4), fc=lambda: nn.Linear(4, 4))
+    assert error.value.code == "SH601" and "--opaque" not in error.value.help
+
+
 def test_numbers_that_no_seed_changes_are_told_as_such() -> None:
     class Table(nn.Module):
         def __init__(self) -> None:

@@ -112,7 +112,7 @@ class _Reader:
                 self._outputs(node.args[0])
         self.traced.sweep()
         if self.refused:
-            raise refusal(self.refused)
+            raise refusal(self.refused, plain=False)
         return self.traced
 
     def _tied(self, specs: Mapping[str, Any]) -> None:
@@ -295,6 +295,10 @@ class _Reader:
         args, kwargs = (torch.utils._pytree.tree_map(wide, mapped(each, lambda n: n.value)) for each in given)
         with torch.no_grad(), in_double():
             found = node.target(*args, **dict(zip(step.kwargs, kwargs, strict=True)))
+        if isinstance(found, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(found):
+            # What vmap makes has numbers only while it runs.
+            self.refused.append(Refused(step, "`torch.vmap`"))
+            return self._add(step)
         if isinstance(found, Tensor):
             return self._const(found, node, step)
         if isinstance(found, list | tuple):
