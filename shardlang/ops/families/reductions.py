@@ -29,7 +29,11 @@ def positions(site: CallSite, terms: Sequence[Term] | None) -> tuple[int, ...] |
         return tuple(range(len(type.dims)))
     found: list[int] = []
     for term in terms:
-        at = next((i for i, t in enumerate(type.dims) if t == term and t), -1)
+        there = [i for i, t in enumerate(type.dims) if t == term and t]
+        if len(there) > 1:
+            _ambiguous(site, term, there[-1])
+            return None
+        at = there[0] if there else -1
         if at < 0 or at in found:
             what = "twice" if at >= 0 else f", which is no dim of {quoted(site.names[0])}"
             site.sink.report(
@@ -39,6 +43,18 @@ def positions(site: CallSite, terms: Sequence[Term] | None) -> tuple[int, ...] |
             return None
         found.append(at)
     return tuple(sorted(found))
+
+
+def _ambiguous(site: CallSite, term: Term, last: int) -> None:
+    """Reports a dim that the operand has twice, as the scores of a sequence with itself do."""
+    type, name, dim = site.operands[0], site.names[0], term_text(term)
+    kept = ", ".join("other" if at == last else term_text(t) or "1" for at, t in enumerate(type.dims))
+    site.sink.report(
+        "SH286", f"`{site.operator.name}` is over `{dim}`, which {quoted(name)} has twice", site.span,
+        labels=[(site.spans[0], str(type))],
+        help=f"declare `dim other = {dim}`, and say which it is: "
+        f"`relabel({name if name.isidentifier() else 'x'} -> [{kept}])`",
+    )  # fmt: skip
 
 
 def _listed(type: TensorType) -> str:
