@@ -219,6 +219,15 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
     ),
     (("sum", "b=4 h=6", {"over": "b b"}), "SH286", "`sum` is over `b` twice", "its dims are"),
     *(
+        ((name, *operands, {"over": "b"}), "SH286", f"`{name}` is over `b`, which `{x}` has twice", "[h, b, other])`")
+        for name, x, operands in (
+            ("softmax", "x", ["h=6 b=4 b"]),
+            ("sum", "x", ["h=6 b=4 b"]),
+            ("cumsum", "x", ["h=6 b=4 b"]),
+            ("concat", "x0", ["h=6 b=4 b", "h b b"]),
+        )
+    ),
+    *(
         (operands, "SH281", f"`{sign}` needs `{name}` to be a tensor of numbers, and it is bool[b]", "f32)` makes it")
         for operands, sign, name in (
             (("neg", "bool b=4"), "-", "x"),

@@ -216,7 +216,7 @@ def _infer_concat(site: CallSite) -> Inference | None:
     first, over = site.operands[0], site.static["over"]
     # In its place the first may have a literal 1.
     at = next((at for type in site.operands for at, t in enumerate(type.dims) if t == over and t), None)
-    if at is None or at >= len(first.dims):
+    if at is None or at >= len(first.dims) or first.dims.count(over) > 1:
         single_position(site, (over,))
         return None
     for i, type in enumerate(site.operands[1:], 1):
