@@ -207,7 +207,7 @@ class Cuda(Cpu):
 
     def take(self, device: torch.device) -> dict[str, Any]:
         if not {*_ALLOCATORS} & os.environ.keys():
-            torch.cuda.memory._set_allocator_settings(_ALLOCATOR)
+            torch._C._accelerator_setAllocatorSettings(_ALLOCATOR)
         torch.cuda.set_device(device)
         self.round_products(False)
         return {"device_id": device}
