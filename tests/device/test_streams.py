@@ -32,8 +32,8 @@ class Machine:
         self.cuda = SimpleNamespace(
             current_stream=lambda device=None: self.now, Stream=self.stream,
             current_device=lambda: 0, stream=self.on, Event=self.event, set_device=lambda device: None,
-            memory=SimpleNamespace(_set_allocator_settings=self.told.append),
         )  # fmt: skip
+        self._C = SimpleNamespace(_accelerator_setAllocatorSettings=self.told.append)
         less = [SimpleNamespace(allow_tf32=True) for _ in range(2)]
         self.backends = SimpleNamespace(cuda=SimpleNamespace(matmul=less[0]), cudnn=less[1])
 
