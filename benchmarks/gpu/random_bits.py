@@ -37,7 +37,7 @@ def drawn(device: torch.device, rows: int, compiler: str) -> dict[str, Callable[
     return {
         "bits": lambda: random.bits(key, index),
         "bits of a second number": lambda: random.bits(key, index, 1),
-        "bits of a key as a tensor": lambda: random.bits(tensor, index),
+        "bits of a key as a tensor": lambda: random.bits(tensor, index * tensor[1]),
         "uniform": lambda: uniform(key),
         "uniform, compiled": lambda: torch.compile(uniform, dynamic=False, backend=compiler)(tensor),
         "dropout": lambda: rt.dropout(torch.ones(shape, device=device), 0.1, key),

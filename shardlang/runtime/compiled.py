@@ -170,20 +170,21 @@ def asked(program: Program, compile: bool | None) -> str:
 
 def require(program: Program, kind: str) -> None:
     """RunError where blocks are to be compiled for a kind of device and that cannot be done here.
-    The compiler is imported now, so that ranks which are forked later share it."""
+    The compiler is imported now, so that ranks which are forked later share it; for a device, all
+    but torch's code generator, which asks CUDA for its devices: forked ranks could then have none."""
     if program.compile == "none":
         return
-    start(program)
+    start(program, generates=not KINDS[kind].apart)
     lack = KINDS[kind].compiler_lack()
     if lack:
         raise RunError("SH514", f"blocks cannot be compiled on this machine, which lacks {lack}", help=_HELP)
 
 
-def start(program: Program) -> None:
-    """Compiles blocks from now on, or runs them as they are."""
+def start(program: Program, generates: bool = True) -> None:
+    """Compiles blocks from now on, or runs them as they are. generates: in this very process."""
     Compiling.on = program.compile == "blocks"
     if Compiling.on:
         importlib.import_module("torch._dynamo")
         traced.define()
-        if Compiling.backend == "inductor":
+        if generates and Compiling.backend == "inductor":
             traced.keep_order()

@@ -26,8 +26,8 @@ _MASK = (1 << 64) - 1
 # Numbers made at once on the CPU: the several int64 temporaries of a chunk then stay in a core's
 # cache.
 CHUNK = 1 << 17
-# For what is compiled a tensor, i64 [2]: the same 64 bits, and the golden ratio, which a compiler
-# that knew it would multiply indices by as numbers without an end.
+# For what is compiled a tensor, i64 [2]: the same 64 bits, and the golden ratio. A compiler that knew
+# all factors of an index would take it for a place in memory: without an end, or in 32 bits.
 Key: TypeAlias = int | Tensor
 
 
@@ -87,10 +87,10 @@ def _shift(x: Tensor, by: int) -> Tensor:
 
 def _mixed(key: Key, index: Tensor, lane: int) -> Tensor:
     """splitmix64 but for its last step, which leaves the upper 31 bits as they are; on int64, in
-    place, wrapping as unsigned would."""
+    place, wrapping as unsigned would. index: for a key as a tensor, times the golden ratio."""
     further = lane * 0xD1B54A32D192ED03 + GOLDEN
     if isinstance(key, Tensor):
-        x = index * key[1] + key[0] + signed(further)
+        x = index + (key[0] + signed(further))
     else:  # one kernel: key + further + golden ratio * index
         x = torch.rsub(index, signed(key + further), alpha=signed(-GOLDEN))
     x.bitwise_xor_(_shift(x, 30)).mul_(signed(_MIX_1))
@@ -98,7 +98,8 @@ def _mixed(key: Key, index: Tensor, lane: int) -> Tensor:
 
 
 def bits(key: Key, index: Tensor, lane: int = 0) -> Tensor:
-    """64 random bits per int64 global index; `lane` gives independent numbers for an index."""
+    """64 random bits per int64 global index (for a key as a tensor: `multiples` of key[1]); `lane`
+    gives independent numbers for an index."""
     x = _mixed(key, index, lane)
     return x.bitwise_xor_(_shift(x, 31))
 
@@ -145,6 +146,19 @@ def global_index(
     return index.view(tuple(shape))
 
 
+def multiples(
+    step: Tensor, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int | Tensor],
+    device: torch.device | str | None = None,
+) -> Tensor:  # fmt: skip
+    """int64 [*shape]: `step` times the global index, modulo 2^64. No part of it is a number that a
+    compiler could take for a place in memory."""
+    dims = joined(shape, whole, offsets)
+    found = step * sum(stride * offset for _, stride, offset in dims)
+    for at, (size, stride, _) in enumerate(dims):
+        found = found + (places(0, size, device) * (step * stride)).view(-1, *[1] * (len(dims) - at - 1))
+    return found.view(tuple(shape))
+
+
 def _of_block(draw: Callable[[Key, Tensor], Tensor]) -> Callable[..., Tensor]:
     """A function that draws for each element of a block the number of its global index in
     `whole`."""
@@ -153,8 +167,10 @@ def _of_block(draw: Callable[[Key, Tensor], Tensor]) -> Callable[..., Tensor]:
         key: Key, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int | Tensor],
         device: torch.device | str | None = None,
     ) -> Tensor:  # fmt: skip
+        if isinstance(key, Tensor):
+            return draw(key, multiples(key[1], shape, whole, offsets, device))
         index = global_index(shape, whole, offsets, device).reshape(-1)
-        if isinstance(key, Tensor) or not index.is_cpu or len(index) <= CHUNK:
+        if not index.is_cpu or len(index) <= CHUNK:
             return draw(key, index).view(tuple(shape))
         result = torch.empty(index.shape, dtype=torch.float32, device=index.device)
         for begin in range(0, len(result), CHUNK):

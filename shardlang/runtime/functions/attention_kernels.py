@@ -2,7 +2,7 @@
 query's weights, and from those of all keys the gradients of some.
 
 All take [batch, heads, places, width], where heads of q may share those of k and v. Which one a
-device has is in device.py; those for GPUs have not run yet."""
+device has is in device.py."""
 
 from __future__ import annotations
 
@@ -87,9 +87,10 @@ class Flash(Kernel):
 
     def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
         call, padded = aten._scaled_dot_product_flash_attention_backward, _padded(gradient, q, k, v, whole[0])
-        # Without dropout the state of random numbers is not read.
-        none, state = _nothing(q), torch.zeros(2, dtype=torch.uint64, device=q.device)
-        sizes = none, none, q.shape[-2], k.shape[-2], 0.0, seen.causal, state, state
+        # Without dropout the state of random numbers is not read; of sequences of one length there
+        # are no places where they begin.
+        state = torch.empty(2, dtype=torch.uint64, device=q.device)
+        sizes = None, None, q.shape[-2], k.shape[-2], 0.0, seen.causal, state, state
         dq, dk, dv = (x[..., : q.shape[-1]] for x in call(*padded, whole[1], *sizes, scale=seen.scale))
         return dq, dk, dv
 

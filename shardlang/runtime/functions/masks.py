@@ -64,10 +64,10 @@ def _drawn(
 ) -> Tensor:  # fmt: skip
     """i64 [*shape]: the 32 bits of each element, with signs, as compiled code makes them: each by
     itself, in one kernel."""
-    last = random.places(offsets[-1], shape[-1], device)
-    row = random.global_index(shape[:-1], whole[:-1], offsets[:-1], device).unsqueeze(-1)
-    word = row * -(-whole[-1] // 2) + (last >> 1)
-    x = word * ((key[1] >> 32) & _HALF) + (key[0] & _KEY)
+    step, first = (key[1] >> 32) & _HALF, offsets[-1]
+    words = (*shape[:-1], 1), (*whole[:-1], -(-whole[-1] // 2)), (*offsets[:-1], first // 2)
+    last = random.places(first % 2, shape[-1], device)
+    x = random.multiples(step, *words, device) + (last >> 1) * step + (key[0] & _KEY)
     for _ in range(2):
         x = (x ^ ((x >> 32) & _HALF)) * random.signed(_MIX)
     return torch.where((last & 1) == 0, x << 32, x) >> 32
