@@ -88,6 +88,7 @@ def cases(here: Place, folder: Path) -> list[Case]:
             Case(f"gpt2 in bf16{word}", gpt2, GPT2, (), compiled, "bf16", 1e-2),
             Case(f"gpt2 in f16{word}", gpt2, GPT2, (), compiled, "f16", 1e-2),
             Case(f"llama{word}", PROGRAMS / "llama.shard", LLAMA, (), compiled),
+            Case(f"llama in bf16{word}", PROGRAMS / "llama.shard", LLAMA, (), compiled, "bf16", 1e-2),
             Case(f"tables on the host{word}", PROGRAMS / "wide_deep.shard", TABLES, (), compiled),
             Case(f"a translator{word}", PROGRAMS / "translator.shard", {"train.epochs": "5"}, (), compiled),
         ]

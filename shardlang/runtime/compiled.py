@@ -24,6 +24,7 @@ from shardlang.runtime.comm import traced
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.device import KINDS, kind_of
 from shardlang.runtime.program import Program
+from shardlang.runtime.state.copies import at_once
 from shardlang.runtime.tree import Node, path
 
 _HELP = "`compile = none` in `train`, or --no-compile"
@@ -92,9 +93,9 @@ class Layer:
     @contextlib.contextmanager
     def now(self) -> Iterator[Node]:
         """The tree with the tensors of this moment, which it does not hold longer."""
-        for where, name, given in self.members:
-            member = given[name]
-            where[name] = member() if callable(member) else member
+        values = at_once([given[name] for _, name, given in self.members])
+        for (where, name, _), value in zip(self.members, values, strict=True):
+            where[name] = value
         Keys.fill(self)
         try:
             yield self.tree

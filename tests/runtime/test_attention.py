@@ -17,7 +17,7 @@ from shardlang.ops.families import attention as declared
 from shardlang.runtime.comm import blocks
 from shardlang.runtime.comm.mesh import Group
 from shardlang.runtime.device import Cpu
-from shardlang.runtime.functions import attention_scores
+from shardlang.runtime.functions import attention_kernels, attention_scores
 from shardlang.runtime.functions.attention import attention
 from shardlang.runtime.functions.attention_kernels import KERNELS, Host, Seen
 from tests.runtime.forked import on_ranks
@@ -54,6 +54,47 @@ def test_a_part_of_the_queries_has_the_numbers_of_the_formula(kernel: str, monke
             strict=True,
         ):  # fmt: skip
             torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_whole_sequence_with_shared_heads_is_torchs_own_on_a_gpu(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cpu, "attention", lambda *_: "flash")
+    torch.manual_seed(0)
+    given = [torch.randn(2, heads, 16, 4, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2)]
+    ours, formula = attention(*given, causal=causal), by_formula(*given, None, 0, causal)
+    slope = torch.randn_like(formula)
+    for one, other in zip(
+        (ours, *torch.autograd.grad(ours, given, slope)), (formula, *torch.autograd.grad(formula, given, slope)),
+        strict=True,
+    ):  # fmt: skip
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", ["flash", "efficient"])
+def test_what_kernels_of_a_gpu_are_given(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a multiple of 8 elements, and no places where sequences of several lengths would begin."""
+    calls: list[tuple[Any, ...]] = []
+
+    class Aten:
+        def __getattr__(self, name: str) -> Any:
+            def called(*given: Any, **named: Any) -> list[Tensor]:
+                calls.append(given)
+                return list(given[:3]) if name.endswith("backward") else [given[0], given[0][..., 0]]
+
+            return called
+
+    monkeypatch.setattr(attention_kernels, "aten", Aten())
+    q, k = torch.randn(2, 4, 6, 12, dtype=torch.bfloat16), torch.randn(2, 2, 6, 12, dtype=torch.bfloat16)
+    seen = Seen(1.0, bias=torch.zeros(1, 1, 6, 6) if kernel == "efficient" else None)
+    result, sums = KERNELS[kernel].forward(q, k, k, seen)
+    assert result.shape == q.shape and sums.shape == q.shape[:-1]
+    KERNELS[kernel].backward(q, q, k, k, (q, q[..., 0].float()), seen)
+    forward, backward = calls
+    assert {x.shape[-1] for x in (*forward[:3], *backward[:4])} == {16}
+    if kernel == "flash":
+        assert backward[6:8] == (None, None)
+    else:
+        assert backward[5].shape[-1] == 16 and backward[6].shape[-1] == 32
 
 
 @pytest.mark.parametrize("kernel", ["host", "plain"])

@@ -2,7 +2,7 @@
 scores.
 
 Attention of a whole sequence by as many heads of keys as of queries is torch's own call in the
-emitted text. All other is computed here, in parts: causal attention of later queries by one kernel
+emitted text, and by fewer where torch has a kernel for that. All other is computed here, in parts: causal attention of later queries by one kernel
 for the keys before them, all of which are seen, and one for the square of both. No mask of all
 pairs is made, and memory grows with the sequence, not with its square."""
 
@@ -37,11 +37,20 @@ def attention(
     Heads of q share those of k and v in groups. `keep` [..., keys] is false for keys that no query
     sees; `bias` is added to scores; `sinks` [heads] are scores of a key without a value. how: as
     `scores_of` takes it."""
+    if not how and all(x is None for x in (keep, bias, sinks)) and _is_torchs(q, k, v, causal):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=True)
     scale, end = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale, start + q.shape[-2]
     parts = ((0, start, False), (start, end, True)) if causal else ((0, k.shape[-2], False),)
     trained = bias is not None and (bias.requires_grad or keep is not None)
     scores = scores_of(q, k.shape[-2], causal, start, **how) if how or trained else None
     return of_four(_InParts, q, k, v, keep, bias, sinks, scale, parts, scores, start)
+
+
+def _is_torchs(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> bool:
+    """Whether torch has kernels for such tensors, whole sequences, with heads that share keys: on a
+    GPU, in 16 bits. It knows the fastest of them."""
+    whole = q.dim() == 4 and q.shape[-1] == v.shape[-1] and (q.shape[-2] == k.shape[-2] or not causal)
+    return whole and kind_of(q.device).attention(q.dtype, False) == "flash"
 
 
 def scores_of(

@@ -100,16 +100,17 @@ class Efficient(Kernel):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
         call, bias = aten._scaled_dot_product_efficient_attention, _spread(q, k, seen)
-        given = _rows(q, shared(k, q), shared(v, q))
+        given = _padded(q, shared(k, q), shared(v, q))
         result, sums, *_ = call(*given, bias, True, 0.0, seen.causal, scale=seen.scale)
-        return result, sums[..., : q.shape[-2]]
+        return result[..., : q.shape[-1]], sums[..., : q.shape[-2]]
 
     def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
         call, state = aten._scaled_dot_product_efficient_attention_backward, _nothing(q)
         sums = F.pad(whole[1], (0, -q.shape[-2] % 32), value=torch.inf)  # as the kernel gives them
-        rows = _rows(gradient, q, shared(k, q), shared(v, q))
-        given = *rows, _spread(q, k, seen), whole[0], sums, state, state, 0.0
-        dq, dk, dv, _ = call(*given, [True, True, True, False], seen.causal, scale=seen.scale)
+        *rows, result = _padded(gradient, q, shared(k, q), shared(v, q), whole[0])
+        given = *rows, _spread(q, k, seen), result, sums, state, state, 0.0
+        slopes = call(*given, [True, True, True, False], seen.causal, scale=seen.scale)
+        dq, dk, dv = (x[..., : q.shape[-1]] for x in slopes[:3])
         return dq, summed(dk, k), summed(dv, v)
 
 

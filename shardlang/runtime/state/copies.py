@@ -8,7 +8,7 @@ one kernel is for both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -81,3 +81,18 @@ def reads(leaves: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> dict[st
         if path.rpartition(".")[0] == other.rpartition(".")[0] and copy.goes_with(vector):
             copy.vector = vector
     return {path: copy.read for path, copy in found.items()}
+
+
+def at_once(members: Sequence[Tensor | Callable[[], Tensor]]) -> list[Tensor]:
+    """Tensors, and what functions give: the copies of parameters that are trained by one read, so
+    that one kernel is for the gradients of all."""
+    found = [getattr(member, "__self__", None) for member in members]
+    copies = [each for each in found if isinstance(each, Copy) and each.leaf.requires_grad]
+    if len({(each.leaf.dtype, each.leaf.device) for each in copies}) != 1:
+        return [member if isinstance(member, Tensor) else member() for member in members]
+    read = _APPLY(*(each.leaf for each in copies), *(each.copy for each in copies))
+    values = dict(zip(map(id, copies), read if len(copies) > 1 else (read,), strict=True))
+    return [
+        values[id(copy)] if id(copy) in values else member if isinstance(member, Tensor) else member()
+        for copy, member in zip(found, members, strict=True)
+    ]
