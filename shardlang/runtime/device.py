@@ -125,9 +125,8 @@ class Cpu:
     def leave(self, group: Any) -> None:
         """Gives a group up."""
 
-    def attention(self, dtype: torch.dtype, biased: bool) -> str:
-        """The kernel for attention in a type, of those in functions/attention_kernels.py. biased:
-        something is added to scores."""
+    def attention(self, dtype: torch.dtype) -> str:
+        """The kernel for attention in a type, of those in functions/attention_kernels.py."""
         return "host"
 
     def peak_memory(self, device: torch.device) -> int:
@@ -230,10 +229,8 @@ class Cuda(Cpu):
     def leave(self, group: Any) -> None:
         group.shutdown()
 
-    def attention(self, dtype: torch.dtype, biased: bool) -> str:
-        if dtype == torch.float64:
-            return "plain"
-        return "efficient" if biased or dtype == torch.float32 else "flash"
+    def attention(self, dtype: torch.dtype) -> str:
+        return "plain" if dtype == torch.float64 else "efficient"
 
     def peak_memory(self, device: torch.device) -> int:
         return int(torch.cuda.max_memory_allocated(device))

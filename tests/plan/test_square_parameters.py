@@ -15,7 +15,7 @@ from tests.plan.calculus import verify
 PROGRAM = """
 use std.nn: Linear
 
-dim batch = 6, d = 12
+dim batch = 6, d = 12, other = d
 
 model Net {
   layer fc = Linear(d, d)
@@ -37,7 +37,7 @@ train {
 """
 TERMS = (
     "square(model.fc.weight)", "model.fc.weight * model.fc.weight", "relu(model.fc.weight) - 1",
-    "softmax(model.fc.weight, over = d)", "model.fc.weight @ model.fc.weight",
+    "softmax(relabel(model.fc.weight -> [d, other]), over = other)", "model.fc.weight @ model.fc.weight",
 )  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def _is_torchs(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> bool:
     """Whether torch has kernels for such tensors, whole sequences, with heads that share keys: on a
     GPU, in 16 bits. It knows the fastest of them."""
     whole = q.dim() == 4 and q.shape[-1] == v.shape[-1] and (q.shape[-2] == k.shape[-2] or not causal)
-    return whole and kind_of(q.device).attention(q.dtype, False) == "flash"
+    return whole and q.element_size() == 2 and kind_of(q.device).attention(q.dtype) == "efficient"
 
 
 def scores_of(
@@ -91,7 +91,7 @@ class _InParts(Function):
         scale: float, parts: tuple[Part, ...], scores: Scores | None, start: int,
     ) -> Tensor:  # fmt: skip
         ctx.scale, ctx.parts, ctx.scores, ctx.start = scale, parts, scores, start
-        kernel, found = kernel_for(q, keep if bias is None else bias, scores), Merged(q)
+        kernel, found = kernel_for(q, scores), Merged(q)
         for at, seen in _given(ctx, q, k, keep, bias):
             found.add(kernel.forward(q, k[:, :, at], v[:, :, at], seen))
         result, sums = with_sinks(found.whole(keep is not None), sinks)
@@ -146,9 +146,9 @@ def _given(ctx: Any, q: Tensor, k: Tensor, keep: Tensor | None, bias: Tensor | N
             yield slice(start, end), Seen(ctx.scale, causal, added)
 
 
-def kernel_for(q: Tensor, added: Tensor | None, scores: Scores | None = None) -> Kernel:
-    """The kernel for scores; added: what hides keys or is added to scores, if anything is."""
-    return SCORED if scores is not None else KERNELS[kind_of(q.device).attention(q.dtype, added is not None)]
+def kernel_for(q: Tensor, scores: Scores | None = None) -> Kernel:
+    """The kernel for attention of q, or for scores that no other makes."""
+    return SCORED if scores is not None else KERNELS[kind_of(q.device).attention(q.dtype)]
 
 
 def hidden(keep: Tensor, dtype: torch.dtype) -> Tensor:

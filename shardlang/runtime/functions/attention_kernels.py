@@ -77,44 +77,27 @@ class Host(Kernel):
         return dq, dk, dv
 
 
-class Flash(Kernel):
-    """A GPU's for 16 bits. It adds nothing to scores."""
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
-        call, padded = aten._scaled_dot_product_flash_attention, _padded(q, k, v)
-        result, sums, *_ = call(*padded, 0.0, seen.causal, False, scale=seen.scale)
-        return result[..., : q.shape[-1]], sums
-
-    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
-        call, padded = aten._scaled_dot_product_flash_attention_backward, _padded(gradient, q, k, v, whole[0])
-        # Without dropout the state of random numbers is not read; of sequences of one length there
-        # are no places where they begin.
-        state = torch.empty(2, dtype=torch.uint64, device=q.device)
-        sizes = None, None, q.shape[-2], k.shape[-2], 0.0, seen.causal, state, state
-        dq, dk, dv = (x[..., : q.shape[-1]] for x in call(*padded, whole[1], *sizes, scale=seen.scale))
-        return dq, dk, dv
-
-
 class Efficient(Kernel):
-    """A GPU's for all types up to f32, with the same number of heads of queries and of keys."""
+    """A GPU's, with the same number of heads of queries and of keys. It computes in f32: what it
+    gave in 16 bits on an H200, of later queries of a sequence or with hidden keys, was wrong."""
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
         call, bias = aten._scaled_dot_product_efficient_attention, _spread(q, k, seen)
         given = _padded(q, shared(k, q), shared(v, q))
         result, sums, *_ = call(*given, bias, True, 0.0, seen.causal, scale=seen.scale)
-        return result[..., : q.shape[-1]], sums[..., : q.shape[-2]]
+        return result[..., : q.shape[-1]].to(q.dtype), sums[..., : q.shape[-2]]
 
     def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
-        call, state = aten._scaled_dot_product_efficient_attention_backward, _nothing(q)
+        call, state = aten._scaled_dot_product_efficient_attention_backward, q.new_empty(0)
         sums = F.pad(whole[1], (0, -q.shape[-2] % 32), value=torch.inf)  # as the kernel gives them
         *rows, result = _padded(gradient, q, shared(k, q), shared(v, q), whole[0])
         given = *rows, _spread(q, k, seen), result, sums, state, state, 0.0
         slopes = call(*given, [True, True, True, False], seen.causal, scale=seen.scale)
-        dq, dk, dv = (x[..., : q.shape[-1]] for x in slopes[:3])
+        dq, dk, dv = (x[..., : q.shape[-1]].to(q.dtype) for x in slopes[:3])
         return dq, summed(dk, k), summed(dv, v)
 
 
-KERNELS: dict[str, Kernel] = {"plain": Plain(), "host": Host(), "flash": Flash(), "efficient": Efficient()}
+KERNELS: dict[str, Kernel] = {"plain": Plain(), "host": Host(), "efficient": Efficient()}
 
 
 def _rows(*xs: Tensor) -> list[Tensor]:
@@ -123,12 +106,8 @@ def _rows(*xs: Tensor) -> list[Tensor]:
 
 
 def _padded(*xs: Tensor) -> list[Tensor]:
-    """Such tensors with zeros behind their last dim, up to a multiple of 8."""
-    return _rows(*(F.pad(x, (0, -x.shape[-1] % 8)) for x in xs))
-
-
-def _nothing(q: Tensor) -> Tensor:
-    return q.new_empty(0)
+    """Such tensors in f32 with zeros behind their last dim, up to a multiple of 8."""
+    return _rows(*(F.pad(x.float(), (0, -x.shape[-1] % 8)) for x in xs))
 
 
 def _spread(q: Tensor, k: Tensor, seen: Seen) -> Tensor | None:
@@ -136,7 +115,7 @@ def _spread(q: Tensor, k: Tensor, seen: Seen) -> Tensor | None:
     if seen.bias is None:
         return None
     keys = k.shape[-2]
-    return F.pad(seen.bias, (0, -keys % 16))[..., :keys].expand(*q.shape[:-1], keys)
+    return F.pad(seen.bias.float(), (0, -keys % 16))[..., :keys].expand(*q.shape[:-1], keys)
 
 
 def shared(k: Tensor, q: Tensor) -> Tensor:

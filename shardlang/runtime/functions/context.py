@@ -177,7 +177,7 @@ class _Across(Function):
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, bias: Tensor | None, sinks: Tensor | None,
         way: Way,
     ) -> Tensor:  # fmt: skip
-        kernel, q = kernel_for(q, keep, way.scores), way.mine(q)
+        kernel, q = kernel_for(q, way.scores), way.mine(q)
         k, v, keep = way.keys(k, v, keep)
         halves = [Merged(x) for x in (q.chunk(2, 2) if way.causal else (q,))]
         for owner, k_now, v_now in way.rounds(k, v):
@@ -203,7 +203,7 @@ class _Across(Function):
     def _back(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, keep, bias, sinks, result, sums = ctx.saved_tensors
         way, wide, slope = ctx.way, torch.promote_types(q.dtype, torch.float32), slope_of(ctx, bias)
-        kernel, gradient = kernel_for(q, keep, way.scores), way.mine(gradient)
+        kernel, gradient = kernel_for(q, way.scores), way.mine(gradient)
         dq = torch.zeros_like(q, dtype=wide)
 
         def slopes() -> Iterator[Pair]:

@@ -138,6 +138,7 @@ class Run(Stepper):
         while self.step < self.total and not self._over:
             epoch += 1
             self._epoch(epoch)
+        self._report()
 
     @property
     def _over(self) -> bool:
@@ -147,7 +148,7 @@ class Run(Stepper):
     def _ends_with_evaluation(self) -> bool:
         """Whether an evaluation follows this step."""
         every = self.program.evaluation.every or self.loader.batches
-        return self.step % every == 0 or self.step == self.total or self.stopped
+        return self.test is not None and (self.step % every == 0 or self.step == self.total or self.stopped)
 
     def _resume(self) -> None:
         """Goes on from the latest checkpoint, if that is asked for and there is one."""
