@@ -4,15 +4,20 @@ numbers are those of a run that is not compiled.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.errors import RunError
+from shardlang.runtime import compiled
 from shardlang.source import Source
 from tests import warm
 from tests.end_to_end.curves import ROOT, RunOf
@@ -215,3 +220,16 @@ def test_a_backward_that_cannot_be_compiled_is_told(monkeypatch: pytest.MonkeyPa
     assert found.value.code == "SH514"
     with pytest.raises(ValueError, match="other"), compiled.told():
         raise ValueError("other")
+
+
+def test_ranks_on_a_device_import_the_code_generator_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks CUDA for its devices, and what is forked after that has none."""
+    asked: list[str] = []
+    monkeypatch.setattr(compiled.Compiling, "on", False)
+    monkeypatch.setattr(compiled.traced, "keep_order", lambda: asked.append("here"))
+    program: Any = SimpleNamespace(compile="blocks")
+    with contextlib.suppress(RunError):  # a machine without a GPU may lack what compiles for one
+        compiled.require(program, "cuda")
+    assert not asked and compiled.Compiling.on
+    compiled.start(program)
+    assert asked == ["here"]

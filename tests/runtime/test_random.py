@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from shardlang.runtime import random
+from shardlang.runtime.functions.masks import kept
 from shardlang.runtime.data import drawn as data_random
 
 COUNT = 200_000
@@ -87,3 +88,12 @@ def test_neighbouring_indices_paths_calls_and_steps_are_uncorrelated() -> None:
     }
     for name, other in others.items():
         assert abs(np.corrcoef(base, other)[0, 1]) < 5 / math.sqrt(COUNT), name
+
+
+def test_keys_as_tensors_draw_the_same_of_values_beyond_32_bits() -> None:
+    whole, offsets, shape = (1 << 20, 1 << 14), (1 << 19, 3), (5, 1001)
+    random.start(7)
+    [tensor], key = random.key_tensor([("blocks[3].h", 0)]), random.seeded_key(7, "blocks[3].h")
+    for draw in (random.uniform, random.normal):
+        assert torch.equal(draw(tensor, shape, whole, offsets), draw(key, shape, whole, offsets))
+    assert torch.equal(kept(tensor, 0.3, shape, whole, offsets), kept(key, 0.3, shape, whole, offsets))

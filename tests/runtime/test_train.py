@@ -118,3 +118,21 @@ def test_a_gradient_is_of_its_own_step(tmp_path: Path) -> None:
     _run(made, tmp_path / "m.jsonl")
     losses = [json.loads(line)["loss"] for line in (tmp_path / "m.jsonl").read_text().splitlines()]
     np.testing.assert_allclose(losses, [6 * 1.0, 22 * 0.94, 6 * 0.72], rtol=1e-6)
+
+
+def test_no_step_waits_for_the_figures_of_the_one_before(tmp_path: Path) -> None:
+    """Also where an epoch ends: on a device the next step is under way before the last one's loss is asked for."""
+    seen: list[tuple[str, int]] = []
+
+    class Told(Log):
+        def step(self, step: int, *given, **named) -> None:
+            seen.append(("told", step))
+
+    def forward(p, x):
+        seen.append(("begun", sum(what == "begun" for what, _ in seen) + 1))
+        return (x * p.w).sum(), {}
+
+    program = _program(tmp_path, forward, epochs=3)  # of two steps
+    Run(program, datasets(program), Told(None, None)).train()
+    assert {step for what, step in seen if what == "told"} == set(range(1, 7))
+    assert all(seen.index(("told", step)) > seen.index(("begun", step + 1)) for step in range(1, 6))
