@@ -1,4 +1,4 @@
-"""A script for each claim about a GPU; `python -m benchmarks.gpu` runs them. None has run on a GPU yet.
+"""A script for each claim about a GPU; `python -m benchmarks.gpu` runs them.
 
 What the scripts beside this folder share (ranks, emitted, timing, by_hand) is imported from there.
 """

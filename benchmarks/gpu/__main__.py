@@ -1,4 +1,4 @@
-"""Runs the scripts for a GPU one after another and ends with a table of their ratios. They have not run on a GPU yet.
+"""Runs the scripts for a GPU one after another and ends with a table of their ratios.
 
 python -m benchmarks.gpu                all of them
 python -m benchmarks.gpu NAME ...       some
@@ -15,7 +15,7 @@ from benchmarks.__main__ import Suite
 from benchmarks.gpu.place import arguments, place
 
 NAMES = (
-    "random_bits", "nccl_api", "precision", "llama_one", "gpt2_dropout", "idle", "memory", "tables", "several",
+    "random_bits", "nccl_api", "attention", "alike", "precision", "llama_one", "gpt2_dropout", "idle", "memory", "tables", "several",
 )  # fmt: skip
 SUITE = Suite(Path(__file__).parent, NAMES)
 

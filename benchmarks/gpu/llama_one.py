@@ -1,7 +1,7 @@
 """Claim: Llama 8B's shapes in bf16, compiled, take at most the time of blocks compiled by hand, at 45 % of the peak.
 
 4 layers, 8192 x 1 tokens, one GPU; each side eager and compiled. By hand: the same net under autocast, each block by
-torch.compile. This has not run on a GPU yet.
+torch.compile.
 
     python -m benchmarks.gpu.llama_one [--device cpu] [--turns N]
 """

@@ -1,7 +1,7 @@
 """Claim: the peak memory of a step of Llama and of GPT-2 is within 5 % of what the plan counts.
 
 One GPU, bf16, the sizes of `llama_one` and `gpt2_dropout`, not compiled. The peak is that of torch's allocator once a
-first turn is over. This has not run on a GPU yet.
+first turn is over.
 
     python -m benchmarks.gpu.memory [--device cpu]
 """

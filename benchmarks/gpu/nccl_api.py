@@ -1,7 +1,7 @@
 """Claim: each collective of the runtime is a call that torch's NCCL groups accept, and gives what it should.
 
 Each call is made once with each type on groups of one rank, so one GPU is enough: on the group of all ranks and on one
-that the runtime makes itself. Messages between stages need two ranks and are left out. This has not run on a GPU yet.
+that the runtime makes itself. Messages between stages need two ranks and are left out.
 
     python -m benchmarks.gpu.nccl_api [--device cpu]
 """

@@ -1,7 +1,6 @@
 """Claim: losses of GPT-2 in f32, bf16 and with a stream in bf16 are as near to float64's on the CPU as the CPU's own.
 
 A million parameters with dropout, 40 steps. The limits are about twice the distances that were measured on the CPU.
-This has not run on a GPU yet.
 
     python -m benchmarks.gpu.precision [--device cpu]
 """

@@ -1,6 +1,6 @@
 """Claim: random bits, uniform numbers and what a dropout drops are the same on a GPU as on the CPU, bit for bit.
 
-Normal numbers differ by rounding in float32. Also with a key as a tensor, and compiled. This has not run on a GPU yet.
+Normal numbers differ by rounding in float32. Also with a key as a tensor, and compiled.
 
     python -m benchmarks.gpu.random_bits [--device cpu]
 """

@@ -80,6 +80,8 @@ FAULTS = (
           "first += len(rows)", "first += 0", ("runtime/test_chunks.py",)),
     Fault("chunks of a weight's gradient are added up in bf16", "a loss in chunks", "runtime/functions/losses.py",
           "torch.zeros_like(x, dtype=wide) if t", "torch.zeros_like(x) if t", ("runtime/test_chunks.py",)),
+    Fault("parts of attention are computed in 16 bits", "attention on a GPU", "runtime/functions/attention_kernels.py",
+          "F.pad(x.float(), ", "F.pad(x, ", ATTENTION),
     Fault("columns are read as rows", "attention of what is transposed", "runtime/functions/attention_kernels.py",
           "x if x.stride(-1) == 1 else x.contiguous() for x in xs", "x for x in xs", ("runtime/test_attention.py",)),
     Fault("a ring knows what one rank keeps", "attention in a ring with keys left out", ACROSS,

@@ -21,7 +21,7 @@ from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.launch.observe import Figures
-from shardlang.runtime.state.copies import reads
+from shardlang.runtime.state.copies import at_once, reads
 from shardlang.runtime.step import stepper, train
 from shardlang.runtime.step.model import Model
 from tests.runtime.forked import on_ranks
@@ -206,6 +206,20 @@ def test_a_vector_that_is_read_next_comes_with_its_matrix() -> None:
     assert read["a.b"]().requires_grad
     read, _ = pair(frozen=True)
     assert read["a.w"]().requires_grad and not read["a.b"]().requires_grad
+
+
+def test_all_copies_of_a_compiled_layer_are_one_read() -> None:
+    """Not what is not trained, nor what is no copy."""
+    leaves = {path: torch.ones(2, requires_grad=path != "c") for path in ("a.w", "b.w", "c")}
+    read = reads(leaves, {path: leaf.detach().to(torch.bfloat16) for path, leaf in leaves.items()})
+    own = torch.zeros(1)
+    w, frozen, other, made, x = at_once([read["a.w"], read["c"], read["b.w"], lambda: own, own])
+    assert w.grad_fn is other.grad_fn is not None and not frozen.requires_grad and made is x is own
+    (w.sum() + 3 * other.sum()).backward()
+    assert (leaves["a.w"].grad.tolist(), leaves["b.w"].grad.tolist()) == ([1, 1], [3, 3])
+    assert {leaf.grad.dtype for leaf in leaves.values() if leaf.grad is not None} == {torch.float32}
+    alone, nothing = at_once([read["a.w"], own]), at_once([own])
+    assert alone[0].requires_grad and alone[1] is own and nothing == [own]
 
 
 def test_a_vector_that_its_matrix_brings_in_vain_has_no_gradient() -> None:
