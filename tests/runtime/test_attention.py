@@ -57,7 +57,7 @@ def test_a_part_of_the_queries_has_the_numbers_of_the_formula(kernel: str, monke
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_whole_sequence_with_shared_heads_is_torchs_own_on_a_gpu(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_heads_of_a_whole_sequence_are_torchs_on_a_gpu(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cpu, "attention", lambda *_: "efficient")
     monkeypatch.setattr(Tensor, "element_size", lambda _: 2)
     torch.manual_seed(0)

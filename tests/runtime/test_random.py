@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from shardlang.runtime import random
-from shardlang.runtime.functions.masks import kept
 from shardlang.runtime.data import drawn as data_random
+from shardlang.runtime.functions.masks import kept
 
 COUNT = 200_000
 
