@@ -171,8 +171,8 @@ def asked(program: Program, compile: bool | None) -> str:
 
 def require(program: Program, kind: str) -> None:
     """RunError where blocks are to be compiled for a kind of device and that cannot be done here.
-    The compiler is imported now, so that ranks which are forked later share it; for a device, all
-    but torch's code generator, which asks CUDA for its devices: forked ranks could then have none."""
+    The compiler is imported now, so that ranks which are forked later share it; for a device, not
+    torch's code generator, which asks CUDA for its devices: forked ranks could then have none."""
     if program.compile == "none":
         return
     start(program, generates=not KINDS[kind].apart)

@@ -26,8 +26,8 @@ _MASK = (1 << 64) - 1
 # Numbers made at once on the CPU: the several int64 temporaries of a chunk then stay in a core's
 # cache.
 CHUNK = 1 << 17
-# For what is compiled a tensor, i64 [2]: the same 64 bits, and the golden ratio. A compiler that knew
-# all factors of an index would take it for a place in memory: without an end, or in 32 bits.
+# For what is compiled a tensor, i64 [2]: the same 64 bits, and the golden ratio. A compiler that
+# knew all factors of an index would take it for a place in memory: without an end, or in 32 bits.
 Key: TypeAlias = int | Tensor
 
 

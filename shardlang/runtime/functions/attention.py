@@ -4,7 +4,8 @@ scores.
 Attention of a whole sequence by as many heads of keys as of queries is torch's own call in the
 emitted text, and by fewer where torch has a kernel for that. All other is computed here, in parts:
 causal attention of later queries by one kernel for the keys before them, all of which are seen, and
-one for the square of both. No mask of all pairs is made, and memory grows with the sequence, not with its square."""
+one for the square of both. No mask of all pairs is made, and memory grows with the sequence, not
+with its square."""
 
 from __future__ import annotations
 

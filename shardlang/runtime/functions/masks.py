@@ -59,15 +59,15 @@ def _mix(x: Tensor) -> None:
 
 
 def _drawn(
-    key: Tensor, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int | Tensor],
+    key: Tensor, shape: Sequence[int], words: Sequence[int], offsets: Sequence[int | Tensor],
     device: torch.device | str | None,
 ) -> Tensor:  # fmt: skip
     """i64 [*shape]: the 32 bits of each element, with signs, as compiled code makes them: each by
-    itself, in one kernel."""
+    itself, in one kernel. words: the sizes of the whole, of which a row's last is in words."""
     step, first = (key[1] >> 32) & _HALF, offsets[-1]
-    words = (*shape[:-1], 1), (*whole[:-1], -(-whole[-1] // 2)), (*offsets[:-1], first // 2)
+    rows = random.multiples(step, (*shape[:-1], 1), words, (*offsets[:-1], first // 2), device)
     last = random.places(first % 2, shape[-1], device)
-    x = random.multiples(step, *words, device) + (last >> 1) * step + (key[0] & _KEY)
+    x = rows + (last >> 1) * step + (key[0] & _KEY)
     for _ in range(2):
         x = (x ^ ((x >> 32) & _HALF)) * random.signed(_MIX)
     return torch.where((last & 1) == 0, x << 32, x) >> 32
@@ -82,13 +82,13 @@ def kept(
     if not shape:
         return kept(key, p, (1,), (1,), (0,), device).view(())
     least = math.ceil(p * 2**32) - 2**31  # of 32 bits with a sign
+    words = (*whole[:-1], -(-whole[-1] // 2))
     if isinstance(key, Tensor):
-        return _drawn(key, shape, whole, offsets, device) >= least
+        return _drawn(key, shape, words, offsets, device) >= least
     *lead, first = offsets
     assert isinstance(first, int)
     begin, end = first // 2, -(-(first + shape[-1]) // 2)
-    words = (*shape[:-1], end - begin), (*whole[:-1], -(-whole[-1] // 2))
-    x = _counters(key, *words, (*lead, begin), device)
+    x = _counters(key, (*shape[:-1], end - begin), words, (*lead, begin), device)
     for part in x.view(-1).split(random.CHUNK) if x.is_cpu and x.numel() > random.CHUNK else (x,):
         _mix(part)
     return x.view(torch.int32).narrow(-1, first - 2 * begin, shape[-1]) > least - 1
