@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import linecache
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,7 +108,7 @@ class Lines:
     """Reads statements of source files, each once."""
 
     def __init__(self) -> None:
-        self._files: dict[str, dict[int, Line]] = {}
+        self._files: dict[str, Mapping[int, Line]] = {}
 
     def levels(self, stack: str) -> tuple[Level, ...]:
         """The lines of each `forward` of a stack, outermost first; () for one of torch."""
@@ -125,15 +126,16 @@ class Lines:
     def _line(self, file: str, number: int) -> Line:
         if file not in self._files:
             linecache.checkcache(file)
-            self._files[file] = _statements(file)
+            self._files[file] = _statements(file, "".join(linecache.getlines(file)))
         return self._files[file].get(number) or Line(file, number)
 
 
-def _statements(file: str) -> dict[int, Line]:
+@functools.lru_cache(64)
+def _statements(file: str, text: str) -> Mapping[int, Line]:
     """The lines of a file that assign anything: all lines of such a statement are its first."""
     found: dict[int, Line] = {}
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
+        tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return found
     for node in ast.walk(tree):
