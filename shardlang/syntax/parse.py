@@ -5,6 +5,7 @@ types are left to check."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import Sink
@@ -18,7 +19,17 @@ from shardlang.syntax.tokens import Tokens
 
 def parse(source: Source, sink: Sink) -> ast.File:
     """The file's tree: partial where `sink` got errors."""
-    return ast.File(source, _run(Tokens(source, tables()), sink, "start") or ())
+    known = _library(source.name, source.text) if source.library else None
+    return known or ast.File(source, _run(Tokens(source, tables()), sink, "start") or ())
+
+
+@lru_cache(16)
+def _library(name: str, text: str) -> ast.File | None:
+    """The tree of a file of the standard library, made once in a process; None if it has
+    mistakes."""
+    source, sink = Source(name, text, library=True), Sink()
+    made = ast.File(source, _run(Tokens(source, tables()), sink, "start") or ())
+    return None if sink.found else made
 
 
 def parse_expression(source: Source, sink: Sink) -> ast.Expr | None:
