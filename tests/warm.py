@@ -33,6 +33,7 @@ import sys
 import tempfile
 import threading
 import types
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -326,7 +327,17 @@ if __name__ == "__main__":
     number, *words = sys.argv[1:]
     for name in _IMPORTED if words else (*_IMPORTED, *modules("shardlang")):
         importlib.import_module(name)
+    if "shardlang.check.files.imports" in sys.modules:
+        from shardlang.check.files.imports import LIBRARIES
+        from shardlang.diagnostics.diagnostic import Sink
+        from shardlang.files import Files
+        from shardlang.syntax.parse import parse
+
+        for name in LIBRARIES:
+            parse(Files().load("", name, False), Sink())  # type: ignore[arg-type]
     sys.path.pop(0)  # the folder that this process was started in
+    for owned in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        owned.atexit = False  # what is imported here is not freed at the end of each command
     gc.collect()
     gc.freeze()
     request = _serve(socket.socket(fileno=int(number)))
