@@ -27,6 +27,7 @@ from shardlang.runtime.program import Program
 from shardlang.runtime.state.copies import at_once
 from shardlang.runtime.tree import Node, path
 
+_TORCH = 2, 13
 _HELP = "`compile = none` in `train`, or --no-compile"
 # The path of a draw below its layer; with the number of the call.
 Draw = str | tuple[str, int]
@@ -177,6 +178,9 @@ def require(program: Program, kind: str) -> None:
         return
     start(program, generates=not KINDS[kind].apart)
     lack = KINDS[kind].compiler_lack()
+    if tuple(map(int, torch.__version__.split(".")[:2])) < _TORCH:
+        # Of attention in parts 2.11 compiles wrong gradients, without a word.
+        lack = f"torch {'.'.join(map(str, _TORCH))} or newer: {torch.__version__} may compile wrong gradients"
     if lack:
         raise RunError("SH514", f"blocks cannot be compiled on this machine, which lacks {lack}", help=_HELP)
 

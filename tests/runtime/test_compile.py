@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
@@ -233,3 +234,11 @@ def test_ranks_on_a_device_import_the_code_generator_themselves(monkeypatch: pyt
     assert not asked and compiled.Compiling.on
     compiled.start(program)
     assert asked == ["here"]
+
+
+def test_an_older_torch_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gradients are wrong, and it does not say so."""
+    monkeypatch.setattr(compiled.Compiling, "on", False)
+    monkeypatch.setattr(torch, "__version__", "2.11.0+cu130")
+    with pytest.raises(RunError, match=r"which lacks torch 2\.13 or newer: 2\.11\.0\+cu130 may compile wrong"):
+        compiled.require(SimpleNamespace(compile="blocks"), "cpu")  # type: ignore[arg-type]
