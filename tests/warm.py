@@ -3,8 +3,9 @@
 `run([sys.executable, ...])` and `Warm` are `subprocess.run` and `subprocess.Popen` for commands `python -c TEXT`,
 `python -m MODULE` and `python FILE`. Importing torch takes three seconds of a processor, more than most runs of a test.
 So one process imports it (`python -m tests.warm`, started at the first command), computes nothing, and is forked for
-each command. What a command can see of that is only which modules are imported already: it has its own process, folder,
-environment and streams, and its pid, exit code and signals are those of a process that was started.
+each command. What a command can see of that is only which modules are imported already, and that std is parsed: it has
+its own process, folder, environment and streams, and its pid, exit code and signals are those of a process that was
+started.
 
 What is about the start of Python itself stays with `subprocess`: which modules a command imports, what the allocator
 has seen before, and environments that Python reads as it starts.

@@ -33,17 +33,20 @@ LLAMA = {**TINY, "model.kv_heads": "1", "model.ffn": "64", "train.epochs": "5"}
 TABLES = {"batch": "64", "vocab": "500", "train.epochs": "5"}
 
 
+# How far a loss may be from the CPU's, relative: in less than 64 bits some three times what was seen on an H200.
+LIMITS = {"f64": 1e-9, "f32": 4e-7, "bf16": 2e-4, "f16": 2e-5}
+
+
 @dataclass(frozen=True)
 class Case:
-    """A program, how it is run, and how far its losses may be from the CPU's, relative. compiled: on the device."""
+    """A program and how it is run. compiled: on the device."""
 
     name: str
     file: Path
     settings: dict[str, str]
-    strategy: tuple[str, ...] = ()
     compiled: bool = False
     precision: str = "f64"
-    limit: float = 1e-9
+    strategy: str = ""
 
     def losses(self, device: str, folder: Path) -> list[float]:
         """The losses of its steps on a device."""
@@ -51,8 +54,8 @@ class Case:
         given = {"train.precision": self.precision, **self.settings}
         command = [
             sys.executable, "-c", RUN, "run", str(self.file), "--ranks", "1", "--device", device,
-            "--metrics", str(metrics), "--log-dir", str(folder / "logs"), *self.strategy,
-            *["--compile"] * (self.compiled and device != "cpu"),
+            "--metrics", str(metrics), "--log-dir", str(folder / "logs"),
+            *["--strategy", self.strategy] * bool(self.strategy), *["--compile"] * (self.compiled and device != "cpu"),
             *(word for name, value in given.items() for word in ("--set", f"{name}={value}")),
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -79,18 +82,18 @@ def cases(here: Place, folder: Path) -> list[Case]:
              ("digits", "contrastive", "distillation", "gan", "gru", "lora", "unet")]  # fmt: skip
     for name, rule in RULES.items():
         (file := folder / f"{name}.shard").write_text(f"{gpt2.read_text()}\nstrategy own {{\n  {rule}\n}}\n")
-        found.append(Case(name, file, GPT2, ("--strategy", "own")))
+        found.append(Case(name, file, GPT2, strategy="own"))
     for compiled in (False, True):
         word = ", compiled" if compiled else ""
         found += [
-            Case(f"gpt2{word}", gpt2, GPT2, (), compiled),
-            Case(f"gpt2 in f32{word}", gpt2, GPT2, (), compiled, "f32", 1e-5),
-            Case(f"gpt2 in bf16{word}", gpt2, GPT2, (), compiled, "bf16", 1e-2),
-            Case(f"gpt2 in f16{word}", gpt2, GPT2, (), compiled, "f16", 1e-2),
-            Case(f"llama{word}", PROGRAMS / "llama.shard", LLAMA, (), compiled),
-            Case(f"llama in bf16{word}", PROGRAMS / "llama.shard", LLAMA, (), compiled, "bf16", 1e-2),
-            Case(f"tables on the host{word}", PROGRAMS / "wide_deep.shard", TABLES, (), compiled),
-            Case(f"a translator{word}", PROGRAMS / "translator.shard", {"train.epochs": "5"}, (), compiled),
+            Case(f"gpt2{word}", gpt2, GPT2, compiled),
+            Case(f"gpt2 in f32{word}", gpt2, GPT2, compiled, "f32"),
+            Case(f"gpt2 in bf16{word}", gpt2, GPT2, compiled, "bf16"),
+            Case(f"gpt2 in f16{word}", gpt2, GPT2, compiled, "f16"),
+            Case(f"llama{word}", PROGRAMS / "llama.shard", LLAMA, compiled),
+            Case(f"llama in bf16{word}", PROGRAMS / "llama.shard", LLAMA, compiled, "bf16"),
+            Case(f"tables on the host{word}", PROGRAMS / "wide_deep.shard", TABLES, compiled),
+            Case(f"a translator{word}", PROGRAMS / "translator.shard", {"train.epochs": "5"}, compiled),
         ]
     return found if here.whole else [case for case in found if case.name == "digits"]
 
@@ -108,8 +111,9 @@ def main() -> int:
                 print(error)
                 held.append(False)
                 continue
-            label = f"{case.name}: farthest loss from the CPU's, {apart:.1e} relative / {case.limit:.0e}"
-            held.append(verdict(label, [apart / case.limit], 1.0))
+            limit = LIMITS[case.precision]
+            label = f"{case.name}: farthest loss from the CPU's, {apart:.1e} relative / {limit:.0e}"
+            held.append(verdict(label, [apart / limit], 1.0))
     return 0 if all(held) else 1
 
 

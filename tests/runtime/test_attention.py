@@ -37,6 +37,16 @@ def by_formula(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, start: int,
     return (torch.softmax(scores, -1) * seen) @ v
 
 
+def require_alike(ours: Tensor, formula: Tensor, given: list[Tensor]) -> None:
+    """The same result, and the same gradients of what is given."""
+    slope = torch.randn_like(formula)
+    for one, other in zip(
+        (ours, *torch.autograd.grad(ours, given, slope)), (formula, *torch.autograd.grad(formula, given, slope)),
+        strict=True,
+    ):  # fmt: skip
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("kernel", ["host", "plain"])
 def test_a_part_of_the_queries_has_the_numbers_of_the_formula(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cpu, "attention", lambda *_: kernel)
@@ -48,12 +58,7 @@ def test_a_part_of_the_queries_has_the_numbers_of_the_formula(kernel: str, monke
         given = [torch.randn(*size, dtype=torch.float64, requires_grad=True) for size in sizes]
         keep = (torch.rand(*many[:-1], 16) > 0.5).index_fill(-1, torch.arange(6), False) if padded else None
         ours, formula = attention(*given, keep, True, start=start), by_formula(*given, keep, start)
-        slope = torch.randn_like(formula)
-        for one, other in zip(
-            (ours, *torch.autograd.grad(ours, given, slope)), (formula, *torch.autograd.grad(formula, given, slope)),
-            strict=True,
-        ):  # fmt: skip
-            torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+        require_alike(ours, formula, given)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -63,12 +68,7 @@ def test_shared_heads_of_a_whole_sequence_are_torchs_on_a_gpu(causal: bool, monk
     torch.manual_seed(0)
     given = [torch.randn(2, heads, 16, 4, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2)]
     ours, formula = attention(*given, causal=causal), by_formula(*given, None, 0, causal)
-    slope = torch.randn_like(formula)
-    for one, other in zip(
-        (ours, *torch.autograd.grad(ours, given, slope)), (formula, *torch.autograd.grad(formula, given, slope)),
-        strict=True,
-    ):  # fmt: skip
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+    require_alike(ours, formula, given)
 
 
 def test_what_the_kernel_of_a_gpu_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.launch.observe import Figures
-from shardlang.runtime.state.copies import at_once, reads
+from shardlang.runtime.state.copies import Copy, at_once, reads
 from shardlang.runtime.step import stepper, train
 from shardlang.runtime.step.model import Model
 from tests.runtime.forked import on_ranks
@@ -218,7 +218,9 @@ def test_all_copies_of_a_compiled_layer_are_one_read() -> None:
     (w.sum() + 3 * other.sum()).backward()
     assert (leaves["a.w"].grad.tolist(), leaves["b.w"].grad.tolist()) == ([1, 1], [3, 3])
     assert {leaf.grad.dtype for leaf in leaves.values() if leaf.grad is not None} == {torch.float32}
+    Copy.ready = Copy(leaves["c"], own), own
     alone, nothing = at_once([read["a.w"], own]), at_once([own])
+    assert Copy.ready is None
     assert alone[0].requires_grad and alone[1] is own and nothing == [own]
 
 

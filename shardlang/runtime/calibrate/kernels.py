@@ -123,8 +123,8 @@ def _way(function: Any, words: Sequence[str], device: torch.device) -> Callable[
 
         try:
             _quiet(function, given(4096))
-        except (TypeError, IndexError, ValueError, NotImplementedError):  # other arguments or more, or dims
-            continue
+        except (TypeError, IndexError, ValueError, NotImplementedError):
+            continue  # it takes other arguments, or more, or another form of the dims: the next way is tried
         return given
     return None
 

@@ -90,6 +90,7 @@ def at_once(members: Sequence[Tensor | Callable[[], Tensor]]) -> list[Tensor]:
     copies = [each for each in found if isinstance(each, Copy) and each.leaf.requires_grad]
     if len({(each.leaf.dtype, each.leaf.device) for each in copies}) != 1:
         return [member if isinstance(member, Tensor) else member() for member in members]
+    Copy.ready = None
     read = _APPLY(*(each.leaf for each in copies), *(each.copy for each in copies))
     values = dict(zip(map(id, copies), read if len(copies) > 1 else (read,), strict=True))
     return [
