@@ -1,7 +1,7 @@
 """Claim: in 20 steps of compiled Llama and GPT-2 with dropout a GPU is idle for at most 3 % of the time.
 
 One GPU, bf16, the sizes of `llama_one` and `gpt2_dropout`. The time is from the first kernel to the last, by
-torch.profiler; it is idle where no kernel runs, on whatever stream. This has not run on a GPU yet.
+torch.profiler; it is idle where no kernel runs, on whatever stream.
 
     python -m benchmarks.gpu.idle [--device cpu]
 """

@@ -104,6 +104,7 @@ class Precision(Enum):
     value or a parameter read all in that, but for single numbers."""
 
     F32 = "f32"  # in f32: losses
+    WIDENS = "widens"  # in f32, of what it is given as that is: the loss of classes, whose scores are large
     INSIDE = "inside"  # in f32; of a low stream it reads and gives that, in f32 inside: norms, softmax
     SUM = "sum"  # as INSIDE, where the result has dims: sums, means
     FIRST = "first"  # as INSIDE in its first operand, whatever the others are: batch_norm

@@ -54,8 +54,12 @@ def once(local: Local, saved: Saved, aliasing: Aliasing, work: Work) -> Streams:
 def looked_up(local: Local) -> Streams:
     """The rows of a table (operand 1) by index: of the table only those are read. Backward makes
     the whole of its gradient and adds the rows to it."""
-    (ids, table), (rows,) = sizes(local)
-    return Streams(Way(ids + rows, rows), Way(ids + 2 * rows, table + rows, 2) if local.gradient[1] else NOTHING)
+    (ids, table), (made,) = sizes(local)
+    rows = size(local.results[0], local.operand_types[1].dtype)
+    cast = Way(rows, made) if made != rows else NOTHING  # of the rows, into the type of the result
+    forward = Way(ids + rows + cast.read, rows + cast.written, 1 + cast.kernels)
+    backward = Way(ids + 2 * rows + cast.written, table + rows + cast.read, 2 + cast.kernels)
+    return Streams(forward, backward if local.gradient[1] else NOTHING)
 
 
 def in_kernels(

@@ -30,7 +30,7 @@ from shardlang.plan.layouts.replication import replication
 from shardlang.plan.layouts.storage import sharded
 from shardlang.plan.plan import Conversion, Move, OperandUse, ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.resolve import resolve
-from shardlang.plan.rewrite.sparse_tables import check_rows, with_tables
+from shardlang.plan.rewrite.tables import check_rows, with_tables
 from shardlang.plan.strategy.axis_sizes import RANKS_LIMIT
 from shardlang.syntax import ast
 from shardlang.types.layout import Layout
@@ -110,9 +110,12 @@ def _arranged(program: Program, resolved: ResolvedStrategy, sink: Sink, known: K
 def _stored_anew(like: Plan, resolved: ResolvedStrategy) -> Plan:
     """The plan with the ZeRO and the buckets of another strategy."""
     forms = {param.value: (param.stored, param.reduce_axes) for param in like.params.values()}
-    params = with_tables(like.program, like.graph, _params(like.graph, resolved, forms), like.conversions)
-    recompute, bucket = resolved.recompute, resolved.bucket_bytes
-    return replace(like, strategy=resolved.name, params=params, bucket_bytes=bucket, recompute=recompute)
+    written = like.program.graph
+    params, graph = with_tables(like.program, written, _params(written, resolved, forms), like.conversions)
+    return replace(
+        like, strategy=resolved.name, graph=graph, params=params, bucket_bytes=resolved.bucket_bytes,
+        recompute=resolved.recompute,
+    )  # fmt: skip
 
 
 def _require_layers(program: Program, strategy: ast.Strategy | None) -> None:
@@ -152,11 +155,12 @@ def assemble(program: Program, planning: Planning, chosen: list[Assignment], pla
     """Everything chosen, as one frozen plan."""
     strategy, ops = planning.strategy, _planned_ops(planning, chosen, placed)
     forms = {value: (form.layout, form.root.replicated) for value, form in placed.stored.items()}
+    given = _params(planning.graph, strategy, forms)
+    params, graph = with_tables(program, planning.graph, given, placed.conversions)
     return Plan(
-        program=program, graph=planning.graph, strategy=strategy.name, ranks=strategy.ranks or 1,
+        program=program, graph=graph, strategy=strategy.name, ranks=strategy.ranks or 1,
         meshes=planning.meshes, produced=placed.produced, ops=ops,
-        conversions=tuple(placed.conversions),
-        params=with_tables(program, planning.graph, _params(planning.graph, strategy, forms), placed.conversions),
+        conversions=tuple(placed.conversions), params=params,
         steps=_steps(planning, ops, placed.conversions), bucket_bytes=strategy.bucket_bytes, strict=strategy.strict,
         pipeline=strategy.pipeline, recompute=strategy.recompute, sizes=strategy.sizes, memory_of=strategy.hosted,
         microbatches=strategy.times.count if strategy.times else 1,

@@ -40,28 +40,40 @@ class Compiling:
     backend = "inductor"
 
 
-class Block:
+class Compiled:
+    """A function of tensors alone, which is compiled where blocks are."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self._compiled: dict[bool, Callable[..., Any]] = {}
+
+    def __call__(self, *given: Any, **options: Any) -> Any:
+        if not Compiling.on or torch.compiler.is_compiling():
+            return self.function(*given, **options)
+        kind = torch.is_grad_enabled()
+        run = self._compiled.get(kind) or self._compiled.setdefault(kind, _compiled(self.function))
+        try:
+            return run(*given, **options)
+        except _errors() as error:
+            raise _refused(self.function, error) from error
+
+
+class Block(Compiled):
     """The function of a layer: its first argument is the layer. draws: the paths below the layer
     that it draws random numbers for."""
 
     def __init__(self, function: Callable[..., Any], draws: Sequence[Draw]) -> None:
-        self.function = function
+        super().__init__(function)
         self.draws = [(draw, 0) if isinstance(draw, str) else draw for draw in draws]
-        self._compiled: dict[bool, Callable[..., Any]] = {}
         self._layers: dict[int, Layer] = {}
 
     def __call__(self, p: Node, *given: Any) -> Any:
         if not Compiling.on or torch.compiler.is_compiling():
             return self.function(p, *given)
         layer = self._layers.get(id(p)) or self._layers.setdefault(id(p), Layer(p, self.draws))
-        kind = torch.is_grad_enabled()
-        run = self._compiled.get(kind) or self._compiled.setdefault(kind, _compiled(self.function))
         world.mark_microbatch()
-        try:
-            with layer.now() as tree:
-                return run(tree, *given)
-        except _errors() as error:
-            raise _refused(self.function, error) from error
+        with layer.now() as tree:
+            return super().__call__(tree, *given)
 
 
 class Layer:

@@ -121,10 +121,11 @@ train {
 def test_one_kernel_a_step_casts_all_parameters(tmp_path: Path) -> None:
     """In bf16, for any number of microbatches. Under ZeRO another one joins the rows of a bucket; this rank's own are
     among those that have come, and are copied again only where they changed since. In each microbatch one casts both
-    gradients of a product with a bias, of which a layer has six.
+    gradients of a product with a bias, of which a layer has six, and one that of each of the table's two uses; under
+    ZeRO the positions have a copy too.
     """
-    products = 2 * 2 * 6
-    runs = {RunOf("whole", 2): 4 * (1 + products), RunOf("rows", 2): 4 * (2 + products)}
+    gradients = 2 * (2 * 6 + 2)
+    runs = {RunOf("whole", 2): 4 * (1 + gradients), RunOf("rows", 2): 4 * (2 + gradients + 2)}
     for run, found in trained(LOW, list(runs), tmp_path).items():
         cpu, device = found.figures()
         assert device == pytest.approx(cpu, rel=1e-2) and len(cpu) == 4

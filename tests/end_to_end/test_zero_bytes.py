@@ -45,7 +45,8 @@ train {
 D, FFN = 64, 256
 # Tables of tokens and places; per block two norms, four projections of attention, two of the feed forward; a norm.
 BLOCK = 2 * 2 * D + 4 * (D * D + D) + (D * FFN + FFN) + (FFN * D + D)
-PSI = 64 * D + 8 * D + 2 * BLOCK + 2 * D
+POSITIONS = 8 * D
+PSI = 64 * D + POSITIONS + 2 * BLOCK + 2 * D
 
 
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
@@ -62,8 +63,8 @@ def test_bytes_by_level(level: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 def test_bytes_in_bf16(level: int, tmp_path: Path) -> None:
-    """Of what is used in bf16, all but the norms, a rank has a copy of 2 bytes; then levels 1 and 2 divide the
-    parameters too. Level 3 has no copies.
+    """Of what is used in bf16, all but the norms and the positions, a rank has a copy of 2 bytes; then levels 1 and 2
+    divide the parameters too, and the positions have one. Level 3 has no copies.
     """
     text = TEXT.replace("steps = 2", "steps = 2\n  precision = bf16")
     text = text.replace("microbatches 2", f"microbatches 2\n  zero {level} over dp") if level else text
@@ -71,7 +72,7 @@ def test_bytes_in_bf16(level: int, tmp_path: Path) -> None:
     rows = 4 * (PSI - norms) // RANKS
     assert everywhere(text, tmp_path) == {
         "parameters": (4 * PSI, rows + 4 * norms, rows + 4 * norms, 4 * PSI // RANKS)[level],
-        "copies": 2 * (PSI - norms) if level < 3 else 0,
+        "copies": (2 * (PSI - norms - POSITIONS), 2 * (PSI - norms), 2 * (PSI - norms), 0)[level],
         "gradients": 4 * PSI // (RANKS if level >= 2 else 1),
         "optimizer": 8 * PSI // (RANKS if level >= 1 else 1),
     }

@@ -18,7 +18,7 @@ FAULTS = (
     Fault("smoothing by the local classes", "label smoothing over split classes", LOSSES,
           "smoothing / self.number * level[0]", "smoothing / scores.shape[dim] * level[0]", RULES),
     Fault("each rank shifts by its own maximum", "cross_entropy over split classes", LOSSES,
-          "scores - greatest(extreme(scores, (dim,)), self.group)", "scores - extreme(scores, (dim,))", RULES),
+          "greatest(extreme(scores, (dim,)).to(wide), self.group)", "extreme(scores, (dim,)).to(wide)", RULES),
     Fault("a label counts where it is not", "gradient of cross_entropy over split classes", LOSSES,
           "((self.smoothing - 1.0) * gradient).where(here, 0.0)",
           "((self.smoothing - 1.0) * gradient).expand_as(place)",

@@ -22,7 +22,7 @@ FAULTS = (
           "    for found in given:\n        best.add(found)\n", "",
           ("search/test_tune.py::test_nothing_of_the_file_is_faster",)),
     Fault("a plan keeps the buckets of the one like it", "plans that share layouts", "plan/planner.py",
-          "params=params, bucket_bytes=bucket, recompute=recompute", "params=params, recompute=recompute",
+          "params=params, bucket_bytes=resolved.bucket_bytes,", "params=params,",
           ("search/test_tune.py::test_plans_that_differ_in_zero_and_buckets_share_their_layouts",)),
     Fault("a conversion for one reader is free", "what operators choose", "search/splits/integer_program.py",
           "self.cost[flows_there[0]] = seconds * UNIT", "self.cost[flows_there[0]] = 0.0",

@@ -7,29 +7,34 @@ from __future__ import annotations
 import pytest
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.driver import check_source, plan_program
+from shardlang.driver import check_source, emit_plan, plan_program
+from shardlang.plan.bytes.memory import memory
 from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
 from tests.emit.sources import planned as planned_text
 from tests.plan.test_exchange import PROGRAM, RULES
 
-WHOLE = "  mesh dp = auto\n  split batch over dp\n  at table: [vocab@dp, width]\n"
-ELSEWHERE = "  mesh dp = auto\n  split batch over dp\n  at table: place on host\n  at rows: place on device\n"
-ZERO = "  mesh dp = auto\n  split batch over dp\n  zero {} over dp\n"
+PLAIN = "  mesh dp = auto\n  split batch over dp\n"
+WHOLE = PLAIN + "  at table: [vocab@dp, width]\n"
+ELSEWHERE = PLAIN + "  at table: place on host\n  at rows: place on device\n"
+ZERO = PLAIN + "  zero {} over dp\n"
 
 
-def planned(rules: str, kind: str) -> tuple[Plan | None, Sink]:
+LOW = {"train.precision": "bf16"}
+
+
+def planned(rules: str, kind: str, settings: dict[str, str] | None = None) -> tuple[Plan | None, Sink]:
     sink = Sink()
     text = PROGRAM.replace(RULES, rules).replace("lazy_adam", kind)
-    program = check_source(Source("clicks.shard", text), sink)
+    program = check_source(Source("clicks.shard", text), sink, settings or {})
     assert program is not None, sink.found
     return plan_program(program, None, 4, sink), sink
 
 
-def table(rules: str, kind: str) -> tuple[bool, int]:
+def table(rules: str, kind: str, settings: dict[str, str] | None = None) -> tuple[bool, int]:
     """Whether its gradient is rows, and its level of ZeRO."""
-    found, sink = planned(rules, kind)
+    found, sink = planned(rules, kind, settings)
     assert found is not None, sink.found
     param = next(p for v, p in found.params.items() if found.graph.values[v].path == "table")
     return param.sparse, param.zero
@@ -53,6 +58,46 @@ def test_a_table_that_is_brought_whole_to_its_lookup(rules: str) -> None:
         assert "`table`" in mistake.message and f"`{kind}`" in mistake.message
     assert table(rules, "adam") == (False, 0)
     assert table(rules, "adagrad") == (False, 0)
+
+
+def lookup(rules: str, kind: str) -> tuple[str, str, int]:
+    """In a run of bf16: the type in which the table is read, the line that looks up, and the bytes of copies."""
+    found, sink = planned(rules, kind, LOW)
+    assert found is not None, sink.found
+    files = emit_plan(found, sink)
+    assert files is not None, sink.found
+    (line,) = (line for line in files["main.py"].splitlines() if "embedding(ids" in line and "#" not in line[:8])
+    dtype = next(v.type.dtype for v in found.graph.values if v.path == "table")
+    copies = memory(found).copies - 2 * 8  # w is [8, 1]
+    return dtype, line.partition(" = ")[2].partition("  #")[0], copies
+
+
+@pytest.mark.parametrize(
+    ("rules", "kind", "text"),
+    [
+        (RULES, "lazy_adam", "rt.exchanged_embedding(ids, p.table, 400, mesh.dp, dtype=torch.bfloat16, sparse=True)"),
+        (RULES, "adam", "rt.exchanged_embedding(ids, p.table, 400, mesh.dp, dtype=torch.bfloat16)"),
+        (PLAIN, "adam", "F.embedding(ids, p.table).to(torch.bfloat16)"),
+        (PLAIN, "lazy_adam", "rt.sparse_embedding(ids, p.table).to(torch.bfloat16)"),
+        (
+            PLAIN.replace("batch", "vocab"), "adam",
+            "rt.embedding(ids, p.table, start=mesh.dp.index * 100).to(torch.bfloat16)",
+        ),
+    ],
+)  # fmt: skip
+def test_in_bf16_rows_are_cast_and_no_table(rules: str, kind: str, text: str) -> None:
+    assert lookup(rules, kind) == ("f32", text, 0)
+    assert table(rules, kind, LOW) == (kind == "lazy_adam", 0)
+
+
+@pytest.mark.parametrize(
+    ("rules", "copies"), [(ZERO.format(1), 400 * 8 * 2), (ZERO.format(3), None), (WHOLE, 100 * 8 * 2)]
+)
+def test_a_table_that_is_sent_in_bf16_has_a_copy(rules: str, copies: int | None) -> None:
+    """ZeRO 1 gathers what has been updated, ZeRO 3 and a layout of its own what is read: 2 bytes an element."""
+    dtype, line, held = lookup(rules, "adam")
+    assert dtype == "bf16" and line.startswith("F.embedding(ids, ") and "bfloat16" not in line
+    assert copies is None or held == copies
 
 
 # Lookups whose ids are no data, and one that no gradient comes back from.

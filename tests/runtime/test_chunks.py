@@ -111,3 +111,22 @@ def over_two() -> None:
 
 def test_over_ranks() -> None:
     on_ranks(__file__, over_two.__name__, 2)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_scores_in_bf16_are_computed_with_in_f32(smoothing: float) -> None:
+    """With their classes on one rank, or split: the loss is that of torch, the gradient that in f32, rounded."""
+    torch.manual_seed(0)
+    scores, label = (3 * torch.randn(32, 50)).bfloat16().requires_grad_(), torch.randint(0, 50, (32,))
+    exact = scores.detach().float().requires_grad_()
+    expected = F.cross_entropy(exact, label, label_smoothing=smoothing)
+    expected.backward()
+    options = {"classes": 50, "label_smoothing": smoothing}
+    for loss in (
+        rt.cross_entropy_in_f32(scores, label, label_smoothing=smoothing),
+        rt.cross_entropy(scores, label, 1, rt.Mesh(tp=1).tp, start=0, **options) / 32,
+    ):
+        (gradient,) = torch.autograd.grad(loss, [scores])
+        assert loss.dtype == torch.float32 and loss.item() == pytest.approx(expected.item(), rel=1e-6)
+        assert gradient.dtype == torch.bfloat16
+        torch.testing.assert_close(gradient.float(), exact.grad, rtol=2**-8, atol=1e-8)

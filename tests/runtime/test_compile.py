@@ -145,6 +145,15 @@ def test_evaluation_is_compiled_too(tmp_path: Path) -> None:
     assert (found.graphs, found.breaks) == (kinds, 0)
 
 
+def test_the_loss_of_scores_in_16_bits_is_compiled_too(tmp_path: Path) -> None:
+    """By itself, for training and for evaluation."""
+    found = trained(MODEL.format(precision="bf16", eval=EVAL), [ALONE], tmp_path)[ALONE]
+    text = (tmp_path / ALONE.name / "main.py").read_text()
+    assert "loss = rt.cross_entropy_in_f32(" in text
+    assert found.compiled == pytest.approx(found.eager, rel=1e-3)
+    assert (found.graphs, found.breaks) == (text.count("@rt.block(") + 2, 0)
+
+
 def test_collectives_are_operators_of_the_graph(both: dict[RunOf, Both]) -> None:
     assert {"gathered", "scattered"} <= {*both[RunOf("tensor_parallel", 2)].known}
     assert not both[RunOf("replicas", 2)].known

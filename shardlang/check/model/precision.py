@@ -30,6 +30,8 @@ def in_precision(
     if not low or precision is Precision.WRITTEN:
         return operands
     operands = tuple(None if o is None else _as_kept(o, frame) for o in operands)
+    if precision is Precision.WIDENS:
+        return _beside(operands, False, lambda o: False, frame, add)
     if precision is Precision.LOW:
         return tuple(_cast(o, low, frame, add) for o in operands)
     if frame.context.stream and precision is Precision.FIRST:

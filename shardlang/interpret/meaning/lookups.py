@@ -33,7 +33,7 @@ def _embedding(call: Call, ids: Tensor, table: Tensor) -> Tensor:
     if padding is not None:
         marks = torch.arange(table.shape[0]) + call.start(rows) == padding
         table = torch.where(marks[:, None], table.detach(), table)
-    return torch.where(here.unsqueeze(-1), table[local], torch.zeros((), dtype=table.dtype))
+    return torch.where(here.unsqueeze(-1), table[local], torch.zeros((), dtype=table.dtype)).to(call.dtypes[0])
 
 
 def _gather(call: Call, x: Tensor, index: Tensor) -> Tensor:

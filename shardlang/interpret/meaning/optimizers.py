@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shardlang.graph.graph import Graph
-from shardlang.plan.rewrite.sparse_tables import gradient_lookups
+from shardlang.plan.rewrite.tables import gradient_lookups
 
 Memory = dict[str, Tensor]
 Rule = Callable[[Tensor, Tensor, Memory, int, Mapping[str, Any]], Tensor]

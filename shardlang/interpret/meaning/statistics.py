@@ -145,7 +145,7 @@ def _averaged(call: Call, items: Tensor, kept: Tensor, count: Tensor | None) -> 
 def _cross_entropy(call: Call, scores: Tensor, label: Tensor, count: Tensor | None = None) -> Tensor:
     dim, smoothing = call.attrs["dim"], call.attrs["label_smoothing"]
     label, kept = _kept_labels(call, label)
-    logs = torch.log_softmax(scores, dim)
+    logs = torch.log_softmax(scores.to(call.dtypes[0]), dim)
     items = -(1.0 - smoothing) * _picked(call, logs, label)
     if smoothing:  # 0 times a score that is -inf would be NaN
         items = items - smoothing * logs.mean(dim)
@@ -161,7 +161,7 @@ def _chunked(call: Call, label: Tensor, hidden: Tensor, weight: Tensor, *more: T
         scores, more = scores + more[0], more[1:]
     rule = replace(call.rule, operands=((*rows[:-1], classes), call.rule.operands[0]))
     plain = replace(call, rule=rule, attrs={**call.attrs, "dim": len(rows) - 1})
-    return _cross_entropy(plain, scores.to(call.dtypes[0]), label, *more)
+    return _cross_entropy(plain, scores, label, *more)
 
 
 def _nll_loss(call: Call, scores: Tensor, label: Tensor, count: Tensor | None = None) -> Tensor:

@@ -4,15 +4,15 @@ Over a split dim a rank looks up what it has, and the sum is pending."""
 
 from __future__ import annotations
 
-from shardlang.ops.code import RT, TORCH, Code, F, around, atom, infix
+from shardlang.ops.code import RT, TORCH, Code, F, around, atom, infix, method
 from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Precision, declare
 from shardlang.ops.factors import Factors, marked, quoted, require, same_dims, sized, twice
 from shardlang.ops.families.reductions import single_position
-from shardlang.ops.rule import Split, shared_axes
+from shardlang.ops.rule import DimFactors, Split, shared_axes
 from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, nothing, own, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.streams import looked_up
-from shardlang.ops.texts import cut, group_text, offset_text
+from shardlang.ops.texts import TORCH_DTYPES, cut, group_text, offset_text
 from shardlang.ops.working_memory import Work
 from shardlang.types.dim import BYTES, TensorType, term_size, term_text
 
@@ -55,21 +55,28 @@ def _emit_embedding(site: OpSite) -> Code:
 
 
 def _looked_up(site: OpSite, padding: dict[str, int]) -> Code:
-    ids, table = site.operands
-    rows = site.rule.operands[1][0]
+    """The rows in the type of the result, into which those of a table in f32 are cast."""
+    rows, dtype = site.rule.operands[1][0], site.result_types[0].dtype
+    cast = "" if site.operand_types[1].dtype == dtype else TORCH_DTYPES[dtype]
     if shared_axes(site.rule, site.axes):
-        return _emit_exchange(site, ids, table, rows[0])
+        return _emit_exchange(site, rows[0], {"dtype": cast} if cast else {})
+    found = _emit_rows(site, rows, padding)
+    return method(found, "to", cast) if cast else found
+
+
+def _emit_rows(site: OpSite, rows: DimFactors, padding: dict[str, int]) -> Code:
+    ids, table = site.operands
     start = {"start": offset_text(site, rows)} if group_text(site, rows) else {}
     if site.sparse:
         return RT("sparse_embedding", ids, table, **start)
     return RT("embedding", ids, table, **start) if start else F("embedding", ids, table, **padding)
 
 
-def _emit_exchange(site: OpSite, ids: str, table: str, rows: int) -> Code:
+def _emit_exchange(site: OpSite, rows: int, more: dict[str, object]) -> Code:
     """The table is split over the axes that split the ids."""
-    more: dict[str, object] = {"sizes": site.sizes[rows]} if rows in site.sizes else {}
+    more |= {"sizes": site.sizes[rows]} if rows in site.sizes else {}
     more |= {"sparse": True} if site.sparse else {}
-    return RT("exchanged_embedding", ids, table, site.rule.factors[rows].size, site.groups[rows], **more)
+    return RT("exchanged_embedding", *site.operands, site.rule.factors[rows].size, site.groups[rows], **more)
 
 
 def _places(local: Local, index: int) -> int:
@@ -86,11 +93,14 @@ def _saved_embedding(local: Local) -> Saved:
 
 
 def _work_embedding(local: Local) -> Work:
-    """A part of the rows is looked up, then copied with zeros for rows elsewhere."""
-    rows, looked_up = local.rule.operands[1][0], size(local.results[0], local.result_types[0].dtype)
-    if local.exchanged or not any(local.cut[f] for f in rows):
+    """A part of the rows is looked up, then copied with zeros for rows elsewhere, and cast."""
+    rows, dtype, table = local.rule.operands[1][0], local.result_types[0].dtype, local.operand_types[1].dtype
+    looked_up = size(local.results[0], table)
+    copied = not local.exchanged and any(local.cut[f] for f in rows)
+    if not copied and dtype == table:
         return Work()
-    return Work(2 * looked_up, looked_up + size(local.operands[1], local.operand_types[1].dtype))
+    forward = max(2 * looked_up * copied, looked_up + (dtype != table) * size(local.results[0], dtype))
+    return Work(forward, looked_up + size(local.operands[1], table))
 
 
 def _saved_gather(local: Local) -> Saved:

@@ -10,20 +10,21 @@ import math
 from collections.abc import Callable
 
 from shardlang.ops.code import RT, Code, F, around, atom, call_of, infix, method
-from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Total, declare
+from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Precision, Total, declare
 from shardlang.ops.factors import Factors, Mark, namesakes, quoted, require, same_dims, sized
 from shardlang.ops.families.reductions import tally_text
 from shardlang.ops.rule import Split
 from shardlang.ops.saved_activations import Local, Saved, elements, size
 from shardlang.ops.site import OpSite
-from shardlang.ops.streams import Streams, in_kernels
+from shardlang.ops.streams import Streams, Way, in_kernels
 from shardlang.ops.texts import cut, factors_of, group_text, groups_of, offset_text
 from shardlang.ops.working_memory import Work, plain
 from shardlang.python_text import literal, tuple_text
-from shardlang.types.dim import BYTES, Dim, TensorType, Term, term_text
+from shardlang.types.dim import BYTES, Dim, TensorType, Term, low, term_text, wide
 
 KEPT_COUNT = "kept_count"
 CHUNKED = "chunked_cross_entropy"
+IN_F32 = "cross_entropy_in_f32"
 
 # --- losses over classes -----------------------------------------------------
 
@@ -97,7 +98,7 @@ def _class_loss(site: CallSite, mark: Mark, through: tuple[tuple[int, ...], ...]
     scores = factors.dims(dims)
     rule = factors.rule((scores, scores[:at] + scores[at + 1 :]), ((),), through)
     attrs = {"dim": at, "ignore_index": site.static["ignore_index"]}
-    return Inference((TensorType(site.operands[0].dtype, ()),), rule, attrs)
+    return Inference((TensorType(wide(site.operands[0].dtype), ()),), rule, attrs)
 
 
 def _infer_cross_entropy(site: CallSite) -> Inference | None:
@@ -156,11 +157,12 @@ def _local_sum(site: OpSite, function: str, reduction: str) -> Code:
         extra = {"classes": size} if function == "cross_entropy" and site.attrs.get("label_smoothing") else {}
         options = {"start": offset_text(site, factors), **extra, **options}
         return RT(function, scores, label, dim, group, **options, **mode)
+    at, function = (RT, IN_F32) if low(site.operand_types[0].dtype) else (F, function)
     if dim != 1 and rank > 1 and reduction == "none":
-        return F(function, method(scores, "movedim", dim, 1), label, **options, **mode)
+        return at(function, method(scores, "movedim", dim, 1), label, **options, **mode)
     if dim != 1 and rank > 1:
         scores, label = _rows(site)
-    return F(function, scores, label, **options, **mode)
+    return at(function, scores, label, **options, **mode)
 
 
 def mode_of(reduction: str) -> dict[str, str]:
@@ -193,7 +195,7 @@ def _labelled(local: Local) -> tuple[int, int]:
 def _saved_cross_entropy(local: Local) -> Saved:
     """The share of each class, or its logarithm; labels, or where they are and which count."""
     count, places = _labelled(local)
-    scores, ignored = size(local.operands[0], local.operand_types[0].dtype), local.attrs["ignore_index"] is not None
+    (_, scores), ignored = _scores(local), local.attrs["ignore_index"] is not None
     divisor, number = _divisor(local)
     if local.shares((local.attrs["dim"],)):
         return Saved(divisor, more=scores + places + (count if ignored else 0) + number)
@@ -204,19 +206,28 @@ def _saved_cross_entropy(local: Local) -> Saved:
 def _work_cross_entropy(local: Local) -> Work:
     """Ours has the scores less the greatest, their exponentials, and for each label where it is
     and seven numbers. torch's makes the gradient of the shares' logarithms, then of the scores."""
-    dtype, (count, places) = local.operand_types[0].dtype, _labelled(local)
-    scores = size(local.operands[0], dtype)
+    (count, places), (given, scores) = _labelled(local), _scores(local)
+    narrow = given < scores
     if local.shares((local.attrs["dim"],)):
-        return Work(forward=2 * scores + places + 7 * size((count,), dtype))
-    return Work(backward=2 * scores)
+        return Work(2 * scores + places + 7 * count * _weight(local), narrow * (scores + given))
+    return Work(forward=2 * narrow * scores, backward=2 * scores)
 
 
 def _streams_cross_entropy(local: Local) -> Streams:
-    """torch's has two kernels backward; ours takes the greatest, the difference, its exponentials
-    and their sum in turn."""
-    if local.shares((local.attrs["dim"],)):
-        return in_kernels((5, 3, 8), (1, 1, 4))(local)
-    return in_kernels((1, 1, 2), (2, 2, 2))(local)
+    """torch's has two kernels backward, and two more that cast; ours takes the greatest, the
+    difference, its exponentials and their sum in turn, and casts the gradient alone."""
+    shared, (given, scores) = local.shares((local.attrs["dim"],)), _scores(local)
+    way = in_kernels(*(((5, 3, 8), (1, 1, 4)) if shared else ((1, 1, 2), (2, 2, 2))), "f32")(local)
+    casts, slopes = given < scores and not shared, given < scores and way.backward.kernels > 0
+    forward = zip(way.forward, (given, scores, 1), strict=True)
+    backward = zip(way.backward, (scores, given, 1), strict=True)
+    return Streams(Way(*[a + casts * b for a, b in forward]), Way(*[a + slopes * b for a, b in backward]))
+
+
+def _scores(local: Local) -> tuple[int, int]:
+    """Bytes of the scores as they are, and in f32 at least."""
+    dtype = local.operand_types[0].dtype
+    return size(local.operands[0], dtype), size(local.operands[0], wide(dtype))
 
 
 def _divisor(local: Local) -> tuple[tuple[int, ...], int]:
@@ -231,7 +242,7 @@ def _divisor(local: Local) -> tuple[tuple[int, ...], int]:
 
 def _weight(local: Local) -> int:
     """torch's own losses keep the sum of the labels' weights."""
-    return BYTES[local.operand_types[0].dtype]
+    return BYTES[wide(local.operand_types[0].dtype)]
 
 
 def _saved_nll(local: Local) -> Saved:
@@ -248,7 +259,8 @@ _CLASS_PARAMS = (Param("scores", "tensor"), Param("label", "tensor"), Param("ign
 def _of_classes(
     name: str, params: tuple[Param, ...], infer: Callable[[CallSite], Inference | None],
     saved: Callable[[Local], Saved], doc: str, work: Callable[[Local], Work] = plain,
-    chunked: str = "", streams: Callable[[Local], Streams | None] = lambda local: None,
+    chunked: str = "", precision: Precision = Precision.F32,
+    streams: Callable[[Local], Streams | None] = lambda local: None,
 ) -> None:  # fmt: skip
     def emit(site: OpSite) -> Code:
         if not cut(site, 0) and not cut(site, 1) and len(site.operands) == 2:
@@ -264,7 +276,8 @@ def _of_classes(
     doc = f"The mean {doc}; the class dim is the one the label lacks."
     example = f"(scores: [..., classes], label: i64[...]) -> [] {{ {name}(scores, label) }}"
     declare(name, params, infer, emit, doc, example=example, reduces=Total.MEAN, accumulate=accumulate, saved=saved,
-            work=work, streams=streams, indexes=Indexing(1, 0), divisor=KEPT_COUNT, chunked=chunked)  # fmt: skip
+            work=work, streams=streams, indexes=Indexing(1, 0), divisor=KEPT_COUNT, chunked=chunked,
+            precision=precision)  # fmt: skip
 
 
 _of_classes(
@@ -275,6 +288,7 @@ _of_classes(
     "cross-entropy of scores and class indices",
     _work_cross_entropy,
     CHUNKED,
+    Precision.WIDENS,
     _streams_cross_entropy,
 )
 _of_classes(

@@ -71,14 +71,14 @@ def _saved_chunked(local: Local) -> Saved:
 
 
 def _work_chunked(local: Local) -> Work:
-    """A chunk has its scores and, in f32 at least, the scores less the greatest, shares and
-    gradients; a label has its place and seven numbers. The gradients that are kept are there too,
-    that of the weight in f32 at least."""
+    """A chunk has its scores and, in f32 at least, the scores less the greatest and shares, or
+    shares and gradients; a label has its place and seven numbers. The gradients that are kept are
+    there too, that of the weight in f32 at least."""
     (label, hidden, weight, *_), dtype = local.operands, local.operand_types[1].dtype
     wide = "f64" if dtype == "f64" else "f32"
     rows = -(-elements(label) // local.attrs["chunks"])
     scores = (rows, weight[local.attrs["dim"]])
-    chunk = 3 * size(scores, wide) + (size(scores, dtype) if dtype != wide else 0)
+    chunk = 2 * size(scores, wide) + size(scores, dtype)
     labels = rows * (BYTES["i64"] + BYTES["bool"] + 7 * BYTES[wide])
     made = size(hidden, dtype) * local.gradient[1] + size(weight, wide) * local.gradient[2]
     return Work(forward=chunk + labels + made + (size(weight, dtype) * local.gradient[2]))

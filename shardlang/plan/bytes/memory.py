@@ -16,7 +16,7 @@ from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.zero3_gathers import orders
 from shardlang.plan.plan import Action, ParamPlan, Plan
-from shardlang.plan.rewrite.sparse_tables import gradient_lookups
+from shardlang.plan.rewrite.tables import gradient_lookups
 from shardlang.records import dataclass, remembered
 from shardlang.types.dim import BYTES
 

@@ -22,17 +22,18 @@ from shardlang.runtime.comm.record import Work, about, here
 
 
 def exchanged_embedding(
-    ids: Tensor, table: Tensor, rows: int, group: Group, sizes: Sequence[int] | None = None, sparse: bool = False
-) -> Tensor:
+    ids: Tensor, table: Tensor, rows: int, group: Group, sizes: Sequence[int] | None = None, sparse: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Tensor:  # fmt: skip
     """[*ids, width]: rows of a table of `rows`, of which each member has one part, in torch.chunk's
     sizes or `sizes`.
 
-    sparse: the table's gradient is kept as rows."""
+    sparse: the table's gradient is kept as rows. dtype: rows are sent in that type."""
     parts = chunk_sizes(rows, group.size) if sizes is None else sizes
     starts = [0, *itertools.accumulate(parts)]
     wanted, where = torch.unique(ids.reshape(-1), return_inverse=True)
     asked = _asked(wanted, starts, group)
-    found = F.embedding(asked.ids - starts[group.index], table, sparse=sparse)
+    found = F.embedding(asked.ids - starts[group.index], table, sparse=sparse).to(dtype or table.dtype)
     arrived = _Rows.apply(found, asked) if found.requires_grad and torch.is_grad_enabled() else _back(found, asked)
     return F.embedding(where, arrived).view(*ids.shape, table.shape[1])
 

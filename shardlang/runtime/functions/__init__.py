@@ -30,7 +30,7 @@ from shardlang.runtime.functions.lookups import (
     top_k,
     without_gradient,
 )
-from shardlang.runtime.functions.losses import chunked_cross_entropy, cross_entropy, nll_loss
+from shardlang.runtime.functions.losses import chunked_cross_entropy, cross_entropy, cross_entropy_in_f32, nll_loss
 from shardlang.runtime.functions.masks import dropout, dropout2d
 from shardlang.runtime.functions.normalisations import (
     batch_norm,
@@ -47,8 +47,8 @@ from shardlang.runtime.functions.statistics import amax, amin, argmax, auc, coun
 __all__ = [
     "Declared", "Members", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "amax", "amin", "arange", "argmax",
     "attention", "auc", "avg_pool1d", "avg_pool2d", "batch_norm", "batch_norm_eval", "chunked_cross_entropy", "conv1d",
-    "conv2d", "conv_transpose1d", "conv_transpose2d", "count", "cross_entropy", "dropout", "dropout2d", "embedding",
-    "even_attention", "gather", "group_norm", "interpolate", "layer_norm", "linear", "log_softmax", "logsumexp",
-    "max_pool1d", "max_pool2d", "nll_loss", "number", "one_hot", "pick", "rand", "randn", "ring_attention", "rms_norm",
-    "rotary", "softmax", "take", "tally", "top_k", "var", "without_gradient",
+    "conv2d", "conv_transpose1d", "conv_transpose2d", "count", "cross_entropy", "cross_entropy_in_f32", "dropout",
+    "dropout2d", "embedding", "even_attention", "gather", "group_norm", "interpolate", "layer_norm", "linear",
+    "log_softmax", "logsumexp", "max_pool1d", "max_pool2d", "nll_loss", "number", "one_hot", "pick", "rand", "randn",
+    "ring_attention", "rms_norm", "rotary", "softmax", "take", "tally", "top_k", "var", "without_gradient",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from shardlang.records import dataclass
+from shardlang.runtime.compiled import Compiled
 from shardlang.runtime.functions import lookups
 from shardlang.runtime.functions.statistics import Groups, extreme, greatest, summed
 
@@ -34,7 +35,8 @@ class _Classes:
         and what `slope` reads."""
         dim = self.dim
         place, here = lookups.located(label.unsqueeze(dim).long(), self.start, scores.shape[dim])
-        shifted = scores - greatest(extreme(scores, (dim,)), self.group)
+        wide = torch.promote_types(scores.dtype, torch.float32)
+        shifted = scores - greatest(extreme(scores, (dim,)).to(wide), self.group)
         shares = shifted.exp()
         picked = lookups.picked(shifted, dim, place, here)
         parts = [shares.sum(dim, keepdim=True), picked]
@@ -66,12 +68,12 @@ class _CrossEntropy(Function):
     def forward(ctx: Any, scores: Tensor, label: Tensor, classes: _Classes) -> Tensor:
         items, kept = classes.items(scores, label)
         ctx.save_for_backward(*kept)
-        ctx.classes = classes
+        ctx.classes, ctx.dtype = classes, scores.dtype
         return items
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.classes.slope(gradient, *ctx.saved_tensors), None, None
+        return ctx.classes.slope(gradient, *ctx.saved_tensors).to(ctx.dtype), None, None
 
 
 def cross_entropy(
@@ -85,6 +87,12 @@ def cross_entropy(
     reduction: "sum" or "none"."""
     items = _CrossEntropy.apply(scores, label, _Classes(dim, group, start, classes, ignore_index, label_smoothing))
     return items if reduction == "none" else items.sum()
+
+
+@Compiled
+def cross_entropy_in_f32(scores: Tensor, label: Tensor, **options: Any) -> Tensor:
+    """torch's cross_entropy of scores in 16 bits: it is computed in f32."""
+    return F.cross_entropy(scores.float(), label, **options)
 
 
 class _Chunked(Function):
@@ -103,7 +111,7 @@ class _Chunked(Function):
         slopes = hidden.new_empty((label.numel(), hidden.shape[-1]) if trained[0] else 0)
         first = 0
         for rows, labels in _in_chunks(hidden, label, chunks):
-            items, kept = classes.items(F.linear(rows, weight, bias).to(wide), labels)
+            items, kept = classes.items(F.linear(rows, weight, bias), labels)
             total += items.sum()
             slope = classes.slope(torch.ones_like(items), *kept).to(hidden.dtype)
             del kept
@@ -136,9 +144,8 @@ def chunked_cross_entropy(
     known = _Classes(1, group, start, classes, ignore_index, label_smoothing)
     if torch.is_grad_enabled() and reduction == "sum":
         return _Chunked.apply(hidden, weight, bias, label, chunks, known)
-    wide = torch.promote_types(hidden.dtype, torch.float32)
     pairs = _in_chunks(hidden.detach(), label, chunks)
-    items = torch.cat([known.items(F.linear(rows, weight, bias).to(wide), labels)[0] for rows, labels in pairs])
+    items = torch.cat([known.items(F.linear(rows, weight, bias), labels)[0] for rows, labels in pairs])
     return items.view(label.shape) if reduction == "none" else items.sum()
 
 

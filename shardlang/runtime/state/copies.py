@@ -31,11 +31,11 @@ class _Read(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        there = [gradient for gradient in gradients if gradient is not None]
-        if len(there) < 2:
-            return *[g if g is None else g.to(ctx.dtype) for g in gradients], *ctx.none
-        cast = [torch.empty_like(gradient, dtype=ctx.dtype) for gradient in there]
-        torch._foreach_copy_(cast, there)
+        # One kernel, also for a single gradient: that of `to` takes nearly twice as long on a GPU.
+        cast = [g if g is None else torch.empty_like(g, dtype=ctx.dtype) for g in gradients]
+        there = [(to, g) for to, g in zip(cast, gradients, strict=True) if g is not None]
+        if there:
+            torch._foreach_copy_(*map(list, zip(*there, strict=True)))
         return *cast, *ctx.none
 
 

@@ -14,6 +14,7 @@ from shardlang.cost.hardware import Hardware
 from shardlang.cost.planned import work
 from shardlang.cost.prices import Prices
 from shardlang.cost.work import WEIGHTS, Attention, Item, Product, Segment, Stream, Work
+from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.bytes.memory import local_bytes, zero_degree
 from shardlang.records import dataclass
 from shardlang.search.deep.bound import MANY, Costs, Course, Run, bound
@@ -27,8 +28,9 @@ from shardlang.types.mesh import Axis, Mesh
 
 # Schedules whose order the bound knows.
 KNOWN = ("", "gpipe", "1f1b", "interleaved_1f1b")
-# Work on gradients that depends on the level of ZeRO.
-_ZERO = ("gradient", "pack")
+# Work that depends on the level of ZeRO: that on gradients, and lookups in a table, which cast rows
+# where the table has no copy in 16 bits.
+_ZERO = ("gradient", "pack", *(name for name, each in REGISTRY.items() if each.table is not None))
 Runs = tuple[Run, Run, Run, Run, Run]
 
 

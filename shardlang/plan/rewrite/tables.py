@@ -1,5 +1,6 @@
-"""Which parameters are tables whose gradient is kept as rows: those that are only looked up, and
-whose optimizer touches only the rows of the batch.
+"""Tables: parameters that are only looked up. In a run of low precision a lookup casts the rows
+that it reads, so that a table needs no copy. Its gradient is kept as rows where its optimizer
+touches only the rows of the batch.
 
 The strategy must not decide what such an optimizer does to a table. So ZeRO leaves out the tables
 whose other rows would change under a dense gradient, and a plan that brings such a table whole to
@@ -15,6 +16,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.plan import Conversion, ParamPlan, Plan
+from shardlang.types.dim import low, wide
 
 _ROWS = ("adagrad", "ftrl", "lazy_adam")
 # Those under which a row changes too whose gradient is zero: by its moments, or from what it began
@@ -30,16 +32,23 @@ def row_wise(setting: OptimizerSetting) -> bool:
 
 def with_tables(
     program: Program, graph: Graph, params: Mapping[int, ParamPlan], conversions: Iterable[Conversion]
-) -> dict[int, ParamPlan]:
-    """The parameters, tables among them marked `sparse`."""
+) -> tuple[dict[int, ParamPlan], Graph]:
+    """The parameters, tables among them marked `sparse`, and the graph, where lookups read a table
+    in f32 and cast its rows. One that is sent whole, or gathered under ZeRO, has a copy in the low
+    precision."""
     looked_up = _only_looked_up(graph)
     sent = {c.value for c in conversions if c.move.forward_bytes or c.move.backward_bytes}
     settings = program.training.optimizers if program.training else ()
     fitting = {value for setting in settings if row_wise(setting) for value in setting.params}
     alone = {value for setting in settings if setting.kind in _ROWS_ALONE for value in setting.params}
     tables = {v for v in looked_up & fitting - sent if params[v].zero == 0 or v in alone}
-    rows = {v: replace(params[v], sparse=True, zero=0, zero_axes=()) for v in tables if _kept_as_rows(graph, v)}
-    return {**params, **rows}
+    rows = {v: replace(params[v], sparse=True, zero=0, zero_axes=()) for v in tables}
+    found, values = {**params, **rows}, list(graph.values)
+    narrow = [v for v in looked_up - sent if not found[v].zero and low(values[v].type.dtype)]
+    for value in narrow:
+        type = values[value].type
+        values[value] = replace(values[value], type=replace(type, dtype=wide(type.dtype)))
+    return found, replace(graph, values=tuple(values)) if narrow else graph
 
 
 def check_rows(program: Program, plan: Plan, sink: Sink) -> None:
@@ -48,7 +57,7 @@ def check_rows(program: Program, plan: Plan, sink: Sink) -> None:
     looked_up = _only_looked_up(program.graph)
     for setting in program.training.optimizers if program.training else ():
         for value in setting.params if setting.kind in _ROWS_ALONE else ():
-            if value in looked_up and not plan.params[value].sparse and _kept_as_rows(plan.graph, value):
+            if value in looked_up and not plan.params[value].sparse:
                 it = plan.graph.values[value]
                 sink.report(
                     "SH400", f"`{it.path}` is brought whole to where it is looked up, while `{setting.kind}` changes "
@@ -66,10 +75,6 @@ def gradient_lookups(graph: Graph, table: int) -> set[int]:
         and op.operands[at] == table
         and graph.values[op.results[0]].gradient
     }
-
-
-def _kept_as_rows(graph: Graph, value: int) -> bool:
-    return graph.values[value].type.dtype in ("f32", "f64")
 
 
 def _only_looked_up(graph: Graph) -> set[int]:
