@@ -71,6 +71,8 @@ FAULTS = (
     Fault("rows are counted of every operator", "a table that `arange` looks up", "plan/bytes/memory.py",
           "if op.op in lookups:", "if any(use.value == param.value for use in op.operands[1:]) or not op.operands[0]:",
           ("plan/test_tables.py",)),
+    Fault("ZeRO gathers a table in f32", "bytes of what ZeRO gathers in a run of bf16", "plan/rewrite/tables.py",
+          "if not found[v].zero and low(", "if low(", ("plan/test_tables.py",)),
     Fault("rows without a gradient are stepped", "what lazy_adam does to a row that only `detach` reads",
           "plan/rewrite/tables.py", " and graph.values[op.results[0]].gradient", "",
           ("plan/test_tables.py", "interpret/test_descent.py")),
