@@ -137,6 +137,90 @@ def test_a_layer_may_give_what_no_gradient_comes_back_to() -> None:
     assert proved(made, {"main.py": files["main.py"].replace(before, after)})
 
 
+# The next stage compares `limit`, and compares alone.
+SENT_WITHOUT_GRADIENT = """use std.nn: Linear
+
+dim batch = 8, d = 4
+
+model Net {
+  layer up = Linear(d, d)
+  layer down = Linear(d, d)
+
+  forward(x: [batch, d]) -> [batch, d] {
+    h = up(x)
+    limit = tanh(h)
+    y = down(h)
+    z = where(y > limit, h, y)
+    return z
+  }
+}
+
+strategy s {
+  mesh pp = 2, a = 2
+  stages over pp balanced
+  microbatches 2
+  at z: [batch@a, d]
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], batches = 2)
+  loss = mean(square(model(x)))
+  optimizer = sgd(lr = 0.1)
+  steps = 2
+}
+"""
+# The second loss trains `fc` alone: what the layer reads is detached within it.
+GIVEN_WITHOUT_GRADIENT = """use std.nn: Linear
+
+dim seq = 5, width = 8, hidden = 8, batch = 8, vocab = 16
+
+model Net {
+  param t1: [vocab, width] = normal(0.5)
+  param p2: [seq, width] = xavier_uniform(4, 6)
+  layer fc4 = Linear(width, hidden)
+  param t10: [seq, hidden] = normal(0.5)
+
+  forward(ids: i64[batch, seq]) {
+    v3 = embedding(ids, t1) + p2
+    v5 = fc4(v3)
+    v6 = rearrange(ids -> [batch, seq, 1])
+    v7 = tanh(v5 * (maximum(v6, 2) / 3))
+    v11 = tanh(v7 + embedding(arange(seq), t10))
+    return v11
+  }
+}
+
+strategy s {
+  mesh b = 4, c = 2, cp = 2
+  split hidden over b
+  split batch over b?
+  at v3: [batch, seq, width@(b)]
+  at train.loss[0]: shard ((2, 1, 8), (2, 1, 8))
+}
+
+train {
+  model = Net()
+  data = random(ids: i64[batch, seq] < vocab, target: [batch, seq, hidden])
+  eval = random(ids: i64[batch, seq] < vocab, target: [batch, seq, hidden], batches = 2, seed = 3)
+  out = model(ids)
+  loss = mse_loss(out, target)
+  loss at t10, fc4 = 0.5 * (mse_loss(out, target))
+  metric m0 = 1 / (3 + mean(square(out)))
+  optimizer = sgd(lr = 0.1, momentum = 0.9)
+  precision = f64
+  steps = 3
+}
+"""
+
+
+@pytest.mark.parametrize(("text", "ranks"), [(SENT_WITHOUT_GRADIENT, 4), (GIVEN_WITHOUT_GRADIENT, 16)])
+def test_a_function_may_be_given_what_no_gradient_comes_back_to(text: str, ranks: int) -> None:
+    """As a stage may send it."""
+    made = emission(planned(text, ranks, "s"))
+    assert proved(made, files_of(made)) == []
+
+
 PP = Group(0, ("pp",))
 
 

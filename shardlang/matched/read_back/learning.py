@@ -6,10 +6,10 @@ The metrics that `forward` returns in a dict have none."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
-from shardlang.matched.read_back.text import File, Wanted, is_detached
+from shardlang.matched.read_back.text import File, Wanted, is_detached, is_runtime
 from shardlang.records import dataclass
 
 
@@ -38,7 +38,7 @@ class Learning:
                     wanted = self._wanted(target)
                     if True in wanted and self._floating(node):
                         self.found[id(node)] = wanted
-                        self._read(value)
+                        self._read(*self._given(value, wanted))
                 case ast.For():
                     for _ in range(2):  # a layer reads what the one before it gives
                         self.back(node.body)
@@ -57,6 +57,18 @@ class Learning:
         parts = value.elts if isinstance(value, ast.Tuple) else [value]
         wanted = self.wanted if len(self.wanted) == len(parts) else (True,) * len(parts)
         return [part for part, needed in zip(parts, wanted, strict=True) if needed and not isinstance(part, ast.Dict)]
+
+    def _given(self, value: ast.expr, wanted: Wanted) -> Iterable[ast.expr]:
+        """The parts of an expression that a gradient may come back to: of what a function of the
+        file is given, what it reads a gradient of."""
+        if not isinstance(value, ast.Call):
+            return (value,)
+        name, *given = value.args if is_runtime(value.func) == "recompute" else [value.func, *value.args]
+        if not isinstance(name, ast.Name) or name.id in self.functions or name.id not in self.file.functions:
+            return (value,)
+        function = self.file.functions[name.id]
+        needed = learned(self.file, function, () if all(wanted) else wanted).needed
+        return [each for each, formal in zip(given, function.args.args, strict=False) if formal.arg in needed]
 
     def _floating(self, node: ast.Assign) -> bool:
         """Whether a result is of a type that has gradients; one that has no comment may be."""
@@ -96,8 +108,14 @@ def _names(node: ast.AST) -> set[str]:
 def learning(file: File, node: ast.FunctionDef, wanted: Wanted) -> Mapping[int, Wanted]:
     """The ids of the assignments of a function that a gradient comes back to, in a call that learns
     from the results `wanted`, and to which of their targets."""
+    return learned(file, node, wanted).found
+
+
+def learned(file: File, node: ast.FunctionDef, wanted: Wanted) -> Learning:
+    """What is known of a function."""
     key = id(node), wanted
-    if key not in file.learning:
-        found = Learning(file, wanted, found=file.learning.setdefault(key, {}))
+    found: Learning | None = file.learning.get(key)
+    if found is None:
+        found = file.learning[key] = Learning(file, wanted)
         found.back(node.body)
-    return file.learning[key]
+    return found

@@ -178,7 +178,10 @@ class Read:
         given = first.get(name, [Layer(""), *values, *fields])
         further = [argument.arg for argument in node.args.args[len(given) :]]
         every = [*given, *(before.get(x, NOTHING) for x in further)]
-        return reader.called(Function(stage.file, node, {}), every, name == "forward")
+        # What the next stage gets without a gradient has none here.
+        sent = self.stages[at + 1].receives if name == "forward" and at + 1 < len(self.stages) else ()
+        wanted = tuple(given.gradient for given in sent)
+        return reader.called(Function(stage.file, node, {}), every, name == "forward", () if all(wanted) else wanted)
 
 
 def named(call: ast.Call) -> dict[str, ast.expr]:

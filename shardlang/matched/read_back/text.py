@@ -94,7 +94,7 @@ class File:
     name: str
     text: str
     tree: ast.Module = field(compare=False)
-    learning: dict[tuple[int, Wanted], dict[int, Wanted]] = field(default_factory=dict)
+    learning: dict[tuple[int, Wanted], Any] = field(default_factory=dict)
     types: dict[str, list[Told]] = field(default_factory=dict)
     told_of: dict[int, list[Told]] = field(default_factory=dict)
 
