@@ -57,7 +57,7 @@ def _along(rule: FactorRule, op: PlannedOp, axis: str, gradient: list[bool]) -> 
     results = [x.state(axis) for x in op.results]
     split = [f for f, axes in enumerate(op.factor_axes) if axis in axes]
     if axis in shared_axes(rule, op.factor_axes):
-        yield from _exchange(rule, axis, op)
+        yield from _exchange(rule, axis, op, gradient)
     elif len(split) > 1:
         yield "splits two factors"
     elif split:
@@ -77,13 +77,19 @@ def _along(rule: FactorRule, op: PlannedOp, axis: str, gradient: list[bool]) -> 
             yield f"is unsplit with operands {states}, and its results are {results}"
 
 
-def _exchange(rule: FactorRule, axis: str, op: PlannedOp) -> Iterator[str]:
-    """Rows of a table for who asks: everything is split, and nothing pending."""
+def _exchange(rule: FactorRule, axis: str, op: PlannedOp, gradient: list[bool]) -> Iterator[str]:
+    """Rows of a table for who asks: everything with a dim of them is split, and nothing pending."""
     if set(shared_axes(rule, op.factor_axes)) != {a for f, x in zip(rule.factors, op.factor_axes, strict=True)
                                                   if f.exchanged in (ROWS, RING) for a in x}:  # fmt: skip
         yield "exchanges rows over some of the axes that split them"
-    if any(use.layout.state(axis) != "S" for use in op.operands) or any(x.state(axis) != "S" for x in op.results):
+    cut = {f for f, axes in enumerate(op.factor_axes) if axis in axes}
+    has = [any(f in cut for dim in dims for f in dim) for dims in (*rule.operands, *rule.results)]
+    states = [*(use.layout.state(axis) for use in op.operands), *(x.state(axis) for x in op.results)]
+    if any((state == "S") != split for state, split in zip(states, has, strict=True)):
         yield "exchanges rows of what is not split"
+    whole = zip(states[: len(gradient)], has[: len(gradient)], gradient, strict=True)
+    if not all(split or _is(state, "R", learns) for state, split, learns in whole):
+        yield "exchanges rows beside a whole operand whose gradient is not summed"
 
 
 def _split(rule: FactorRule, factor: int, states: list[str], results: list[str], gradient: list[bool]) -> Iterator[str]:

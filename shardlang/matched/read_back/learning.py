@@ -112,7 +112,7 @@ def learning(file: File, node: ast.FunctionDef, wanted: Wanted) -> Mapping[int, 
 
 
 def learned(file: File, node: ast.FunctionDef, wanted: Wanted) -> Learning:
-    """What is known of a function."""
+    """The statements of a function, and its names, that a gradient comes back to."""
     key = id(node), wanted
     found: Learning | None = file.learning.get(key)
     if found is None:
