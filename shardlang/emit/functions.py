@@ -19,7 +19,7 @@ from shardlang.emit.text.citations import cited, file_text
 from shardlang.emit.text.lines import Block, Line, call_text, indented
 from shardlang.emit.text.names import RESERVED, Naming, Taken, attribute, function_name, identifier
 from shardlang.emit.text.sizes import Groups, Sizes
-from shardlang.graph.graph import Kind
+from shardlang.graph.graph import Kind, Op
 from shardlang.ops.code import RT, Code, around, call_of
 from shardlang.ops.declaration import REGISTRY
 from shardlang.patterns import SingleLayers
@@ -29,6 +29,7 @@ from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, inputs, layout_of
+from shardlang.plan.rewrite.tables import adds_rows
 from shardlang.python_text import docstring, literal
 from shardlang.records import dataclass
 from shardlang.types.layout import layout_text
@@ -39,12 +40,14 @@ MANY = 64  # layers of an array, which are a function and a loop even where they
 @dataclass(frozen=True)
 class Function:
     """The function of a block. calls: the functions that it calls. draws: what it draws random
-    numbers for, by path below the layer; with the number of the call, if not 0."""
+    numbers for, by path below the layer; with the number of the call, if not 0. adds_rows: gradients
+    that are rows are added in it, which torch's compiler cannot do."""
 
     name: str
     rest: Code  # of its text, behind the name
     calls: frozenset[str]
     draws: tuple[str | tuple[str, int], ...]
+    adds_rows: bool
 
     @property
     def text(self) -> Code:
@@ -53,7 +56,8 @@ class Function:
     @property
     def compiled(self) -> Code:
         """The same for one that `forward` calls: it may be compiled."""
-        return around(f"@{call_text('rt.block', [literal(at) for at in self.draws])}\n", self.text)
+        mark = "" if self.adds_rows else f"@{call_text('rt.block', [literal(at) for at in self.draws])}\n"
+        return around(mark, self.text)
 
 
 @dataclass
@@ -134,13 +138,13 @@ class Functions:
             twin = self.made.get((call.block, not scene.training))
             name = twin.name if twin is not None and twin.rest == text else self.taken.claim(function_name(call.model))
             self.bodies[key] = body
-            self.made[key] = Function(name, text, frozenset(body.called), self._draws(call, scene))
+            ops = [self.plan.graph.ops[self.plan.ops[step.index].op] for step in call.steps() if step.kind == "op"]
+            adds = scene.training and adds_rows(self.plan, ops)
+            self.made[key] = Function(name, text, frozenset(body.called), self._draws(call, ops, scene.training), adds)
         return self.made[key]
 
-    def _draws(self, call: Call, scene: Scene) -> tuple[str | tuple[str, int], ...]:
-        ops = [self.plan.graph.ops[self.plan.ops[step.index].op] for step in call.steps() if step.kind == "op"]
-        drawn = [(op, REGISTRY[op.operator]) for op in ops]
-        random = [op for op, o in drawn if o.random(op.attrs) and (scene.training or not o.train_only)]
+    def _draws(self, call: Call, ops: Sequence[Op], training: bool) -> tuple[str | tuple[str, int], ...]:
+        random = [op for op in ops if (o := REGISTRY[op.operator]).random(op.attrs) and (training or not o.train_only)]
         below = {(relative(op.path, call.path), op.call): None for op in random}
         return tuple((path, number) if number else path for path, number in below)
 

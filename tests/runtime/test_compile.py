@@ -145,6 +145,39 @@ def test_evaluation_is_compiled_too(tmp_path: Path) -> None:
     assert (found.graphs, found.breaks) == (kinds, 0)
 
 
+TABLE = """
+use std.nn: Linear
+
+dim batch = 4, seq = 3, d = 8
+
+model Net {
+  param table: [9, d] = normal(0.5)
+  layer out = Linear(d, d)
+
+  forward(ids: i64[batch, seq]) -> [batch, seq, d] {
+    return out(embedding(ids, table) + embedding(arange(seq), table))
+  }
+}
+
+train {
+  model = Net()
+  data = random(ids: i64[batch, seq] < 9, label: [batch, seq, d], batches = 3)
+  eval = random(ids: i64[batch, seq] < 9, label: [batch, seq, d], batches = 1, seed = 2)
+  loss = mse_loss(model(ids), label)
+  optimizer = sgd(lr = 0.1)
+  steps = 3
+}
+"""
+
+
+def test_gradients_that_are_rows_are_not_added_in_compiled_code(tmp_path: Path) -> None:
+    """torch's compiler cannot: a function that looks up one table twice is not compiled."""
+    found = trained(TABLE, [ALONE], tmp_path)[ALONE]
+    text = (tmp_path / ALONE.name / "main.py").read_text()
+    assert text.count("rt.sparse_embedding(") == 2 and text.count("@rt.block()\ndef net") == 1
+    assert found.compiled == found.eager and (found.graphs, found.breaks) == (1, 0)  # that of the evaluation
+
+
 def test_the_loss_of_scores_in_16_bits_is_compiled_too(tmp_path: Path) -> None:
     """By itself, for training and for evaluation."""
     found = trained(MODEL.format(precision="bf16", eval=EVAL), [ALONE], tmp_path)[ALONE]

@@ -8,12 +8,13 @@ its lookup is refused."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from shardlang.check.program import OptimizerSetting, Program
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.graph.graph import Graph
+from shardlang.graph.graph import Graph, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.plan import Conversion, ParamPlan, Plan
 from shardlang.types.dim import low, wide
@@ -75,6 +76,12 @@ def gradient_lookups(graph: Graph, table: int) -> set[int]:
         and op.operands[at] == table
         and graph.values[op.results[0]].gradient
     }
+
+
+def adds_rows(plan: Plan, ops: Iterable[Op]) -> bool:
+    """Whether some of these operators look up one table whose gradient is rows: theirs are added."""
+    tables = Counter(op.operands[at] for op in ops if (at := REGISTRY[op.operator].table) is not None)
+    return any(count > 1 and value in plan.params and plan.params[value].sparse for value, count in tables.items())
 
 
 def _only_looked_up(graph: Graph) -> set[int]:
