@@ -40,8 +40,8 @@ MANY = 64  # layers of an array, which are a function and a loop even where they
 @dataclass(frozen=True)
 class Function:
     """The function of a block. calls: the functions that it calls. draws: what it draws random
-    numbers for, by path below the layer; with the number of the call, if not 0. adds_rows: gradients
-    that are rows are added in it, which torch's compiler cannot do."""
+    numbers for, by path below the layer; with the number of the call, if not 0. adds_rows:
+    gradients that are rows are added in it, which torch's compiler cannot do."""
 
     name: str
     rest: Code  # of its text, behind the name

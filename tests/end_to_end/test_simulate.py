@@ -44,6 +44,16 @@ def test_simulated_ranks_train_as_real_ones_do(strategy: str, tmp_path: Path) ->
         torch.testing.assert_close(weight, their_weights[name], rtol=1e-5, atol=1e-6)
 
 
+def test_evaluation_in_bf16_has_what_was_trained(tmp_path: Path) -> None:
+    """Not the copies that the run began with."""
+    options = ("--ranks", "4", "--strategy", "both", "--set", "train.epochs=1", "--set", "train.precision=bf16")
+    (mine,), (theirs,) = (
+        [line["eval.loss"] for line in run(tmp_path, name, *options, *further)[0] if "eval.loss" in line]
+        for name, further in (("simulated", ["--simulate"]), ("real", []))
+    )
+    assert mine == pytest.approx(theirs, rel=2e-2) and mine < 1.5
+
+
 def test_more_ranks_than_a_machine_has(tmp_path: Path) -> None:
     options = ("--set", "train.epochs=1", "--set", "batch=256", "--simulate")
     many, _ = run(tmp_path, "many", "--ranks", "256", "--strategy", "both", *options)

@@ -77,6 +77,7 @@ class Simulated(Accumulation):
         whole = {**self.model.leaves, **self.model.states}
         for value, path in self.paths.items():
             whole[path].copy_(storage(self.plan, value).assembled(self.kept[value]))
+        self.model.updated()
 
 
 def simulate(plan: Plan, alone: Path, base: Path, metrics: Path | None, save_weights: Path | None) -> int:

@@ -79,7 +79,7 @@ def gradient_lookups(graph: Graph, table: int) -> set[int]:
 
 
 def adds_rows(plan: Plan, ops: Iterable[Op]) -> bool:
-    """Whether some of these operators look up one table whose gradient is rows: theirs are added."""
+    """Whether gradients that are rows are added: several of these operators look up one table."""
     tables = Counter(op.operands[at] for op in ops if (at := REGISTRY[op.operator].table) is not None)
     return any(count > 1 and value in plan.params and plan.params[value].sparse for value, count in tables.items())
 
