@@ -90,6 +90,8 @@ MISTAKES: tuple[Mistake, ...] = (
             _forward("if deep { y = x }"), found="if", expects="RETURN"),
     Mistake("SH111", "the names to import are missing", "name them after a `:`, as in `use std.nn: Linear`",
             "use std.nn\n", found=LINE_END, expects="COLON", unless="LSQB"),
+    Mistake("SH111", "`freeze` takes a selector after `at`", "write `freeze at {found}`",
+            "train {\n  freeze encoder\n}\n", found=r"\w+", before="freeze", expects="ASSIGN", unless="RPAR"),
     Mistake("SH111", "a setting needs a `=` after its name", "write `{before} = {found}..`", "train {\n  epochs 5\n}\n",
             found=r"\w+|\"[^\n]*", before=r"\w+", expects="ASSIGN", unless="RPAR"),
     Mistake("SH111", "`:` is not what gives a name its value", "write `{before} = ..`", "train {\n  epochs: 5\n}\n",
