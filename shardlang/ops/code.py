@@ -16,8 +16,8 @@ _NOTHING: frozenset[str] = frozenset()
 
 class Code(str):
     """Python text. uses: the modules and the names of local sizes in it. primary: whether a method
-    or an operator may stand beside it without brackets. head, arguments: of its last call that has
-    arguments."""
+    or an operator may stand beside it without brackets. head, arguments: of the call whose
+    arguments are broken over lines."""
 
     uses: frozenset[str]
     primary: bool
@@ -48,7 +48,7 @@ def used(*parts: str) -> frozenset[str]:
 
 
 def around(before: str, text: str, after: str = "", primary: bool = False) -> Code:
-    """`text` between two others; it is still its last call that is broken."""
+    """`text` between two others; it is still its call that is broken."""
     head, arguments = (text.head, text.arguments) if isinstance(text, Code) else ("", ())
     return Code(f"{before}{text}{after}", used(before, text, after), primary, f"{before}{head}", arguments)
 
@@ -79,13 +79,13 @@ def method(of: str, name: str, *given: Any, **named: Any) -> Code:
 
 
 def infix(symbol: str, *sides: Any) -> Code:
-    """`left + right`, or more of them."""
+    """`left + right`, or more of them. The call that has the longest arguments is broken."""
     parts = [atom(_item(side)) for side in sides]
-    before, last = f" {symbol} ".join([*parts[:-1], ""]), parts[-1]
-    broken = isinstance(last, Code) and last.arguments
-    if broken or len(parts) > 2:
-        return around(Code(before, used(*parts[:-1])), last)
-    return around("", parts[0], Code(f" {symbol} {last}", used(last)))
+    lengths = [sum(map(len, part.arguments)) if isinstance(part, Code) else 0 for part in parts]
+    at = len(parts) - 1 - lengths[::-1].index(max(lengths))
+    before = Code("".join([f"{part} {symbol} " for part in parts[:at]]), used(*parts[:at]))
+    after = Code("".join([f" {symbol} {part}" for part in parts[at + 1 :]]), used(*parts[at + 1 :]))
+    return around(before, parts[at], after)
 
 
 class Module:

@@ -130,9 +130,12 @@ def test_what_is_no_primary_stands_in_brackets() -> None:
     assert [Offset("i", 2).times(3), Offset("i").times(1)] == ["i * 6", "i"]
 
 
-def test_an_expression_knows_what_it_uses_and_its_last_call() -> None:
+def test_an_expression_knows_what_it_uses_and_which_call_is_broken() -> None:
+    """That with the longest arguments; of equal ones the last."""
     text = infix("/", TORCH("f", method("x", "g", a=TORCH.has("float32"))), TORCH("h", (1, 2), "y"))
     assert text == "torch.f(x.g(a=torch.float32)) / torch.h((1, 2), y)"
     assert text.uses == {"torch"}
-    assert (text.head, text.arguments, text.tail) == (f"{text.partition(' / ')[0]} / torch.h(", ("(1, 2)", "y"), ")")
+    assert (text.head, text.arguments, text.tail) == ("torch.f(", ("x.g(a=torch.float32)",), ") / torch.h((1, 2), y)")
+    alike = infix("+", TORCH("f", "x"), TORCH("f", "y"))
+    assert (alike.head, alike.arguments, alike.tail) == ("torch.f(x) + torch.f(", ("y",), ")")
     assert (method(text, "sum").arguments, method(TORCH("f", "x"), "sum").head) == ((), "torch.f(")

@@ -71,7 +71,7 @@ def _comment_column(rows: Sequence[tuple[list[str], str]], room: int) -> int:
 
 
 def _wrapped(code: str, room: int) -> list[str]:
-    """`code` as one line, or with the arguments of its last outermost call broken over lines."""
+    """`code` as one line, or with the arguments of one of its outermost calls broken over lines."""
     if len(code) <= room or not isinstance(code, Code) or not code.arguments:
         return [code]
     return [code.head, *_broken(code.arguments, room), code.tail]
