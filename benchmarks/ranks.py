@@ -85,14 +85,15 @@ def _fork(rank: int, size: int, work: Callable[[], Any], folder: Path, where: Ch
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
             found = work()
         (folder / f"rank-{rank}.json").write_text(json.dumps(found))
-        _barrier()
+        barrier()
         code = 0
     except BaseException:
         traceback.print_exc()
     os._exit(code)
 
 
-def _barrier() -> None:
+def barrier() -> None:
+    """All ranks, and their devices, have done what they were given."""
     if mesh.world.device.type != "cpu":
         torch.accelerator.synchronize()
     if mesh.world.size > 1:
@@ -107,11 +108,11 @@ def _take_turns(runs: Turns, turns: int, close: float) -> dict[str, dict[str, li
         # Each side goes first every other turn.
         for name in sorted(runs, reverse=bool(turn % 2)):
             gc.collect()
-            _barrier()
+            barrier()
             start, used = time.perf_counter(), time.process_time()
             losses[name] = runs[name]()
             processor[name].append(time.process_time() - used)
-            _barrier()
+            barrier()
             wall[name].append(time.perf_counter() - start)
         if turn == 0:
             _require_alike(losses, close)

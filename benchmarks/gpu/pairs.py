@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 
 import torch
-from ranks import WARMUP
+from ranks import WARMUP, barrier
 from timing import Timing, interleave
 
 from benchmarks.gpu.nets import Net, Turn
@@ -40,7 +40,7 @@ def measured(net: Net, sides: Sides) -> dict[str, Timing]:
 def _room_for_two(net: Net) -> bool:
     """Whether two sides on one rank fit into the device's memory at once."""
     if net.ranks > 1 or not net.place.whole:
-        return False
+        return net.ranks == 1
     (planned,) = [peak.bytes for peak in step_peaks(net.plan)]
     (there,) = net.place.forked(lambda: torch.cuda.mem_get_info()[0])
     return bool(2 * ROOM * planned < there)
@@ -79,8 +79,8 @@ def _turns(net: Net, side: Callable[[], Turn], end: Connection) -> None:
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         turn = side()
         while end.recv():
-            torch.accelerator.synchronize()
+            barrier()
             start = time.perf_counter()
             turn()
-            torch.accelerator.synchronize()
+            barrier()
             end.send(time.perf_counter() - start)

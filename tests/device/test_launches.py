@@ -55,9 +55,9 @@ def test_a_step_of_zero_on_many_ranks() -> None:
 
 @pytest.mark.parametrize("precision", ["f32", "bf16", "bf16(stream = bf16)"])
 def test_a_step_of_gpt2(precision: str, found: dict[str, Any]) -> None:
-    """Of 12 layers, with the fused attention of a GPU. A gradient in bf16 is cast with its product's bias's, those
-    of the table's two uses and of norms are cast alone, and one kernel makes all copies. What else is cast are the
-    inputs and the results of norms, and their gradients.
+    """Of 12 layers, with the fused attention of a GPU. A gradient in bf16 is cast by one kernel with that of its
+    product's bias; those of the table's two uses and of norms are cast alone. One kernel makes all copies. What else is
+    cast are the inputs and the results of norms, and their gradients.
     """
     kernels = found["step"][precision]
     assert sum(kernels.values()) <= 700
