@@ -44,13 +44,13 @@ def test_a_bucket_of_zero(found: dict[str, Any]) -> None:
 
 
 def test_a_step_of_zero_on_many_ranks() -> None:
-    """As many kernels on 512 ranks as on 8, but for the five that join the norms, of which a rank has few elements, for
-    the optimizer's kernel.
+    """As many kernels on 512 ranks as on 8, but for the three that join the ends of norms, of which a rank has few
+    elements, for the optimizer's kernel, and take them back.
     """
     done = warm.run([sys.executable, "-m", "tests.device.host_cost", "1"], cwd=ROOT)
     counted = [json.loads(line)["kernels"] for line in done.stdout.splitlines()]
     assert len(counted) == 3, done.stdout + done.stderr
-    assert all(each["8"] + 5 == each["64"] == each["512"] for each in counted), counted
+    assert all(each["8"] + 3 == each["64"] == each["512"] for each in counted), counted
 
 
 @pytest.mark.parametrize("precision", ["f32", "bf16", "bf16(stream = bf16)"])

@@ -130,6 +130,6 @@ def test_parts_and_state_are_where_their_table_is(tmp_path: Path, monkeypatch: p
     rows += 1
     assert table.tolist() == [[2.0] * 3] * 7
     held = Slots([table, rows, torch.ones(3)])  # none of a size that kernels take as it is
-    assert [mapped.is_mapped(t) for t in (table, table[1:], rows, *held.flat)] == [True] * 5 + [False]
+    assert [mapped.is_mapped(t) for t in (table, table[1:], rows, *held.wholes)] == [True] * 5 + [False]
     assert [v.shape for v in held.views()] == [(7, 3), (2, 3), (3,)]
     assert list(tmp_path.iterdir()) == []

@@ -55,6 +55,25 @@ def test_sharding_does_not_change_a_bit(kind: str, settings: dict, sizes: list[i
     assert torch.equal(_trained(kind, settings, sizes, torch.float32), _trained(kind, settings, [33], torch.float32))
 
 
+@pytest.mark.parametrize(("kind", "kernel"), [("sgd", "_fused_sgd_"), ("adamw", "_fused_adamw_")])
+def test_the_kernel_has_the_parameter_itself_and_a_copy_of_its_end(
+    kind: str, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table in files may be larger than the memory, and a step of a small net is short."""
+    sizes, found = [(33, 3), (4, 4), (3, 1)], list[list[torch.Tensor]]()
+    tensors = [torch.zeros(size) for size in sizes]
+    made = optimizer(kind, tensors, {"lr": 0.1})
+    monkeypatch.setattr(torch, kernel, lambda *lists, **_: found.extend(lists[:2]))
+    monkeypatch.setattr(type(made), "kernel", staticmethod(getattr(torch, kernel)), raising=False)
+    for tensor in tensors:
+        tensor.grad = torch.ones_like(tensor)
+    made.step(0.1)
+    for parts, given in zip(found, (tensors, [tensor.grad for tensor in tensors]), strict=True):
+        assert [part.numel() for part in parts] == [96, 16, 16, 16]
+        assert [parts[0].data_ptr(), parts[2].data_ptr()] == [t.data_ptr() for t in given[:2] if t is not None]
+    assert [int(part.sum()) for part in found[1]] == [96, 3, 16, 3]
+
+
 @pytest.mark.parametrize("kind", ["sgd", "adam"])
 def test_nor_does_the_work_of_several_threads(kind: str) -> None:
     settings = {"lr": 0.1, "weight_decay": 0.1}

@@ -74,11 +74,12 @@ def is_mapped(tensor: Tensor) -> bool:
     return tensor.untyped_storage()._cdata in _Storage.mapped
 
 
-def like(tensor: Tensor, value: float, beside: Tensor | None = None) -> Tensor:
-    """As many elements of one value, in a file if `beside` (by default `tensor`) is in one."""
-    if not is_mapped(tensor if beside is None else beside):
-        return torch.full_like(tensor, value)
-    found = empty(tensor.shape, tensor.dtype)
+def like(tensor: Tensor, value: float, shape: Sequence[int] | None = None) -> Tensor:
+    """A tensor of one value (of another shape), in a file if `tensor` is in one."""
+    shape = tensor.shape if shape is None else shape
+    if not is_mapped(tensor):
+        return tensor.new_full(tuple(shape), value)
+    found = empty(shape, tensor.dtype)
     return found.fill_(value) if value else found
 
 

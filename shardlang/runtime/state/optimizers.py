@@ -26,34 +26,60 @@ from shardlang.runtime.state.row_optimizers import Adagrad, Ftrl, LazyAdam
 UNIT = 16
 
 
-def _padded(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors themselves; flat copies, padded with zeros, if no multiple of the unit. So many
-    ranks may leave a few elements of each: any number of tensors is copied by one kernel."""
-    found, odd = list(tensors), dict[torch.device, list[int]]()
-    for i, tensor in enumerate(found):
-        if tensor.numel() % UNIT:
-            odd.setdefault(tensor.device, []).append(i)
-    for numbers in odd.values():
-        some = [found[i] for i in numbers]
-        widths = [t.numel() + -t.numel() % UNIT for t in some]
-        parts = some[0].new_zeros(sum(widths)).split(widths)
-        torch._foreach_copy_([part[: t.numel()].view(t.shape) for part, t in zip(parts, some, strict=True)], some)
-        for i, part in zip(numbers, parts, strict=True):
-            found[i] = part
-    return found
+class Vectors:
+    """Tensors as whole vectors, for a kernel: each without the elements at its end that fill no
+    vector, and these in a row that is zero behind them. Tensors that are written are contiguous."""
+
+    def __init__(self) -> None:
+        self.rests, self.rows, self.held = list[int](), list[Tensor](), list[Tensor]()
+
+    def of(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The parts of all, and the ends, which are copied: any number of them by one kernel."""
+        rests = [t.numel() % UNIT for t in tensors]
+        if rests != self.rests:
+            self._make(tensors, rests)
+        if not self.rows:
+            return list(tensors), []
+        parts, ends, rows = list[Tensor](), list[Tensor](), iter(self.rows)
+        for tensor, rest in zip(tensors, rests, strict=True):
+            if not rest:
+                parts.append(tensor)
+                continue
+            flat = tensor if tensor.dim() == 1 else tensor.reshape(-1)
+            if flat.numel() > rest:
+                parts.append(flat[:-rest])
+            ends.append(flat[-rest:] if flat.numel() > rest else flat)
+            parts.append(next(rows))
+        for held, some in by_device(self.held, ends):
+            torch._foreach_copy_(held, some)
+        return parts, ends
+
+    def put_back(self, ends: list[Tensor]) -> None:
+        """Copies what the kernel has made of the ends to their places."""
+        for some, held in by_device(ends, self.held):
+            torch._foreach_copy_(some, held)
+
+    def _make(self, tensors: Sequence[Tensor], rests: list[int]) -> None:
+        self.rests, odd = rests, [t for t, rest in zip(tensors, rests, strict=True) if rest]
+        self.rows = [torch.zeros(UNIT, dtype=t.dtype, device=t.device) for t in odd]
+        self.held = [row[: t.numel() % UNIT] for t, row in zip(odd, self.rows, strict=True)]
 
 
 class Slots:
-    """The state of an optimizer for each of `tensors`, in its kernel's sizes: `flat`."""
+    """The state of an optimizer for each of `tensors`; parts: as `Vectors` has the parameters."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = tensors
-        padded = _padded([t.detach() for t in tensors])
-        self.flat = [mapped.like(flat, 0.0, t) for flat, t in zip(padded, tensors, strict=True)]
+        self.wholes, self.parts = list[Tensor](), list[Tensor]()
+        for tensor in tensors:
+            rest = tensor.numel() % UNIT
+            whole = mapped.like(tensor.detach(), 0.0, (tensor.numel() - rest + UNIT,) if rest else tensor.shape)
+            self.wholes.append(whole)
+            self.parts += [part for part in (whole[:-UNIT], whole[-UNIT:]) if part.numel()] if rest else [whole]
 
     def views(self) -> list[Tensor]:
         """In the tensors' own shapes."""
-        return [s.view(-1)[: t.numel()].view(t.shape) for s, t in zip(self.flat, self.tensors, strict=True)]
+        return [s.view(-1)[: t.numel()].view(t.shape) for s, t in zip(self.wholes, self.tensors, strict=True)]
 
 
 class Sgd:
@@ -66,16 +92,16 @@ class Sgd:
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
         self.settings = dict(momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov)
         self.momenta = Slots(self.tensors if momentum else [])
-        self.first = True
+        self.parameters, self.gradients, self.first = Vectors(), Vectors(), True
 
     def step(self, lr: float) -> None:
         tensors = self._without_tables(lr)
         if not tensors:
             return
-        updated = _padded(tensors)
-        for parts in by_device(updated, _gradients(tensors), self.momenta.flat):
+        updated, ends = self.parameters.of(tensors)
+        for parts in by_device(updated, self.gradients.of(_gradients(tensors))[0], self.momenta.parts):
             torch._fused_sgd_(*parts, **self.settings, lr=lr, maximize=False, is_first_step=self.first)
-        _put_back(tensors, updated)
+        self.parameters.put_back(ends)
         self.first = False
 
     def _without_tables(self, lr: float) -> list[Tensor]:
@@ -91,7 +117,7 @@ class Sgd:
 
     def kept(self) -> dict[str, list[Tensor]]:
         """The state that the next step depends on, by name, a tensor for each of `tensors`."""
-        return {"momentum": self.momenta.views()} if self.momenta.flat else {}
+        return {"momentum": self.momenta.views()} if self.momenta.parts else {}
 
     def resumed(self, step: int) -> None:
         """Goes on after `step` steps, whose state `kept` has been given."""
@@ -110,18 +136,20 @@ class Adam:
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
         self.settings = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
         self.means, self.squares = Slots(self.tensors), Slots(self.tensors)
+        self.parameters, self.gradients = Vectors(), Vectors()
         self.steps = {t.device: torch.zeros((), dtype=torch.float32, device=t.device) for t in self.tensors}
 
     def step(self, lr: float) -> None:
         if not self.tensors:
             return
-        updated = _padded(self.tensors)
-        for some, *kept in by_device(updated, _gradients(self.tensors), self.means.flat, self.squares.flat):
+        updated, ends = self.parameters.of(self.tensors)
+        gradients, _ = self.gradients.of(_gradients(self.tensors))
+        for some, *kept in by_device(updated, gradients, self.means.parts, self.squares.parts):
             steps = self.steps[some[0].device].add_(1)
             self.kernel(
                 some, *kept, [], [steps] * len(some), **self.settings, lr=lr, amsgrad=False, maximize=False
             )  # fmt: skip
-        _put_back(self.tensors, updated)
+        self.parameters.put_back(ends)
 
     def kept(self) -> dict[str, list[Tensor]]:
         return {"mean": self.means.views(), "square": self.squares.views()}
@@ -146,19 +174,11 @@ KINDS: dict[str, Any] = {
 
 
 def _gradients(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients, padded; a parameter that the loss does not reach has zeros."""
+    """A parameter that the loss does not reach has zeros."""
     for tensor in tensors:
         if tensor.grad is None:
             tensor.grad = torch.zeros_like(tensor)
-    return _padded([tensor.grad for tensor in tensors if tensor.grad is not None])
-
-
-def _put_back(tensors: Sequence[Tensor], updated: Sequence[Tensor]) -> None:
-    """Copies what padded copies hold back to the tensors."""
-    copied = [(t, other) for t, other in zip(tensors, updated, strict=True) if t is not other]
-    for mine, theirs in by_device([t for t, _ in copied], [other for _, other in copied]) if copied else ():
-        parts = [other[: t.numel()].view(t.shape) for t, other in zip(mine, theirs, strict=True)]
-        torch._foreach_copy_(mine, parts)
+    return [tensor.grad for tensor in tensors if tensor.grad is not None]
 
 
 def by_device(tensors: list[Tensor], *others: list[Tensor]) -> Iterator[tuple[list[Tensor], ...]]:

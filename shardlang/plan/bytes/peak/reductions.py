@@ -11,7 +11,6 @@ from shardlang.plan.bytes.memory import gradient_bytes, local_bytes, stored_type
 from shardlang.plan.bytes.peak.ledger import Beside
 from shardlang.plan.bytes.zero3_gathers import part_bytes
 from shardlang.plan.plan import ParamPlan, Plan
-from shardlang.types.dim import BYTES
 
 GRADIENTS, BUCKETS = "gradients", "buckets"
 
@@ -131,10 +130,3 @@ class Gradients:
         self.beside.add(BUCKETS, -self.sent.rows)
         self.beside.add(GRADIENTS, self.sent.stay)
         self.sent = None
-
-
-def update(buckets: Buckets, beside: Beside) -> None:
-    """The optimizer. It copies, padded, what does not fill its kernel's vectors."""
-    unit = 16 * BYTES["f32"]
-    sizes = [buckets.sizes[value].updated for value in buckets.trained]
-    beside.look("update", -1, 2 * sum(size for size in sizes if size % unit))

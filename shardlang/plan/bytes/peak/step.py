@@ -14,7 +14,7 @@ from shardlang.plan.bytes.peak.course import Section, follow, repeats, sections
 from shardlang.plan.bytes.peak.gathers import Gathers
 from shardlang.plan.bytes.peak.ledger import NONE, USED, Beside, Event, Rise, When
 from shardlang.plan.bytes.peak.passes import FLOWING, KEPT, MESSAGES, NAMED, StagePass, for_loss, received
-from shardlang.plan.bytes.peak.reductions import Buckets, Gradients, Sent, Sizes, sizes_of, update
+from shardlang.plan.bytes.peak.reductions import Buckets, Gradients, Sent, Sizes, sizes_of
 from shardlang.plan.bytes.peak.windows import Shallow, shallow, unfolded
 from shardlang.plan.bytes.saved_activations import form_bytes, saved_activations
 from shardlang.plan.bytes.traffic import conversion_stages
@@ -212,9 +212,7 @@ class _Line:
                 parts[MESSAGES] = ahead
             parts.update(rise.left)
             parts[MESSAGES] -= ahead
-        beside = Beside()
-        update(self.buckets, beside)
-        self._see(parts, beside.over(), Action(0, "U", -1), len(self.actions))
+        self._see(parts, Beside().over(), Action(0, "U", -1), len(self.actions))
         return self.best
 
     def _message(self, action: Action) -> int:
@@ -264,10 +262,6 @@ class _Line:
             yield MESSAGES, None, -over
             sent += sum(size for part, size in own if part == MESSAGES) - over
             yield MESSAGES, "ahead", -ahead
-        if self.best_at == len(self.actions):
-            own = []
-            update(self.buckets, Beside(own))
-            yield from ((part, None, size) for part, size in own)
 
     def _always(self, value: int) -> Iterator[tuple[str, object, int]]:
         """As `always`, tensor by tensor."""
