@@ -173,8 +173,8 @@ FAULTS = (
           "self.steps[some[0].device].add_(1)", "self.steps[some[0].device].fill_(1)", OPTIMIZERS),
     Fault("adamw's decay is part of the gradient", "adamw", "runtime/state/optimizers.py",
           "kernel = staticmethod(torch._fused_adamw_)", "kernel = staticmethod(torch._fused_adam_)", OPTIMIZERS),
-    Fault("what is padded is not put back", "tensors that fill no vectors", "runtime/state/optimizers.py",
-          "strict=True) if t is not other]", "strict=True) if t is other]", OPTIMIZERS),
+    Fault("the end of a tensor is not put back", "tensors that fill no vectors", "runtime/state/optimizers.py",
+          "torch._foreach_copy_(some, held)", "pass", OPTIMIZERS),
     Fault("the schedule is a step behind", "learning rates after the peak", "runtime/step/learning_rate.py",
           "(step - peak)", "(step - 1 - peak)", OPTIMIZERS),
     # streams of a GPU
