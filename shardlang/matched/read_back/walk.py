@@ -93,14 +93,21 @@ class Reader:
         if not isinstance(x, Layer):
             return x if isinstance(x, Value) else id(x)
         if x.path not in self.alike:
-            declared, end = self.text.declared, len(x.path)
-            self.alike[x.path] = tuple([(path[end:], id(declared[path])) for path in self.places.within(x.path)])
+            self.alike[x.path] = self._declared(x.path, self.places.within(x.path))
         return self.alike[x.path]
+
+    def _declared(self, layer: str, paths: Sequence[str]) -> object:
+        declared, end = self.text.declared, len(layer)
+        return tuple([(path[end:], id(declared[path])) for path in paths])
 
     def layers(self, array: str) -> list[str]:
         """The layers of an array that have parameters or states here."""
-        inner = (path[len(array) + 1 :].partition("]")[0] for path in self.places.within(array))
-        return [f"{array}[{index}]" for index in dict.fromkeys(inner)]
+        found: dict[str, list[str]] = {}
+        for path in self.places.within(array):
+            found.setdefault(path[: path.index("]", len(array)) + 1], []).append(path)
+        # All at once: to look for the paths of each layer would take as long again.
+        self.alike.update((layer, self._declared(layer, paths)) for layer, paths in found.items())
+        return [*found]
 
     def at(self, path: str) -> Bound:
         """The meaning of `p.a.b`."""
