@@ -60,6 +60,13 @@ class Places:
             found += self._sorted[first:last]
         return [path for path, _ in sorted(found, key=itemgetter(1))]
 
+    def layers(self, array: str) -> dict[str, list[str]]:
+        """Those in each layer of an array, by the path of the layer."""
+        found: dict[str, list[str]] = {}
+        for path in self.within(array):
+            found.setdefault(path[: path.index("]", len(array)) + 1], []).append(path)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Told:

@@ -93,20 +93,17 @@ class Reader:
         if not isinstance(x, Layer):
             return x if isinstance(x, Value) else id(x)
         if x.path not in self.alike:
-            self.alike[x.path] = self._declared(x.path, self.places.within(x.path))
+            self._declared({x.path: self.places.within(x.path)})
         return self.alike[x.path]
 
-    def _declared(self, layer: str, paths: Sequence[str]) -> object:
-        declared, end = self.text.declared, len(layer)
-        return tuple([(path[end:], id(declared[path])) for path in paths])
+    def _declared(self, layers: Mapping[str, Sequence[str]]) -> None:
+        for layer, paths in layers.items():
+            self.alike[layer] = tuple([(path[len(layer) :], id(self.text.declared[path])) for path in paths])
 
     def layers(self, array: str) -> list[str]:
         """The layers of an array that have parameters or states here."""
-        found: dict[str, list[str]] = {}
-        for path in self.places.within(array):
-            found.setdefault(path[: path.index("]", len(array)) + 1], []).append(path)
-        # All at once: to look for the paths of each layer would take as long again.
-        self.alike.update((layer, self._declared(layer, paths)) for layer, paths in found.items())
+        found = self.places.layers(array)
+        self._declared(found)  # to look for the paths of each layer would take as long again
         return [*found]
 
     def at(self, path: str) -> Bound:
