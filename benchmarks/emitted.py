@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,11 +60,8 @@ class Losses(Log):
         super().__init__(sys.stdout if world.rank == 0 else None, None)
         self.losses: list[float] = []
 
-    def step(
-        self, step: int, epoch: int, figures: Mapping[str, float], seconds: float,
-        hosted: Mapping[str, float] | None = None,
-    ) -> None:  # fmt: skip
-        super().step(step, epoch, figures, seconds, hosted)
+    def step(self, step: int, epoch: int, figures: Mapping[str, float], *further: Any) -> None:
+        super().step(step, epoch, figures, *further)
         self.losses.append(figures["loss"])
 
 

@@ -137,16 +137,23 @@ def check_strategies(program: Program, name: str | None, ranks: int | None, sink
     The plan, where there are ranks and no errors."""
     from shardlang.plan.resolve import resolve
 
-    planned = plan_program(program, name, ranks, sink) if ranks is not None else None
+    trained = program.training is not None
+    planned = plan_program(program, name, ranks, sink) if ranks is not None and trained else None
     if planned is not None:
         prove_plan(planned, sink)
     first = program.strategies[0].name.text if program.strategies else None
     for strategy in program.strategies:
         here, other = strategy.name.text, Sink()
-        if here in program.unread or (ranks is not None and here == (name or first)):
+        asked = here == (name or first)
+        if here in program.unread or (asked and ranks is not None and trained):
             continue
-        resolve(program, strategy, None, sink if name in (None, here) else other)
-        if other.failed and name is not None:
+        resolve(program, strategy, ranks if asked else None, other)
+        if name in (None, here):
+            # Without `train` nobody knows yet which model the names of a rule are of.
+            for diagnostic in other.found:
+                if trained or diagnostic.code != "SH308":
+                    sink.add(diagnostic)
+        elif other.failed:
             _tell_other(here, len(other.found), name, sink)
     return planned
 
@@ -175,11 +182,19 @@ def compile_source(
     return in_runs(made, sink)
 
 
-def plan_program(program: Program, name: str | None, ranks: int, sink: Sink) -> Plan | None:
-    """The plan on `ranks` ranks by the strategy `name`, or the first; None after errors."""
+def plan_program(
+    program: Program, name: str | None, ranks: int, sink: Sink, memory: Sink | None = None
+) -> Plan | None:  # fmt: skip
+    """The plan on `ranks` ranks by the strategy `name`, or the first; None after errors. memory: is
+    told of a plan that does not fit, which is given then."""
     from shardlang.plan.planner import plan
 
-    found = plan(program, name, ranks, sink)
+    if program.training is None:
+        fact = f"`{program.source.name}` has no `train`, so there is no step to plan"
+        sink.report("SH402", fact, None, help="add a `train` block with `model`, `data`, `loss` and `optimizer`")
+        return None
+
+    found = plan(program, name, ranks, sink, memory)
     if found is not None:
         _evaluated(found, sink)
     return None if sink.failed else found
@@ -228,7 +243,7 @@ def tune_program(
 
     wanted = Wanted(
         asked.ranks, lambda work: predict_work(work, hardware).step_s, has.memory if has is not None else None,
-        hardware, asked.top, asked.budget, sound, tell, asked.mode,
+        hardware, has.reserved if has is not None else 0, asked.top, asked.budget, sound, tell, asked.mode,
     )  # fmt: skip
     tuned = tune(program, asked.strategy, wanted, sink)
     return answer(tuned, asked.ranks, hardware) if tuned is not None else None
@@ -255,15 +270,17 @@ def page_of_plans(plans: Sequence[Plan], sink: Sink) -> str:
     return page(found, difference(*seen) if len(seen) == 2 else None, sources(plans))
 
 
-def explain_plan(program: Program, name: str | None, ranks: int, what: str, sink: Sink) -> Mapping[str, Any] | None:
+def explain_plan(
+    program: Program, name: str | None, ranks: int, what: str, sink: Sink, memory: Sink | None = None
+) -> Mapping[str, Any] | None:
     """The reasons for `what` in a plan, a value or `mesh`, say, with what the alternatives cost;
-    None after errors."""
+    None after errors. memory: as of `plan_program`."""
     from shardlang.plan.planner import choose_strategy
     from shardlang.views.alternatives import Asked
     from shardlang.views.neighbours import QUESTIONS, neighbours
     from shardlang.views.why import why
 
-    plan = plan_program(program, name, ranks, sink)
+    plan = plan_program(program, name, ranks, sink, memory)
     if plan is None:
         return None
     strategy = choose_strategy(program, name, ranks, sink)[1]

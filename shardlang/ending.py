@@ -1,8 +1,9 @@
 """How a command ends before its time: Ctrl-C, a request to end (SIGTERM), a closed terminal
 (SIGHUP).
 
-The first of them is an exception, so that what must be cleaned up is. A further one while that goes
-on ends the process at once: what was registered with `at_once` is still done. A signal that is
+The first of them is an exception, so that what must be cleaned up is. But where ranks that write
+checkpoints run, a first Ctrl-C is a request to save, as SIGUSR1 is. A further signal while that
+goes on ends the process at once: what was registered with `at_once` is still done. A signal that is
 ignored at the start, as `nohup` does, stays ignored.
 
 SIGUSR1 asks a run that writes checkpoints to save and end at the end of its step."""
@@ -26,6 +27,8 @@ _holds: list[bool] = []
 _waiting: list[int] = []
 _save: list[int] = []
 _heard: list[int] = []
+_asked: list[Callable[[int, FrameType | None], None]] = []
+_SAVES = b"\nCtrl-C: the run saves after this step and ends; a second Ctrl-C ends it at once\n"
 _SAVES_NOTHING = b"SIGUSR1 saves nothing, as the program sets no `checkpoint`; the run goes on\n"
 
 
@@ -38,30 +41,44 @@ def hold_save() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1,))
 
 
-def heed_save(saves: bool, then: Callable[[], None] = lambda: None) -> None:
+def heed_save(saves: bool, then: Callable[[], None] | None = None) -> None:
     """From now on SIGUSR1 asks to save and end. saves: else it is only said, once, that the run
-    goes on. then: what else is done at once."""
+    goes on. then: what else is done at once; so it is where a first Ctrl-C asks too."""
 
     def asked(number: int, _: FrameType | None) -> None:
         if not saves and not _save:
-            os.write(2, _SAVES_NOTHING)  # `print` may be what was interrupted
+            _say(_SAVES_NOTHING)
         _save.append(number)
-        then()
+        if then is not None:
+            then()
 
+    _asked[:] = [asked] if saves and then is not None else []
     signal.signal(signal.SIGUSR1, asked)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGUSR1,))
 
 
 @contextmanager
-def save_heeded(saves: bool, then: Callable[[], None] = lambda: None) -> Iterator[None]:
+def save_heeded(saves: bool) -> Iterator[None]:
     """Heeds SIGUSR1 meanwhile, and forgets it afterwards."""
     before = signal.getsignal(signal.SIGUSR1)
-    heed_save(saves, then)
+    heed_save(saves)
     try:
         yield
     finally:
         signal.signal(signal.SIGUSR1, before)
         _save.clear()
+        _asked.clear()
+
+
+def saved() -> int:
+    """The exit code of a run that has saved and ended as it was asked: it is to be started again,
+    but not where somebody has pressed Ctrl-C."""
+    return FAILED if signal.SIGINT in _save else SAVED
+
+
+def _say(text: bytes) -> None:
+    with suppress(OSError):  # on a full disk
+        os.write(2, text)  # `print` may be what was interrupted
 
 
 def asked_to_save() -> bool:
@@ -155,6 +172,9 @@ def _end(number: int, _: FrameType | None) -> None:
     if _holds:
         _waiting.append(number)
         return
+    if number == signal.SIGINT and _asked and not _save and not _come:
+        _asked[0](number, None)
+        return _say(_SAVES)  # a second one counts from here on
     _come.append(number)
     if len(_come) == 1:
         raise Interrupted(signal.Signals(number).name)

@@ -9,7 +9,10 @@ from shardlang.display import one_line, safe
 
 # The packages that the compiler does without, and the extra that has each, with its purpose.
 _TRAIN = "train", "all that training needs"
-_EXTRAS = {"torch": _TRAIN, "numpy": _TRAIN, "safetensors": _TRAIN, "highspy": ("tune", "what `tune` needs")}
+_EXTRAS = {
+    **dict.fromkeys(("torch", "numpy", "safetensors", "cloudpickle"), _TRAIN),
+    "highspy": ("tune", "what `tune` needs"),
+}
 
 
 class RunError(Exception):
@@ -26,6 +29,18 @@ class RunError(Exception):
         if self.file is not None:
             text += f"\n  --> {one_line(str(self.file))}" + ("" if self.line is None else f":{self.line}")
         return text + (f"\nhelp: {safe(self.help)}" if self.help else "")
+
+
+def outside(index: int, size: int, what: str, dim: str, file: str, line: int, ignored: int | None = None) -> RunError:
+    """SH519: an index that the program computed is no place of a dim. what: the expression of the
+    indices; file, line: where they are used."""
+    also = "" if ignored is None else f", or {ignored}, which is ignored"
+    has = "" if dim == str(size) else f": `{dim}` is {size}"
+    more = f"make `{dim}` {index + 1} or more, or keep" if index > 0 and has else "keep"
+    return RunError(
+        "SH519", f"`{what}` has the index {index}, and must be from 0 to {size - 1}{also}{has}", file=Path(file),
+        line=line, help=f"{more} what computes the indices within these numbers",
+    )  # fmt: skip
 
 
 def lacking(error: ImportError, what: str) -> RunError | None:

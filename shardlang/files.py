@@ -22,6 +22,13 @@ _STD = "std."
 STDIN = "<stdin>"
 
 
+def umask() -> int:
+    """The permissions that a new file of this process does not get."""
+    found = os.umask(0o77)
+    os.umask(found)
+    return found
+
+
 class Unreadable(Exception):
     """A file that cannot be read; the message says why, as what goes on after `x.shard`: "is a
     directory".

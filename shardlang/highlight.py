@@ -7,6 +7,8 @@ from typing import ClassVar
 from pygments.lexer import RegexLexer, words
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Text
 
+from shardlang.facts.dtypes import DTYPES
+
 DECLARATIONS = (
     "use", "dim", "model", "fn", "operator", "source", "optimizer", "strategy", "train", "device", "cluster", "layer",
     "param", "state", "forward", "mesh", "metric", "level",
@@ -18,7 +20,6 @@ RULES = (
 )  # fmt: skip
 RESERVED = ("if", "else", "return", "and", "or", "not")
 CONSTANTS = ("true", "false")
-TYPES = ("f64", "f32", "f16", "bf16", "i64", "i32", "bool")
 
 
 class ShardLexer(RegexLexer):  # type: ignore[misc]  # pygments has no types
@@ -39,10 +40,10 @@ class ShardLexer(RegexLexer):  # type: ignore[misc]  # pygments has no types
             (words(RULES, prefix=r"\b", suffix=r"\b"), Keyword),
             (words(RESERVED, prefix=r"\b", suffix=r"\b"), Keyword.Reserved),
             (words(CONSTANTS, prefix=r"\b", suffix=r"\b"), Keyword.Constant),
-            (words(TYPES, prefix=r"\b", suffix=r"\b"), Keyword.Type),
+            (words(DTYPES, prefix=r"\b", suffix=r"\b"), Keyword.Type),
             (r"[0-9][0-9_]*(?:\.[0-9][0-9_]*)?(?:[eE][+-]?[0-9]+)?(?:[A-Za-z]\w*(?:/s\b)?)?", Number),
             (r"[A-Za-z_]\w*", Name),
-            (r"\|>|->|\*\*|\.\.\.?|==|!=|<=|>=|[-+*/@^<>=?]", Operator),
+            (r"\|>|->|\*\*|\.\.\.?|==|!=|<=|>=|[-+*/%@^<>=?]", Operator),
             (r"[()\[\]{},:.]", Punctuation),
         ]
     }

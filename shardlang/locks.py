@@ -34,10 +34,19 @@ def draft_of(path: Path) -> Path:
     return path.with_name(f".{path.name}{_PART}")
 
 
+def synced(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def drafted(path: Path, what: str, code: str = "SH512") -> Iterator[BinaryIO]:
-    """A new file to write, which takes the place of `path` once it is whole; what a killed run left
-    of it is gone by now. RunError where it cannot be written."""
+    """A new file to write, which takes the place of `path` once it is whole and on the disk; what a
+    killed run left of it is gone by now. RunError where it cannot be written."""
     draft = draft_of(path)
     try:
         file = draft.open("xb")
@@ -46,7 +55,10 @@ def drafted(path: Path, what: str, code: str = "SH512") -> Iterator[BinaryIO]:
     try:
         with file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(draft, path)
+        synced(path.parent)
     except OSError as error:
         raise RunError(code, f"{what} cannot be written: {error.strerror}", file=path) from None
     finally:

@@ -1,17 +1,20 @@
 """A pytest plugin: the Markdown pages of specs/ and tests/diagnostics/ are tests. Loaded with `-p tests.mdtest`.
 
 Every ```shard block is checked, planned where it says `ranks=N`, and must report what the next ```diagnostics block
-lists, or nothing if there is none. `file=NAME` makes a block, or one of ```text, a file that other blocks of the page
-can name. What a fence may say further: `strategy=NAME`; `set=PATH=VALUE`, several of them; `parse` to stop after the
-syntax tree; `tune=N` to look for the best strategy on N ranks; `timed`
-to ask for the hardware's speeds too; `cluster=NAME` to plan for that one.
+shows, or nothing if there is none: all that a user sees, with places, labels and help. `python -m tests.mdtest` writes
+these blocks anew; a person reads the difference. `file=NAME` makes a block, or one of ```text, a file that other
+blocks of the page can name. What a fence may say further: `strategy=NAME`; `set=PATH=VALUE`, several of them;
+`parse` to stop after the syntax tree; `tune=N` to look for the best strategy on N ranks; `timed` to ask for the
+hardware's speeds too; `cluster=NAME` to plan for that one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
+import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,21 +22,25 @@ import pytest
 from shardlang import driver
 from shardlang.cost.hardware import with_speeds
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.full import full
 from shardlang.source import Source
 
 _FENCE = re.compile(r"^```(\S*)[ \t]*(.*)$")
 _FOLDERS = ("specs", "diagnostics")
+# Of more diagnostics a page shows the first and the last.
+_MOST = 12
 _WORDS = {"tune", "ranks", "strategy", "file", "set", "parse", "timed", "cluster"}
 
 
 @dataclass
 class Block:
-    """A ```shard block: its line, options and text, and what it is to report."""
+    """A ```shard block: its line, options and text, and what it is to report, which stands at line `told`."""
 
     line: int
     options: list[str]
     text: str
-    expected: list[str] = field(default_factory=list)
+    expected: str = ""
+    told: int = 0
 
     def option(self, name: str) -> str | None:
         found = [o.partition("=")[2] for o in self.options if o.partition("=")[0] == name]
@@ -60,7 +67,7 @@ def blocks(page: str) -> list[Block]:
         elif language == "diagnostics" and not found:
             raise ValueError(f"line {line}: diagnostics of no program")
         elif language == "diagnostics":
-            found[-1].expected = text.splitlines()
+            found[-1].expected, found[-1].told = text, line
     return found
 
 
@@ -87,15 +94,22 @@ def fences(page: str) -> Iterator[tuple[int, str, list[str], str]]:
         raise ValueError(f"line {opened[0]}: the block is not closed")
 
 
-def reported(block: Block, folder: Path) -> list[str]:
-    """What the compiler says of a block, as in a `diagnostics` block. Imports are looked for in `folder`."""
+def reported(block: Block, files: list[Block]) -> str:
+    """What the compiler shows of a block, as in a `diagnostics` block, in a folder that has those of `files` that are
+    files."""
     sink = Sink()
-    source = Source(str(folder / (block.option("file") or "program.shard")), block.text)
-    if "parse" in block.options:
-        driver.parse_source(source, sink)
-    else:
-        _check(source, block, sink)
-    return [f"{d.severity.value}[{d.code}]: {d.message}".replace(f"{folder}/", "") for d in sink.found]
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for other in files:
+            name = other.option("file")
+            if name is not None:
+                Path(name).write_text(other.text, "utf-8")
+        source = Source(block.option("file") or "program.shard", block.text)
+        if "parse" in block.options:
+            driver.parse_source(source, sink)
+        else:
+            _check(source, block, sink)
+    parts = full(sink.found).removesuffix("\n").split("\n\n")
+    return "\n\n".join(parts if len(parts) <= _MOST else [*parts[:2], "...", *parts[-2:]])
 
 
 def _check(source: Source, block: Block, sink: Sink) -> None:
@@ -133,14 +147,7 @@ class Program(pytest.Item):
         self.block, self.files = block, files
 
     def runtest(self) -> None:
-        import tempfile
-
-        with tempfile.TemporaryDirectory() as folder:
-            for other in self.files:
-                name = other.option("file")
-                if name is not None:
-                    (Path(folder) / name).write_text(other.text, "utf-8")
-            found = reported(self.block, Path(folder))
+        found = reported(self.block, self.files)
         if found != self.block.expected:
             raise Mismatch(self.block, found)
 
@@ -154,14 +161,29 @@ class Program(pytest.Item):
 
 
 class Mismatch(Exception):
-    """What was listed, and what was reported."""
+    """What the page shows, and what was reported."""
 
-    def __init__(self, block: Block, found: list[str]) -> None:
-        listed, got = "\n  ".join(block.expected) or "nothing", "\n  ".join(found) or "nothing"
-        super().__init__(f"line {block.line}\nlisted:\n  {listed}\nreported:\n  {got}")
+    def __init__(self, block: Block, found: str) -> None:
+        super().__init__(f"line {block.line}\nlisted:\n{block.expected or 'nothing'}\nreported:\n{found or 'nothing'}")
+
+
+def blessed(page: str) -> str:
+    """A page whose `diagnostics` blocks show what is reported now."""
+    found, lines = blocks(page), page.splitlines()
+    for block in reversed(found):
+        if block.told:
+            end = lines.index("```", block.told)
+            lines[block.told : end] = reported(block, [*found, *texts(page)]).splitlines()
+    return "".join(f"{line}\n" for line in lines)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Page | None:
     if file_path.suffix == ".md" and file_path.parent.name in _FOLDERS:
         return Page.from_parent(parent, path=file_path)
     return None
+
+
+if __name__ == "__main__":
+    for name in _FOLDERS:
+        for page in sorted(Path(__file__).parents[1].glob(f"{'tests/' * (name == 'diagnostics')}{name}/*.md")):
+            page.write_text(blessed(page.read_text("utf-8")), "utf-8")

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from shardlang.diagnostics import explain_pages
+from tests.waits import LIMIT
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "shardlang"
@@ -200,3 +201,28 @@ def test_no_torch_is_admitted_that_was_never_tried() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     (bound,) = [d.removeprefix("torch>=") for d in project["optional-dependencies"]["train"] if d.startswith("torch")]
     assert [int(n) for n in bound.split(".")] >= [2, 13]
+
+
+# What a test may still read of a clock, and why no busy machine fails it.
+_CLOCKS = {
+    "runtime/test_arrivals.py": "moments of several ranks, of which the order is held",
+    "test_warm.py": "a command that never ends is given a limit, and runs into it",
+}
+
+
+def test_no_test_asserts_wall_time() -> None:
+    """On a busy machine it would fail. What holds there too is the order of events, a count, or processor time;
+    tests/waits.py waits, and pytest's own limit ends what never comes."""
+    clock = re.compile(r"\b(?:monotonic|perf_counter|time\.time|datetime\.now)(?:_ns)?\(|\btimeout=\d")
+    files = {path: path.read_text("utf-8") for path in sorted((ROOT / "tests").rglob("*.py"))}
+    reads = {path.relative_to(ROOT / "tests").as_posix(): text for path, text in files.items() if clock.search(text)}
+    assert {name for name in reads if name.rpartition("/")[2].startswith("test_")} == set(_CLOCKS)
+    asserted = [
+        f"{name}:{node.lineno}"
+        for name, text in reads.items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Assert) and clock.search(ast.unparse(node.test))
+    ]
+    assert not asserted, "\n".join(asserted)
+    pytest_has = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
+    assert pytest_has["timeout"] == LIMIT

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests import warm
 from tests.runtime.test_launch import left
+from tests.waits import until
 
 pytestmark = pytest.mark.slow
 TOLD = """
@@ -60,10 +62,16 @@ def test_what_python_reads_as_it_starts_is_refused() -> None:
 
 
 def test_a_command_that_takes_too_long_is_killed_with_its_ranks(tmp_path: Path) -> None:
-    text = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    pids = []
+
+    class Seen(warm.Warm):
+        def communicate(self, *given: Any) -> Any:
+            pids.append(self.pid)
+            return super().communicate(*given)
+
     with pytest.raises(subprocess.TimeoutExpired):
-        warm.run([sys.executable, "-c", text], cwd=tmp_path, timeout=2)
-    assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
+        warm.run([sys.executable, "-c", "import time; time.sleep(600)"], cwd=tmp_path, timeout=0.5, kind=Seen)
+    assert pids and not Path(f"/proc/{pids[0]}").exists()
 
 
 def test_where_the_server_has_ended_the_command_fails_with_what_it_said(apart: warm.Server) -> None:
@@ -77,10 +85,7 @@ def test_nothing_outlives_the_server(apart: warm.Server) -> None:
     process = warm.Warm([sys.executable, "-c", "import time; time.sleep(60)"])
     assert process.pid in left(apart.process.pid)
     apart.close()
-    deadline = time.monotonic() + 30
-    while left(apart.process.pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: not left(apart.process.pid))
     with pytest.raises(RuntimeError, match="ended"):
         process.wait()
 

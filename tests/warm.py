@@ -336,6 +336,8 @@ if __name__ == "__main__":
 
         for name in LIBRARIES:
             parse(Files().load("", name, False), Sink())  # type: ignore[arg-type]
+    if "TESTS_TEXTS" in os.environ:
+        importlib.import_module("tests.texts").replace()
     sys.path.pop(0)  # the folder that this process was started in
     for owned in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         owned.atexit = False  # what is imported here is not freed at the end of each command

@@ -15,8 +15,8 @@ from benchmarks.__main__ import Suite
 from benchmarks.gpu.place import arguments, place
 
 NAMES = (
-    "random_bits", "nccl_api", "attention", "alike", "precision", "llama_one", "gpt2_dropout", "idle", "memory",
-    "tables", "several",
+    "random_bits", "nccl_api", "attention", "empty_rows", "alike", "precision", "llama_one", "gpt2_dropout", "idle",
+    "memory", "tables", "shared", "several",
 )  # fmt: skip
 SUITE = Suite(Path(__file__).parent, NAMES)
 

@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ LIMITS = {"f64": 1e-9, "f32": 4e-7, "bf16": 2e-4, "f16": 2e-5}
 
 @dataclass(frozen=True)
 class Case:
-    """A program and how it is run. compiled: on the device."""
+    """A program and how it is run. compiled: on the device. run: the text of a Python that is `shardc` there."""
 
     name: str
     file: Path
@@ -47,13 +48,15 @@ class Case:
     compiled: bool = False
     precision: str = "f64"
     strategy: str = ""
+    ranks: int = 1
+    run: str = RUN
 
     def losses(self, device: str, folder: Path) -> list[float]:
         """The losses of its steps on a device."""
         metrics = folder / "figures.jsonl"
         given = {"train.precision": self.precision, **self.settings}
         command = [
-            sys.executable, "-c", RUN, "run", str(self.file), "--ranks", "1", "--device", device,
+            sys.executable, "-c", self.run, "run", str(self.file), "--ranks", str(self.ranks), "--device", device,
             "--metrics", str(metrics), "--log-dir", str(folder / "logs"),
             *["--strategy", self.strategy] * bool(self.strategy), *["--compile"] * (self.compiled and device != "cpu"),
             *(word for name, value in given.items() for word in ("--set", f"{name}={value}")),
@@ -100,9 +103,14 @@ def cases(here: Place, folder: Path) -> list[Case]:
 
 def main() -> int:
     here = place()
+    with tempfile.TemporaryDirectory() as folder:
+        return 0 if all(judged(here, cases(here, Path(folder)), 10)) else 1
+
+
+def judged(here: Place, chosen: Sequence[Case], together: int) -> list[bool]:
+    """Runs the cases, so many at a time, and prints of each how far it is; whether each holds."""
     held = []
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(10 if here.whole else 1) as pool:
-        chosen = cases(here, Path(folder))
+    with ThreadPoolExecutor(together if here.whole else 1) as pool:
         begun = [pool.submit(case.apart, here.devices.kind) for case in chosen]
         for case, future in zip(chosen, begun, strict=True):
             try:
@@ -114,7 +122,7 @@ def main() -> int:
             limit = LIMITS[case.precision]
             label = f"{case.name}: farthest loss from the CPU's, {apart:.1e} relative / {limit:.0e}"
             held.append(verdict(label, [apart / limit], 1.0))
-    return 0 if all(held) else 1
+    return held
 
 
 if __name__ == "__main__":

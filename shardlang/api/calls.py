@@ -17,7 +17,7 @@ from shardlang.api.rows import Row
 from shardlang.api.values import Compiled, Plan, Program, ProgramError, Report
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.runs import in_runs
-from shardlang.files import Unreadable, read_text
+from shardlang.files import Unreadable, folder_of, read_text
 from shardlang.source import Source
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def compile(program: Given, *, ranks: int, strategy: str | None = None, set: Map
     files = driver.emit_plan(made, sink)
     if files is None:
         raise ProgramError(_report(sink, None))
-    return Compiled(MappingProxyType(dict(files)), _seen(made, sink))
+    return Compiled(MappingProxyType(dict(files)), _seen(made, sink), folder_of(made.program.source.name))
 
 
 def format(text: str) -> str:
@@ -95,17 +95,14 @@ def explain(word: str) -> str:
     Markdown. ValueError where there is none."""
     from shardlang.cli import reference
     from shardlang.diagnostics import explain_pages
-    from shardlang.diagnostics.nearest import offer
 
     if not isinstance(word, str):
         raise TypeError(f"a code or a name is a str, not {type(word).__name__}")
     if word.upper() in explain_pages.pages():
         return explain_pages.page(word.upper())
-    names = reference.names()
-    if word in names:
+    if word in reference.names():
         return reference.entry(word)
-    known = [*names, *explain_pages.pages()]
-    raise ValueError(f"there is nothing called `{word}` to explain; {offer(word, known, '`shardc explain` lists all')}")
+    raise ValueError(reference.absent(word))
 
 
 def _seen(made: planned.Plan, sink: Sink) -> Plan:

@@ -237,10 +237,12 @@ class Plan(_Seen):
 
 @dataclass(frozen=True)
 class Compiled:
-    """The emitted program. files: name -> text."""
+    """The emitted program. files: name -> text. base: the folder of the program's file, which its
+    paths are relative to."""
 
     files: Mapping[str, str] = field(repr=False)
     plan: Plan
+    base: Path = field(repr=False)
 
     def write(self, folder: str | Path) -> Path:
         """Writes the files to a folder, which is made if absent; the folder. OSError where that

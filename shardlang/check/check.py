@@ -13,7 +13,6 @@ from shardlang.check.context import Context, Frame, Loader
 from shardlang.check.declared import require_once
 from shardlang.check.files.imports import Library
 from shardlang.check.files.operators import operators_of
-from shardlang.check.files.overrides import Overrides, read_overrides
 from shardlang.check.files.own import own_of
 from shardlang.check.model.expressions import evaluate
 from shardlang.check.model.generic import check_generically
@@ -22,6 +21,7 @@ from shardlang.check.program import Program
 from shardlang.check.train.finished import finish, report_unused
 from shardlang.check.train.graph_checks import report_moved
 from shardlang.check.train.hardware import machines
+from shardlang.check.train.overrides import Overrides, read_overrides
 from shardlang.check.train.train import check_train
 from shardlang.check.values import UNKNOWN, DimValue, FileScope, HardwareDecl, OperatorDecl
 from shardlang.diagnostics.diagnostic import Sink
@@ -35,15 +35,15 @@ def check(
     file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str] | None = None, strategy: str | None = None,
     runs: bool = False,
 ) -> Program | None:  # fmt: skip
-    """The checked program; None after errors. `overrides`: path -> text, as given to `--set`; they
-    are meant for `strategy` where several have such an axis. runs: a run of equal layers is told
-    once; SingleLayers where the program asks for single ones."""
+    """The checked program; None after errors. `overrides`: path -> text, as given to `--set`.
+    strategy: that of which stages are made. runs: a run of equal layers is told once; SingleLayers
+    where the program asks for single ones."""
     before = sys.getrecursionlimit()
     # Room for nested programs: layers and functions to 64 deep, expressions to 150.
     sys.setrecursionlimit(max(before, 20_000))
     try:
         context = Context(sink, evaluator=evaluate, load=load, runs=runs and not _staged(file, strategy))
-        return _check(file, context, overrides or {}, strategy)
+        return _check(file, context, overrides or {})
     except RecursionError:
         sink.report("SH217", "the program nests expressions, functions and layers too deep", None)
         return None
@@ -57,9 +57,9 @@ def declared_operators(file: ast.File, sink: Sink, load: Loader) -> list[Operato
     return [*operators_of(scope), *own_of(scope, "optimizer")]
 
 
-def _check(file: ast.File, context: Context, overrides: Mapping[str, str], strategy: str | None) -> Program | None:
+def _check(file: ast.File, context: Context, overrides: Mapping[str, str]) -> Program | None:
     sink = context.sink
-    given = read_overrides(file, overrides, strategy, sink)
+    given = read_overrides(file, overrides, sink)
     library = Library(context, given.get("dim", {}))
     scope = library.open(file)
     context.runs &= not any(isinstance(found, HardwareDecl) for found in scope.names.values())

@@ -13,9 +13,10 @@ from shardlang.check.values import UNKNOWN, DimValue, Tensor, Text, Words, descr
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Span
 from shardlang.syntax import ast
+from shardlang.syntax.literals import LARGEST_FLOAT, MOST
 
-# Above this a number is surely a slip, and powers of it would take for ever.
-LARGEST = 2**63
+# A fraction has at most so many digits: powers of powers would take for ever.
+_FINEST = 2**1024
 # Up to here a float that is whole is that number and no other.
 _EXACT = 2**53
 # What to do with words or texts in the place of a number.
@@ -50,7 +51,7 @@ def _number(value: Any) -> bool:
 
 
 def _power(a: Any, b: Any) -> Any:
-    if isinstance(b, int) and abs(b) <= 64 and abs(a) <= LARGEST and isinstance(a, (int, Fraction)):
+    if isinstance(b, int) and abs(b) <= 64 and isinstance(a, (int, Fraction)):
         return Fraction(a) ** b if a or b >= 0 else None
     if (a < 0 and not isinstance(b, int)) or (a == 0 and b < 0):
         return None
@@ -74,6 +75,13 @@ def _arithmetic(op: str, a: Any, b: Any) -> Any:
     return a / b if isinstance(a, float) or isinstance(b, float) else Fraction(a) / Fraction(b)
 
 
+def _usable(number: float | Fraction) -> bool:
+    """Whether a number is within the bounds of written ones, and no fraction without end."""
+    if isinstance(number, float):
+        return abs(number) <= LARGEST_FLOAT  # which is false of what is no number
+    return abs(number) <= MOST and (isinstance(number, int) or number.denominator <= _FINEST)
+
+
 def combine(node: ast.Binary, left: Any, right: Any, sink: Sink) -> Any:
     """The value of `left op right` on static values."""
     op = node.op
@@ -95,7 +103,7 @@ def combine(node: ast.Binary, left: Any, right: Any, sink: Sink) -> Any:
         result = _arithmetic(op, a, b)
     except OverflowError:
         result = None
-    if result is None or (isinstance(result, (int, Fraction)) and not -LARGEST <= result <= LARGEST):
+    if result is None or not _usable(result):
         why = "divides by zero" if op in ("/", *_WHOLE) and b == 0 else "is not a number that can be used"
         sink.report("SH211", f"`{node.span.text}` {why}", node.span, f"{show(a)} {op} {show(b)}")
         return UNKNOWN
@@ -150,8 +158,9 @@ def whole(value: Any, span: Span, sink: Sink, what: str, made_of: str = "") -> A
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
         return int(value)
     if isinstance(value, Fraction):
-        fact = f"{what} must be a whole number, and `{span.text}` is {value.numerator} / {value.denominator}"
-        label = f"{float(value):g}{f': {made_of}' if made_of else ''}"
+        shown = f"{float(value):g}"
+        fact = f"{what} must be a whole number, and `{span.text}` is "
+        fact, label = (fact + shown, made_of) if made_of else (f"{fact}{value.numerator} / {value.denominator}", shown)
         sink.report("SH212", fact, span, label, help="choose numbers that divide exactly")
         return UNKNOWN
     given = f"{value:g}" if isinstance(value, float) else describe(value)

@@ -39,6 +39,7 @@ class Context:
     `overrides`: dims of the root model that are set from outside. `load`: finds files that settings
     name. `low`: the low precision of a mixed run, or ""; `stream`: whether what layers hand on is
     in it too. `wide`: parameters used in f32 there.
+    `below`: model, and whether from within a body -> what is declared there.
     `casts`: value and type -> the cast made of it. `runs`: whether a run of equal layers may be
     told once. `words`: the words or texts that dims of files
     number."""
@@ -69,6 +70,7 @@ class Context:
     casts: dict[tuple[int, str], Tensor] = field(default_factory=dict)
     runs: bool = False
     words: dict[Dim, Numbering] = field(default_factory=dict)
+    below: dict[tuple[int, bool], dict[str, Span]] = field(default_factory=dict)
 
 
 @dataclass
@@ -141,17 +143,13 @@ class Frame:
 
     def declared_below(self, name: str) -> Span | None:
         """The declaration of a dim, member or value of this file, model or body that is to come."""
-        instance = self.instance
-        members = instance.decl.node.members if instance is not None else ()
-        for member in members:
-            names = [e.name for e in member.entries] if isinstance(member, ast.DimDecl) else []
-            body = member.body if isinstance(member, ast.Forward) and self.spans else ()
-            names += [name for s in body if isinstance(s, ast.Assign) for name in s.names]
-            names += [member.name] if isinstance(member, ast.Layer | ast.Tensor) else []
-            for found in names:
-                if found.text == name:
-                    return found.span
-        return self.file.below.get(name)
+        below = self.file.below
+        if self.instance is None:
+            return below.get(name)
+        key = id(self.instance.decl.node), bool(self.spans)
+        if key not in self.context.below:
+            self.context.below[key] = _declared(self.instance.decl.node, bool(self.spans))
+        return self.context.below[key].get(name) or below.get(name)
 
     def visible(self) -> list[str]:
         """All names that `find` would find."""
@@ -171,3 +169,16 @@ class Frame:
         if node is not None:
             self.nodes[name] = node
         return True
+
+
+def _declared(model: ast.Model, in_body: bool) -> dict[str, Span]:
+    """Each name that a model declares -> where first. in_body: with those of its bodies."""
+    found: dict[str, Span] = {}
+    for member in model.members:
+        names = [e.name for e in member.entries] if isinstance(member, ast.DimDecl) else []
+        body = member.body if isinstance(member, ast.Forward) and in_body else ()
+        names += [name for s in body if isinstance(s, ast.Assign) for name in s.names]
+        names += [member.name] if isinstance(member, ast.Layer | ast.Tensor) else []
+        for name in names:
+            found.setdefault(name.text, name.span)
+    return found

@@ -80,8 +80,8 @@ TEXTS: Mapping[str, Declared] = {
 _NO_DELIMITER = '\n\r\0".+-0123456789eE'
 # By the name of an argument or a setting, whatever it belongs to.
 LIMITS: Mapping[str, Limit] = {
-    **dict.fromkeys((*_RATES, "warmup", "seed", "workers", "pad"), _FROM_0),
-    **dict.fromkeys(("epochs", "steps", "keep", "batches", "threshold", "patience", "most", "size"), _FROM_1),
+    **dict.fromkeys((*_RATES, "warmup", "seed", "workers", "pad", "keep"), _FROM_0),
+    **dict.fromkeys(("epochs", "steps", "batches", "threshold", "patience", "most", "size"), _FROM_1),
     "betas": Limit(lambda v: all(0 <= beta < 1 for beta in v), "at least 0 and below 1"),
     "lr_power": Limit(lambda v: v < 0, "below 0"),
     "clip": Limit(lambda v: v > 0, "above 0"),

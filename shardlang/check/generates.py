@@ -24,7 +24,7 @@ def generates(program: Program, scores: Value | None, sink: Sink) -> Generates |
     """scores: the value that its user names; None: what the model of `train` returns. None after a
     report."""
     graph = program.graph
-    scores = _returned(graph) if scores is None else scores
+    scores = returned(graph) if scores is None else scores
     if scores is None:
         fact = "the model of `train` returns no scores of tokens, [batch, seq, vocab]"
         span = graph.values[graph.loss if graph.loss is not None else -1].span
@@ -57,7 +57,7 @@ def _dims(field: Value) -> str:
     return str(field.type).partition("[")[2].rstrip("]")
 
 
-def _returned(graph: Graph) -> Value | None:
+def returned(graph: Graph) -> Value | None:
     """The value that the model returns, if it is one."""
     found = {graph.values[at] for path, ids in graph.addresses.items() if path == "return" for at in ids}
     return found.pop() if len(found) == 1 else None

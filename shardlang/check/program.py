@@ -8,6 +8,7 @@ from typing import Any
 
 from shardlang.check.own import Own, OwnDecl
 from shardlang.check.values import Numbering
+from shardlang.facts.figures import GRAD_NORM
 from shardlang.graph.graph import Graph
 from shardlang.records import dataclass
 from shardlang.source import Source, Span
@@ -81,16 +82,18 @@ class Training:
     {"steps": how often}. evaluate: of {"steps": how often, "best": ("lowest", figure), "patience":
     evaluations, "weights": "ema"} what is given. ema: the decay of the average of weights. init:
     ("safetensors", {"path": path}), with "names": a NameMap where one is given, or None. stream:
-    whether what layers hand on is in the low `precision` too.
+    whether what layers hand on is in the low `precision` too. late: from figures of a step (its
+    `data`) to the metrics that are computed after it, which is not laid out.
 
-    `metrics` are in `Graph.metrics`. `seed` defaults to 0. Exactly one of epochs and steps is not
-    None."""
+    Other `metrics` are in `Graph.metrics`. `seed` defaults to 0. Exactly one of epochs and steps is
+    not None."""
 
     data: DataSource
     eval: DataSource | None
     optimizers: tuple[OptimizerSetting, ...]
     stream: bool
     own_schedule: Own | None
+    late: Graph | None
     epochs: int | None = None
     steps: int | None = None
     seed: int = 0
@@ -103,6 +106,18 @@ class Training:
     log: Mapping[str, Any] | None = None
     evaluate: Mapping[str, Any] | None = None
     compile: str = "none"
+    not_finite: str = "stop"
+
+    @property
+    def late_from(self) -> tuple[str, ...]:
+        """The figures of a step that `late` is computed from."""
+        return () if self.late is None else tuple([self.late.values[value].name for value in self.late.data])
+
+    @property
+    def measured(self) -> bool:
+        """Whether each step needs the norm of its gradients."""
+        asked = self.clip is not None or self.not_finite == "skip" or GRAD_NORM in self.late_from
+        return asked or self.precision == "f16"
 
     @property
     def own(self) -> list[Own]:

@@ -4,27 +4,28 @@ A path covers what stands below it. rules.py applies rules to the values."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from shardlang import patterns
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import offer
 from shardlang.graph.graph import Graph
+from shardlang.graph.places import MOST_LOOKED
 from shardlang.records import dataclass
+from shardlang.source import Span
 from shardlang.syntax import ast
 
 Specificity = tuple[int, int, int]
 EVERYWHERE: Specificity = (-1, 0, 0)
-_INNER = re.compile(r"(.*):\d+(?:#\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """values: value id -> specificity of its closest selector. named: values named by selectors."""
+    """values: value id -> specificity of its closest selector. named: values named by selectors.
+    wrong: the places of selectors that were reported."""
 
     values: dict[int, Specificity]
     named: dict[int, Specificity]
+    wrong: set[Span]
 
 
 def specificity(selector: ast.Selector) -> Specificity:
@@ -37,22 +38,25 @@ def specificity(selector: ast.Selector) -> Specificity:
 
 
 def select(graph: Graph, selectors: Sequence[ast.Selector], sink: Sink) -> Scope:
-    """The values that any of `selectors` covers; reports each that matches nothing at all."""
-    scope = Scope({}, {})
-    within = _within_statements(graph)
+    """The values that any of `selectors` covers; reports each that matches nothing at all, and the
+    one with which all that were read were too much (SH331)."""
+    scope = Scope({}, {}, set())
+    within, places = graph.within_statements(), graph.places()
     for selector in selectors:
-        match, rank, matched = matcher(selector), specificity(selector), False
-        for path, values in graph.addresses.items():
-            own = match(path)
-            if not own:
-                continue
-            matched = True
+        if places.looked > MOST_LOOKED:
+            break
+        rank, covered = specificity(selector), places.covered(text(selector))
+        if places.too_many(selector.span, sink):
+            break
+        for path, own in covered:
+            values = graph.addresses[path]
             for value in (*values, *within.get(path, ())):
                 scope.values[value] = max(rank, scope.values.get(value, rank))
             for value in values if own == path else ():
                 scope.named[value] = max(rank, scope.named.get(value, rank))
-        if not matched and not any(map(match, graph.declared)):
+        if not covered and not graph.declared_places().covered(text(selector)):
             _report_nothing(graph, selector, sink)
+            scope.wrong.add(selector.span)
     return scope
 
 
@@ -66,16 +70,6 @@ def text(selector: ast.Selector) -> str:
     return ".".join(f"{segment.name}{_index(segment.index)}" for segment in selector.segments)
 
 
-def _within_statements(graph: Graph) -> Mapping[str, list[int]]:
-    """Path of a statement -> the values within it (`h:1`, `h:2` of `h`), which have no path."""
-    found: dict[str, list[int]] = {}
-    for value in graph.values:
-        inner = _INNER.fullmatch(value.path)
-        if inner is not None:
-            found.setdefault(inner[1], []).append(value.id)
-    return found
-
-
 def _index(index: str | int | tuple[int, int] | None) -> str:
     if index is None:
         return ""
@@ -84,8 +78,11 @@ def _index(index: str | int | tuple[int, int] | None) -> str:
 
 def _report_nothing(graph: Graph, selector: ast.Selector, sink: Sink) -> None:
     written = selector.span.text
-    names = [path for path in graph.declared if ":" not in path]
-    below = written.partition(".")[2]
-    rules = "paths begin in the model of `train`; values of `train` are `train.NAME`"
-    help = f"did you mean `{below}`?" if below in names else offer(written, names, rules)
+
+    def help() -> str:
+        places, below = graph.declared_places(), written.partition(".")[2]
+        near = below if ":" not in below and below in places.order else places.nearest(written)
+        rules = "paths begin in the model of `train`; values of `train` are `train.NAME`"
+        return f"did you mean `{near}`?" if near else rules
+
     sink.report("SH308", f"`{written}` matches nothing of the model", selector.span, help=help)

@@ -204,6 +204,21 @@ class LayerArray(Sequence[Instance]):
         return self.declared[at] if at < len(self.declared) else self.copies[at - len(self.declared)].layers[0]
 
 
+@dataclass(frozen=True, slots=True)
+class Every:
+    """The layers that `blocks[*]` names, or the same part of each, in order."""
+
+    layers: tuple[Any, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that the run knows after each step, by its name."""
+
+    name: str
+
+
 def unfit(needed: str, value: object, span: Span, sink: Sink, help: str = "") -> Any:
     """UNKNOWN, after reporting SH210: that a value is not what is `needed`, as a sentence says."""
     sink.report("SH210", f"{needed}, and this is {describe(value)}", span, describe(value), help=help)
@@ -213,6 +228,7 @@ def unfit(needed: str, value: object, span: Span, sink: Sink, help: str = "") ->
 _KINDS: Mapping[type, str] = {
     Tensor: "a tensor", DimValue: "a dim", bool: "a truth value", int: "a number", float: "a number",
     Fraction: "a number", str: "a text", tuple: "a tuple", Instance: "a layer", LayerArray: "an array of layers",
+    Every: "every layer of an array", Figure: "a figure of the step",
     Results: "several values", ModelDecl: "a model", FunctionDecl: "a function",
     OperatorDecl: "an operator", HardwareDecl: "hardware", Words: "words of csv data",
     Text: "text of csv data", OwnDecl: "a source, schedule or optimizer",

@@ -7,6 +7,7 @@ read the files."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -15,29 +16,30 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shardlang.checkpoints.index import FORMAT, INDEX, Damaged, index_text
+from shardlang.checkpoints.index import FORMAT, INDEX, STEP, Damaged, index_text, is_as_summed
 from shardlang.checkpoints.rank_files import file_name
 from shardlang.errors import RunError
+from shardlang.locks import synced
 
 # The index while it is written.
 _NEW_INDEX = "index.json.new"
 RANK_FILE = re.compile(r"rank-\d{5,}\.safetensors", re.ASCII)
-_STEP = re.compile(r"step-(0|[1-9]\d*)", re.ASCII)
 _ANY = re.compile(r"\.?step-(\d+)(\.part|\.old)?", re.ASCII)
-# A checkpoint that is not whole yet, and one that another has taken the place of.
-_DRAFT, _OLD = ".{}.part", ".{}.old"
+# A checkpoint that is not whole yet, one that another has taken the place of, and one that a run
+# has passed over.
+_DRAFT, _OLD, _ASIDE = ".{}.part", ".{}.old", "{}.damaged"
 _LEFT = re.compile(r"\.(step-\d+)\.(part|old)", re.ASCII)
 
 
 def steps(folder: Path) -> dict[int, Path]:
     """The folders called step-N, by step."""
-    found = ((_STEP.fullmatch(path.name), path) for path in folder.iterdir()) if folder.is_dir() else ()
+    found = ((STEP.fullmatch(path.name), path) for path in folder.iterdir()) if folder.is_dir() else ()
     return {int(match[1]): path for match, path in found if match}
 
 
 def kept(folder: Path) -> dict[int, Path]:
     """The checkpoints in a folder by step, also those that are damaged or have further files."""
-    return {step: path for step, path in steps(folder).items() if _index(path) is not None}
+    return {step: path for step, path in steps(folder).items() if _index(path) is not None or is_damaged(path)}
 
 
 def foreign(folder: Path) -> Path | None:
@@ -61,6 +63,23 @@ def foreign(folder: Path) -> Path | None:
     return next(others, None)
 
 
+def is_damaged(folder: Path) -> bool:
+    """Whether a folder step-N has what only a checkpoint has, and no index says any more what is
+    its. It may have files of the user's."""
+    try:
+        names = os.listdir(folder)
+        if INDEX not in names:
+            return any(map(RANK_FILE.fullmatch, names))
+        text = index_text(folder)
+        json.loads(text)
+    except ValueError:
+        return _index(folder) is None
+    except (OSError, Damaged, RecursionError):
+        return False
+    ours = is_as_summed(text) is False or text.startswith(f'{{"format": {FORMAT}, "step": '.encode())
+    return ours and _index(folder) is None
+
+
 def _index(folder: Path) -> Mapping[str, Any] | None:
     """The index of a folder, if it is one of a checkpoint or a draft of that step. One that was
     cut short or damaged says no more than a draft."""
@@ -77,7 +96,7 @@ def _index(folder: Path) -> Mapping[str, Any] | None:
         ours = index["format"] == FORMAT and str(index["step"]) == _step(folder) and isinstance(index["files"], list)
     except (KeyError, TypeError):
         return None
-    return index if ours else None
+    return index if ours and is_as_summed(text) is not False else None
 
 
 def _step(folder: Path) -> str:
@@ -126,7 +145,10 @@ def begin(draft: Path, step: int) -> None:
     require_own(draft)
     _remove(draft)
     try:
+        made = [path for path in (draft, *draft.parents) if not path.exists()]
         draft.mkdir(parents=True)
+        for path in made:
+            synced(path.parent)
         write_index(draft, _mark(str(step)))
     except OSError as error:
         raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=draft) from None
@@ -141,27 +163,18 @@ def write_index(folder: Path, index: str) -> None:
     os.replace(folder / _NEW_INDEX, folder / INDEX)
 
 
-def _synced(folder: Path) -> None:
-    """Waits until the names in a folder are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def put(draft: Path, whole: Path) -> None:
     """Gives a finished draft its name. An older one of that name, if it is ours, is removed once
     the new one is there. Whatever then happens to the machine, one of the two is on its disk."""
     old = whole.with_name(_OLD.format(whole.name))
     require_own(whole)
     require_own(old)
-    _synced(draft)
+    synced(draft)
     if os.path.lexists(whole):
         _remove(old)
         os.replace(whole, old)
     os.replace(draft, whole)
-    _synced(whole.parent)
+    synced(whole.parent)
     _remove(old)
 
 
@@ -171,6 +184,23 @@ def drop(whole: Path) -> None:
     if not os.path.lexists(old):
         os.replace(whole, old)
         _remove(old)
+
+
+def put_aside(whole: Path) -> Path:
+    """Gives a checkpoint that is not whole a name that none is looked for under, with all that is
+    in it: the new name. RunError where that cannot be."""
+    aside = whole.with_name(_ASIDE.format(whole.name))
+    names = itertools.chain([aside], (aside.with_name(f"{aside.name}-{number}") for number in itertools.count(2)))
+    free = next(path for path in names if not os.path.lexists(path))
+    try:
+        os.rename(whole, free)
+        synced(whole.parent)
+    except OSError as error:
+        fact = f"a damaged checkpoint cannot be moved aside: {error.strerror}"
+        raise RunError(
+            "SH512", fact, file=whole, help=f"mv {shlex.quote(str(whole))} {shlex.quote(str(free))}"
+        ) from None
+    return free
 
 
 def drop_all(found: Sequence[Path]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from shardlang.checkpoints.index import ITEM_BYTES
 from shardlang.errors import RunError
+from shardlang.hints.paths import instead
 from shardlang.records import dataclass
 
 # What a header begins with that tells of nothing but torch's layout of numbers.
@@ -49,15 +50,15 @@ class Header:
 
 
 def opened(path: Path, framework: str, help: str = "") -> Any:
-    """A file by the safetensors library, whose header is sound. help: where it is missing. RunError
-    SH504."""
+    """A file by the safetensors library, whose header is sound. help: where it is missing and none
+    beside it is meant. RunError SH504."""
     from safetensors import SafetensorError, safe_open
 
     try:
         require_plain(path)
         return safe_open(str(path), framework=framework)
     except FileNotFoundError:
-        raise RunError("SH504", "the weights are missing", file=path, help=help) from None
+        raise RunError("SH504", "the weights are missing", file=path, help=instead(path, help)) from None
     except (OSError, SafetensorError) as error:
         raise RunError("SH504", f"the file is no safetensors file: {error}", file=path) from None
 

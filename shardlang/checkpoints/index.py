@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import os
+import re
 import stat
 import zlib
 from bisect import bisect_left, bisect_right
@@ -20,11 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from shardlang.errors import RunError
+from shardlang.facts.dtypes import DTYPES
 from shardlang.records import dataclass
 
 INDEX, FORMAT = "index.json", 2
+# The help where tensors of a checkpoint are not those of the program.
+OF_ANOTHER = "it is of another model: give the dims the sizes that it was written with, or name another checkpoint"
+# The name of a checkpoint's folder.
+STEP = re.compile(r"step-(0|[1-9]\d*)", re.ASCII)
 # Bytes of an element, by safetensors' name of its type.
-ITEM_BYTES = {"BOOL": 1, "F16": 2, "BF16": 2, "F32": 4, "I32": 4, "F64": 8, "I64": 8}
+ITEM_BYTES = {name.upper(): facts.bytes for name, facts in DTYPES.items()}
 # Bytes of an index, at most: ten times those of 16,384 ranks.
 _MOST_BYTES = 2**25
 # Steps of a run, at most: so far every float64 counts them.
@@ -145,14 +151,14 @@ class Index:
             if type(given) is int:
                 why = f"{'a newer' if given > FORMAT else 'an older'} shardlang wrote it, which can go on from it"
             raise Damaged(f"the checkpoint has format {given}, and this is for {FORMAT}: {why}", path)
-        body, mark, crc = text.rpartition(_SUM)
-        self.crc32 = zlib.crc32(body + b"}")
-        if not mark or crc.rstrip(b"}\n") != str(self.crc32).encode():
+        if not is_as_summed(text):
             raise Damaged("the index is damaged: its checksum is another", path)
         try:
             self._take(found)
         except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise Damaged(f"the index is damaged: {error!r}", path) from None
+        if (name := STEP.fullmatch(folder.name)) and int(name[1]) != self.step:
+            raise Damaged(f"this is the index of step {self.step}, and the folder is `{folder.name}`", path)
 
     def _take(self, found: Mapping[str, Any]) -> None:
         self.step = found["step"]
@@ -166,6 +172,12 @@ class Index:
             layout.require(len(self.files))
         self.tensors = {str(name): layouts[number] for name, number in found["tensors"].items()}
         self.facts = {name: value for name, value in found.items() if name not in ("files", "layouts", "tensors")}
+
+
+def is_as_summed(text: bytes) -> bool | None:
+    """Whether an index is what its own checksum is of; None where it has none."""
+    body, mark, crc = text.rpartition(_SUM)
+    return crc.rstrip(b"}\n") == str(zlib.crc32(body + b"}")).encode() if mark else None
 
 
 def text_of(facts: Mapping[str, Any]) -> str:

@@ -11,9 +11,10 @@ import numpy as np
 
 from shardlang.checkpoints.index import Damaged, Index, Part
 from shardlang.checkpoints.rank_files import RankFile
+from shardlang.facts.dtypes import DTYPES
 
 # numpy's type of the bits of an element, by safetensors' name of its type.
-STORED = {"BOOL": "?", "F16": "<f2", "BF16": "<u2", "F32": "<f4", "I32": "<i4", "F64": "<f8", "I64": "<i8"}
+STORED = {name.upper(): facts.bits for name, facts in DTYPES.items()}
 # Files of ranks that are open at one time.
 _OPEN = 64
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import click
 
 from shardlang.errors import RunError
+from shardlang.files import umask
+from shardlang.locks import synced
 from shardlang.owned import Kind, target
 
 
@@ -62,17 +64,13 @@ def replace(path: Path, text: str) -> None:
         path.write_text(text, "utf-8")
         return
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = _beside(path, text.encode())
     except OSError as error:
         raise click.UsageError(f"`{path}` cannot be written: {(error.strerror or '').lower()}") from error
     try:
-        with open(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-        os.chmod(temporary, path.stat().st_mode & 0o7777 if path.exists() else 0o644)
         os.replace(temporary, path)
     except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -112,9 +110,15 @@ def _restore(staged: Mapping[Path, Path], changed: Sequence[tuple[Path, Path | N
 def _beside(path: Path, content: bytes) -> Path:
     """A file with a name of its own beside a path, with the mode that the path has or would get."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with open(descriptor, "wb") as stream:
-        stream.write(content)
-    os.chmod(name, path.stat().st_mode & 0o7777 if path.exists() else 0o644)
+    try:
+        with open(descriptor, "wb") as stream:
+            stream.write(content)
+        os.chmod(name, path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~umask())
+        synced(Path(name))
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
     return Path(name)
 
 

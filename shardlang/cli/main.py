@@ -63,7 +63,7 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from shardlang.diagnostics.nearest import offer
+            from shardlang.hints.nearest import offer
 
             hint = offer(args[0], COMMANDS, f"there are: {', '.join(COMMANDS)}")
             ctx.fail(f"there is no command `{args[0]}`; {hint}")
@@ -90,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # A compiler's trees live until it ends: looking for garbage among them takes a fifth of its
     # time and finds none. (`run` turns it on again before it trains.)
     gc.disable()
+    ending.hold_save()
     ending.watch()
     try:
         code = run(arguments)

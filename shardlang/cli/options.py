@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -11,8 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
-from shardlang.diagnostics.nearest import nearest
 from shardlang.files import Unreadable, read_program
+from shardlang.hints.paths import beside
 from shardlang.run_files import LOGS
 from shardlang.source import Source
 
@@ -32,20 +33,23 @@ def source(name: str) -> Source:
         return replace(found, extensions=given) if given else found
     except Unreadable as reason:
         text = f"`{name}` {reason}"
-        close = _beside(name) if str(reason) == "does not exist" else None
-        raise click.UsageError(f"{text}; did you mean `{close}`?" if close else text) from reason
+        close = beside(Path(name), ".shard") if str(reason) == "does not exist" else None
+        there = os.path.join(os.path.dirname(name), close or "")
+        raise click.UsageError(f"{text}; did you mean `{there}`?" if close else text) from reason
 
 
-def _beside(name: str) -> str | None:
-    """The file in the same folder that a name may be a misspelling of."""
-    head, tail = os.path.split(name)
-    try:
-        others = os.listdir(head or ".")
-    except OSError:
-        return None
-    programs = [other for other in others if other.endswith(".shard")]
-    close = f"{tail}.shard" if f"{tail}.shard" in programs else nearest(tail, programs)
-    return os.path.join(head, close) if close else None
+class There(click.Path):
+    """A path of what is there; a `*` in its last part stands for files that are."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if path.exists() or ("*" in path.name and any(path.parent.glob(path.name))):
+            return path
+        program = (ctx.params.get("file") if ctx is not None else None) or ""
+        close, moved = beside(path), os.path.join(os.path.dirname(program), path)
+        close = moved if close is None and os.path.exists(moved) else close and os.path.join(path.parent, close)
+        help = f"did you mean `{close}`?" if close else "paths in a command are relative to the current folder"
+        return self.fail(f"`{path}` does not exist; {help}", param, ctx)
 
 
 def _overrides(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> Mapping[str, str]:
@@ -61,8 +65,17 @@ def _overrides(ctx: click.Context, param: click.Parameter, given: tuple[str, ...
     return found
 
 
+class Finite(click.FloatRange):
+    """A number of a range, and neither infinite nor none at all."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        return found if math.isfinite(found) else self.fail(f"{value} is no finite number.", param, ctx)
+
+
 def file_argument(command: Command) -> Command:
-    return click.argument("file", metavar="FILE")(extension_option(command))
+    # Eager: what an option names may lie beside the program.
+    return click.argument("file", metavar="FILE", is_eager=True)(extension_option(command))
 
 
 def extension_option(command: Command) -> Command:
@@ -108,5 +121,6 @@ def log_dir_option(command: Command) -> Command:
 def set_option(command: Command) -> Command:
     return click.option(
         "--set", "overrides", multiple=True, metavar="PATH=VALUE", callback=_overrides,
-        help="Override a dim, a model's formal, a mesh axis or a setting. May be repeated.",
+        help="Set a dim, an argument of the model, an axis or a setting: batch=64, train.optimizer.lr=0.1. May be "
+        "repeated. `shardc explain set` lists all.",
     )(command)  # fmt: skip

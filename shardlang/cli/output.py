@@ -37,8 +37,11 @@ def show_json(found: Any) -> None:
     print(json.dumps(found, indent=1))
 
 
-def show(sink: Sink, stream: TextIO | None = None, output: str = "full") -> int:
-    """Writes all diagnostics (by default to standard error) and their count; exit code 0 or 1."""
+def show(sink: Sink, stream: TextIO | None = None, output: str = "full", besides: Sink | None = None) -> int:
+    """Writes all diagnostics (by default to standard error) and their count; exit code 0 or 1.
+    besides: others, that do not keep the command from its answer."""
+    if besides is not None:
+        sink = Sink([*besides.found, *sink.found])
     stream, found = stream or sys.stderr, in_runs(sink.found)
     write(rendered(found, output, coloured(stream)), stream)
     if found and output == "full":

@@ -10,16 +10,10 @@ from shardlang.cli.plan_view.screen import collective, over, sent
 from shardlang.display import duration, one_line, percent, size
 
 Found = Mapping[str, Any]
+_RULES = ("shard", "pin", "split", "mesh", "zero", "recompute", "stages", "microbatches", "schedule", "layer")
 _BY = {
-    "shard": "decided by {rules}",
-    "pin": "decided by {rules}",
-    "split": "decided by {rules}",
+    **dict.fromkeys(_RULES, "decided by {rules}"),
     "reader": "stored as it is read; what reads it is decided by {rules}",
-    "mesh": "decided by {rules}",
-    "zero": "decided by {rules}",
-    "recompute": "decided by {rules}",
-    "stages": "decided by {rules}",
-    "layer": "decided by {rules}",
     "none": "no rule of the strategy speaks of it",
     "alone": "one rank has all of it",
 }

@@ -187,6 +187,22 @@ def _numbers(said: Mapping[str, ast.Expr], known: Mapping[str, tuple[str, float]
     }
 
 
+def of_gpus(program: Program) -> bool:
+    """Whether the file describes a device that computes beside its host, as GPUs do: one of a data
+    sheet, or measured as such."""
+    found = described(program)
+    return found is not None and (found.profile is None or found.profile.asynchronous)
+
+
+def hosts_of(program: Program, ranks: int) -> tuple[int, str]:
+    """How many hosts so many ranks need on the file's cluster, and its name; (1, "") where it says
+    nothing, or hosts would have unequal numbers of them."""
+    found = described(program)
+    if found is None or not 0 < found.devices < ranks or ranks % found.devices:
+        return 1, ""
+    return ranks // found.devices, found.cluster
+
+
 def missing(hardware: Hardware, ranks: int) -> tuple[tuple[str, str, str], ...]:
     """The settings that a time on so many ranks needs and the file does not have: (`device` or
     `cluster`, its name, the setting)."""
@@ -221,7 +237,9 @@ def with_speeds(program: Program, ranks: int, sink: Sink) -> Hardware | None:
     places = {"device": machine.device, "cluster": around}
     spans = list(dict.fromkeys(node.name.span for kind, _, _ in lacking if (node := places[kind]) is not None))
     said = " and ".join(f"{kind} `{name}` has no `{setting}`" for kind, name, setting in lacking)
-    offers = [f"write `{setting} = {SETTINGS[kind][setting][1]}`, say, in `{name}`" for kind, name, setting in lacking]
+    offers = [
+        f"write `{setting} = {SETTINGS[kind][setting].example}`, say, in `{name}`" for kind, name, setting in lacking
+    ]
     fact = f"the time of a step on {ranks} rank{'s' if ranks > 1 else ''} needs more: {said}"
     sink.report("SH241", fact, spans[0], labels=[(span, "and here") for span in spans[1:]], help=offers)
     return None

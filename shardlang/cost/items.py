@@ -223,11 +223,11 @@ class Steps:
         dtype = self.plan.graph.values[op.results[0]].type.dtype
         for factor, axes, *both in planned.inside:
             kind, how = inside_collective(op, factor), op.rule.factors[factor]
-            for phase, size, times in zip((FORWARD, INPUTS), both, how.statistics, strict=True):
-                runs = max(1, times if not how.exchanged else 1)
-                if size:
-                    each = per(size, self.plan.microbatches * runs)
-                    yield from [Collective(place, phase, dtype, kind, planned.mesh, axes, each)] * runs
+            for phase, size, sums in zip((FORWARD, INPUTS), both, how.statistics, strict=True):
+                sums = (1,) if how.exchanged else sums * op.attrs.get("chunks", 1)
+                for tensors in sums if size else ():
+                    each = per(size * tensors, self.plan.microbatches * sum(sums))
+                    yield Collective(place, phase, dtype, kind, planned.mesh, axes, each)
 
     # --- conversions
 

@@ -16,6 +16,7 @@ import math
 from typing import Final
 
 from shardlang.cost.hardware import Hardware
+from shardlang.facts.optimizers import OPTIMIZERS
 from shardlang.types.dim import BYTES
 
 # Rows and columns of the result that a multiprocessor computes at a time (CUTLASS, cuBLAS).
@@ -28,10 +29,11 @@ _FILL: Final = 3
 # are as long as reading it from the second cache takes, so that small tiles reach less of the peak.
 _READ: Final = 8
 _BACKWARD: Final = 2.5  # attention computes its scores again: 5 products for 2 (Dao, 2023)
-# kind of update -> tensors of f32 that it reads and writes (PyTorch's foreach kernels).
+# kind of update -> tensors of f32 that it reads and writes (PyTorch's foreach kernels): the
+# parameter, its gradient, and what an optimizer keeps.
 _UPDATES: Final = {
-    "sgd": (2, 1), "momentum": (3, 2), "adam": (4, 3), "adamw": (4, 3), "lazy_adam": (4, 3), "adagrad": (3, 2),
-    "ftrl": (4, 3), "norm": (1, 0), "scale": (1, 1), "clip": (2, 1), "ema": (2, 1),
+    **{kind: (2 + len(facts.state), 1 + len(facts.state)) for kind, facts in OPTIMIZERS.items()},
+    "sgd": (2, 1), "momentum": (3, 2), "norm": (1, 0), "scale": (1, 1), "clip": (2, 1), "ema": (2, 1),
 }  # fmt: skip
 
 
@@ -123,9 +125,9 @@ def stream(hardware: Hardware, operator: str, bytes_read: float, bytes_written: 
 
 
 def update(hardware: Hardware, kind: str, elements: int) -> float:
-    """Seconds of an optimizer's update of `elements` parameters in f32 (its state too): `sgd`,
-    `momentum` (sgd with it), `adam`, `adamw`, `adagrad`, `ftrl`, `lazy_adam`; of `clip` in all,
-    or its parts `norm` and `scale`. A copy of the parameters in 16 bits is a `stream`."""
+    """Seconds of an optimizer's update of `elements` parameters in f32 (its state too), by its
+    name, or `momentum` (sgd with it); of `clip` in all, or its parts `norm` and `scale`; of `ema`.
+    A copy of the parameters in 16 bits is a `stream`."""
     measured = hardware.profile.updates.get(kind) if hardware.profile else None
     if measured is not None:
         return _launched(hardware, measured.at(elements))

@@ -7,11 +7,11 @@ from functools import cached_property
 
 from shardlang.cost.items import class_of, layer_of
 from shardlang.cost.work import FORWARD, WEIGHTS, Collective, Gather, Item, Place, Reduction, Stream, Update
-from shardlang.plan.bytes.memory import row_bytes, stored_type
+from shardlang.plan.bytes.gradient_sums import bucket_kind, gradient_sums
+from shardlang.plan.bytes.memory import coordinates_of, stored_type
 from shardlang.plan.bytes.own_optimizers import gathered
 from shardlang.plan.bytes.peak.reductions import Sizes, sizes_of
 from shardlang.plan.bytes.pipeline_report import whole_mesh
-from shardlang.plan.bytes.traffic import sum_bytes
 from shardlang.plan.bytes.zero3_gathers import part_bytes
 from shardlang.plan.plan import ParamPlan, Plan, Step
 from shardlang.plan.reads import inputs
@@ -132,15 +132,15 @@ class Parameters:
         found = []
         if kernels:
             found.append(Stream(place, WEIGHTS, "f32", read, written, wide // 4, kernels))
-        if self._sends(param) and param.zero >= 2:
+        if self._sends(value) and param.zero >= 2:
             found.append(self._packed(value, wide))
         return tuple(found)
 
     def _packed(self, value: int, wide: int) -> Stream:
         return Stream(self._place(value, "pack"), WEIGHTS, "f32", wide, wide, wide // 4)
 
-    def _sends(self, param: ParamPlan) -> bool:
-        return bool(self.plan.meshes[param.stored.mesh].ranked(param.reduce_axes)) or bool(param.zero)
+    def _sends(self, value: int) -> bool:
+        return bool(gradient_sums(self.plan)[value]) or bool(self.plan.params[value].zero)
 
     def reduction(self, value: int) -> Reduction | None:
         """The sum of its gradient over ranks, in a bucket; None where it needs none."""
@@ -157,31 +157,13 @@ class Parameters:
 
     def _reduction(self, value: int) -> Reduction | None:
         plan, param = self.plan, self.plan.params[value]
-        if not self._sends(param):
+        tied = len(coordinates_of(plan, value)) > 1
+        parts = tuple([each[:3] for each in gradient_sums(plan)[value] if not (tied and each.last)])
+        if not self._sends(value) or (tied and not parts):
             return None
-        mesh, parts = plan.meshes[param.stored.mesh], self._parts(param)
-        dtype = stored_type(plan, param)
-        group = param.stored.mesh, mesh.ranked(param.reduce_axes), param.zero, param.zero_axes, dtype, param.sparse
-        size = self.sizes(param).whole
-        place = self._place(value, "reduction")
+        group, place = (bucket_kind(plan, param), param.sparse), self._place(value, "reduction")
+        size, dtype = self.sizes(param).whole, stored_type(plan, param)
         return Reduction(place, dtype, param.stored.mesh, parts, size, param.zero >= 2, group)
-
-    def _parts(self, param: ParamPlan) -> tuple[tuple[str, tuple[str, ...], int], ...]:
-        """As `reduction_bytes` has them."""
-        plan, mesh = self.plan, self.plan.meshes[param.stored.mesh]
-        whole, reduced = self.sizes(param).whole, mesh.ranked(param.reduce_axes)
-        if param.sparse:
-            ranks = mesh.degree(reduced)
-            return (("all_gather_rows", reduced, (ranks - 1) * row_bytes(plan, param) // ranks),)
-        if not param.zero:
-            return (("all_reduce", reduced, sum_bytes(mesh.degree(reduced), whole)),)
-        part, shards = part_bytes(plan, param, stored_type(plan, param)), mesh.degree(param.zero_axes)
-        shared = [a for a in param.zero_axes if a in reduced]
-        if shared and len(shared) < len(param.zero_axes):
-            return (("all_reduce", reduced, sum_bytes(mesh.degree(reduced), part * shards)),)
-        rest = tuple(a for a in reduced if a not in shared)
-        cut = (("reduce_scatter", mesh.ranked(param.zero_axes), (shards - 1) * part),) if shared else ()
-        return (*cut, *((("all_reduce", rest, sum_bytes(mesh.degree(rest), part)),) if rest else ()))
 
     # --- once a step
 
@@ -196,17 +178,29 @@ class Parameters:
             if value in plan.memory_of or param.sparse:
                 continue
             sizes, dtype = self.sizes(param), plan.graph.values[value].type.dtype
-            if self._sends(param) and param.zero < 2:
+            if self._sends(value) and param.zero < 2:
                 found.append(self._packed(value, sizes.whole))
             if dtype != stored_type(plan, param) and param.zero < 3:
                 low = sizes.updated * BYTES[dtype] // BYTES["f32"]
                 found.append(Stream(self._place(value, "copy"), FORWARD, dtype, sizes.updated, low, sizes.updated // 4))
         found += [self._seen(value) for value in self._mine(stages) if value in gathered(plan)]
+        found += self._tied(stages)
         training = plan.program.training
-        if training is not None and training.clip is not None and plan.ranks > 1:
+        if training is not None and training.measured and plan.ranks > 1:
             axes = tuple(axis.name for axis in whole_mesh(plan, 0).axes)
             found.append(Collective(STEP, FORWARD, "f64", "all_reduce", 0, axes, 2 * 8 * (plan.ranks - 1) / plan.ranks))
         return found
+
+    def _tied(self, stages: Collection[int]) -> list[Item]:
+        """The sums with other stages, of all parameters that share a group as one."""
+        found: dict[tuple[str, str, int, tuple[str, ...]], int] = {}
+        for value in self._mine(stages):
+            param, tied = self.plan.params[value], len(coordinates_of(self.plan, value)) > 1
+            for each in gradient_sums(self.plan)[value] if tied else ():
+                if each.last:
+                    key = stored_type(self.plan, param), each.collective, param.stored.mesh, each.axes
+                    found[key] = found.get(key, 0) + each.bytes
+        return [Collective(STEP, FORWARD, *key, size) for key, size in found.items()]
 
     def _seen(self, value: int) -> Collective:
         """A parameter, its gradient and state, gathered for an optimizer of the user's own."""
@@ -227,8 +221,8 @@ class Parameters:
             if here:
                 found.append(Update(kind, "f32", elements, len(here)))
         elements, tensors = sum(u.elements for u in found), sum(u.tensors for u in found)
-        if training is not None and training.clip is not None:
-            found.append(Update("clip", "f32", elements, tensors))
+        if training is not None and training.measured:
+            found.append(Update("norm" if training.clip is None else "clip", "f32", elements, tensors))
         if training is not None and training.ema is not None:
             found.append(Update("ema", "f32", elements, tensors))
         return tuple(found)

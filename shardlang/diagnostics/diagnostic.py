@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from enum import Enum
+from itertools import islice
 
 from shardlang.records import dataclass
 from shardlang.source import Span
@@ -19,6 +20,8 @@ class Severity(Enum):
 
 
 _ORDER = tuple(Severity)  # the most severe first
+# So many diagnostics are shown.
+SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +98,21 @@ class Sink:
 
     def report(
         self, code: str, message: str, span: Span | None, label: str = "", *, labels: Iterable[tuple[Span, str]] = (),
-        notes: Sequence[str] = (), help: Sequence[str] | str = (), severity: Severity = Severity.ERROR,
+        notes: Sequence[str] = (), help: Sequence[str] | str | Callable[[], str] = (),
+        severity: Severity = Severity.ERROR,
     ) -> None:  # fmt: skip
-        """Report one mistake at `span`; `label` is written under it, `labels` at further places."""
+        """Report one mistake at `span`; `label` is written under it, `labels` at further places.
+
+        A help that takes time to find, such as the nearest name, is a function: it is called only
+        where the mistake may be among those that are shown."""
         key = (code, span.start, span.end, span.source.name, message) if span else (code, -1, -1, "", message)
         before = self._seen.get(key)
         if before is not None:
             if _ORDER.index(before.severity) <= _ORDER.index(severity):
                 return
             self.found[:] = [d for d in self.found if d is not before]
+        if callable(help):
+            help = help() if self._may_show(severity) else ""
         helps, labels = (help,) if isinstance(help, str) else help, list(labels)
         if span is not None:
             span, shown = self.placed(span), {at for at, _ in labels}
@@ -113,6 +122,11 @@ class Sink:
         texts = tuple(map(bounded, notes)), tuple(bounded(text) for text in helps if text)
         self._seen[key] = Diagnostic(code, bounded(message, True), primary, places, *texts, severity)
         self.found.append(self._seen[key])
+
+    def _may_show(self, severity: Severity) -> bool:
+        """Whether the next mistake, if it is so severe, may be among those that are shown."""
+        before = (d for d in self.found if _ORDER.index(d.severity) <= _ORDER.index(severity))
+        return len(list(islice(before, SHOWN))) < SHOWN
 
     def again(self, code: str, message: str, span: Span, first: Span, help: str = "") -> None:
         """Report what is there already, at `first`."""

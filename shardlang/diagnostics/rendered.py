@@ -9,11 +9,9 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-from shardlang.diagnostics.diagnostic import Diagnostic, Severity
+from shardlang.diagnostics.diagnostic import SHOWN, Diagnostic, Severity
 
 OUTPUTS = ("full", "concise", "json", "sarif")
-# So many diagnostics are shown.
-SHOWN = 100
 _SEVERITIES = tuple(Severity)  # the most severe first
 
 

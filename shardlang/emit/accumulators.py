@@ -13,6 +13,7 @@ from dataclasses import field
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.emit.statements import operator
 from shardlang.emit.text.names import short_names
+from shardlang.facts.figures import is_told
 from shardlang.ops.declaration import Total
 from shardlang.ops.rule import Split
 from shardlang.plan.plan import Plan
@@ -142,9 +143,9 @@ def _predicted(plan: Plan, sink: Sink | None) -> tuple[Form, ...]:
 
 
 def wanted_values(plan: Plan) -> dict[str, int]:
-    """The loss and the metrics, by name."""
+    """The loss and the metrics, by name, but for those that only figures of a step are made of."""
     loss = {} if plan.graph.loss is None else {"loss": plan.graph.loss}
-    return {**loss, **plan.graph.metrics}
+    return {**loss, **{name: value for name, value in plan.graph.metrics.items() if is_told(name)}}
 
 
 def reduces_batch(plan: Plan, at: int) -> bool:

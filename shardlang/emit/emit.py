@@ -14,7 +14,7 @@ from shardlang.emit.evaluate import Evaluate, evaluate_of, evaluate_text, finish
 from shardlang.emit.forward import Forward, forward_of, forward_text, named
 from shardlang.emit.functions import Functions
 from shardlang.emit.header import docstring, imports, mesh_lines, own_files, parameter_lines, state_lines
-from shardlang.emit.once import once_names, once_texts
+from shardlang.emit.once import late_text, once_names, once_texts
 from shardlang.emit.scope import Scope, scopes
 from shardlang.emit.settings import program_text
 from shardlang.emit.stages import LAYERS, layers_docstring, schedule_text, stage_docstring, stage_list, stage_name
@@ -46,6 +46,7 @@ def files_of(made: Emission) -> Mapping[str, str]:
     functions, written, evaluated, groups = made.functions, made.written, made.evaluated, made.functions.groups
     scopes = [file.scope for file in written]
     final = [finish_text(plan, evaluated)] if evaluated is not None else []
+    final += [late_text(training.late, plan.program.source)] if training.late is not None else []
     lists = f"{parameter_lines(plan, groups)}\n{state_lines(plan)}".rstrip()
     if plan.pipeline is None:
         program = program_text(plan, training, groups, evaluated, loss, tuple(once_names(scopes[0].phases)))

@@ -167,7 +167,7 @@ def _total_block(writer: Writer, accumulator: Accumulator, name: str) -> Block:
     planned = writer.plan.ops[accumulator.op]
     title = place(writer.plan.graph.ops[planned.op], writer.plan.program.source).title
     site = writer.sites.site(planned)
-    block, texts = Block(title), []
+    block, texts = Block(title, writer.checked(planned)), []
     for use, text in zip(planned.operands, site.operands, strict=True):
         if use.layout.pending:
             whole = writer.sizes.taken.claim(f"{text.removesuffix('_pending')}_whole")

@@ -20,7 +20,8 @@ _NAMES = {"F": "forward", "B": "backward", "I": "inputs", "W": "weights"}
 def order_arguments(plan: Plan, stage: int, depth: int) -> list[str]:
     """`gathers=rt.Order(forward=.., backward=..)`, where ZeRO 3 stores parameters of a stage."""
     found, pipeline = orders(plan), plan.pipeline
-    kinds = "FB" if pipeline is None else {a.kind for row in pipeline.actions for a in row if a.stage == stage}
+    row = pipeline.actions[pipeline.coordinates[stage]] if pipeline is not None else ()
+    kinds = {a.kind for a in row if a.stage == stage} if pipeline is not None else "FB"
     each = {kind: found.passes.get((kind, stage), []) for kind in _NAMES if kind in kinds}
     made = [f"{_NAMES[kind]}={_listed(found, _onward(kind, units))}" for kind, units in each.items() if units]
     return [f"gathers={call_text('rt.Order', made, depth + 2)}"] if made else []

@@ -1,5 +1,5 @@
 """The plan -> what runs once a step: `prepare` and `prepared` before the microbatches, `conclude`
-after them.
+after them, `late` on the host when the figures of the step are there.
 
 The runtime adds up, over the microbatches, what `prepare` returns and the sums that `forward` does;
 `prepared` and `conclude` go on from these totals."""
@@ -12,11 +12,18 @@ from shardlang.emit.forward import dict_text, function_text, returned, signature
 from shardlang.emit.scope import Scope
 from shardlang.emit.statements import Writer, blocks_text
 from shardlang.emit.step_inputs import sum_names
+from shardlang.emit.text.citations import place
+from shardlang.emit.text.lines import Block, Line
+from shardlang.emit.text.names import RESERVED, Taken, identifier, number_text
 from shardlang.emit.text.sizes import Groups, Sizes
-from shardlang.ops.code import Code
+from shardlang.graph.graph import Graph, Kind
+from shardlang.ops.code import Code, around
+from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.site import OpSite
 from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import Step
 from shardlang.plan.rewrite.once_a_step import Phases
+from shardlang.source import Source
 
 
 def once_texts(scope: Scope, groups: Groups) -> dict[str, Code]:
@@ -45,6 +52,29 @@ def once_names(found: Phases) -> list[str]:
     further = {at for _, at in found.step_inputs} - {*found.totals}
     there = {"prepare": found.totals, "prepared": further, "conclude": found.sums}
     return [name for name, needed in there.items() if needed]
+
+
+def late_text(late: Graph, of: Source) -> Code:
+    """`def late(lr, ratio_1): ...`: from single numbers of a step to the metrics that wait for
+    them."""
+    taken, names, blocks = Taken(set(RESERVED)), dict[int, str](), list[Block]()
+    for value in late.values:
+        wanted = value.path.removeprefix("train.").removeprefix("metric:") if value.kind is Kind.RESULT else value.name
+        constant = value.kind is Kind.CONSTANT
+        names[value.id] = number_text(value.constant or 0) if constant else taken.claim(identifier(wanted))
+    for op in late.ops:
+        types = [[late.values[value].type for value in ids] for ids in (op.operands, op.results)]
+        shapes, factors = [((),) * len(each) for each in types], len(op.rule.factors)
+        site = OpSite(
+            tuple([names[value] for value in op.operands]), shapes[0], shapes[1], tuple(types[0]), tuple(types[1]),
+            op.attrs, op.rule, ((),) * factors, ("",) * factors, (None,) * factors, True, "", -1, op.path, op.call,
+            numbers=tuple([late.values[value].constant for value in op.operands]),
+        )  # fmt: skip
+        made = around(f"{names[op.results[0]]} = ", REGISTRY[op.operator].emit(site))
+        blocks.append(Block(place(op, of).title, [Line(made)]))
+    given = ", ".join(names[value] for value in late.data)
+    shown = {name: names[value] for name, value in late.metrics.items()}
+    return function_text(f"def late({given}):", [], blocks_text(blocks), f"    return {dict_text(shown)}")
 
 
 def _function(scope: Scope, groups: Groups, head: str, steps: Sequence[Step], result: str) -> Code:

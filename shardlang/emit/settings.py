@@ -55,6 +55,7 @@ def program_text(
         *functions,
         *(order_arguments(plan, 0, 1) if plan.pipeline is None else []),
         *tests,
+        *([f"late=late, late_from={literal(training.late_from)}"] if training.late is not None else []),
         f"{_length(training)}, bucket_bytes={plan.bucket_bytes:_}",
         *_optional(training),
         *(["own=own"] if own_files(plan) else []),
@@ -107,6 +108,7 @@ def _optional(training: Training) -> list[str]:
     """The settings that most programs leave at their defaults."""
     given = {
         "clip": literal(training.clip) if training.clip is not None else "",
+        "not_finite": literal(training.not_finite) if training.not_finite != "stop" else "",
         "ema": literal(training.ema) if training.ema is not None else "",
         "lr_schedule": _schedule_text(training) if training.lr_schedule else "",
         "checkpoint": _checkpoint_text(training.checkpoint[1]) if training.checkpoint else "",

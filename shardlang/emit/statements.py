@@ -17,6 +17,7 @@ from shardlang.emit.text.collectives import move_text
 from shardlang.emit.text.lines import Block, Line, block_text
 from shardlang.emit.text.sites import Sites
 from shardlang.emit.text.sizes import Sizes
+from shardlang.graph.bounds import computed_indices
 from shardlang.graph.graph import Op
 from shardlang.ops.code import RT, Code, around, joined
 from shardlang.ops.declaration import REGISTRY, Operator
@@ -97,13 +98,25 @@ class Writer:
         if index in self.taken_in:
             return []
         text = self.op_text(index, planned)
+        looked_at = self.checked(planned)
         targets = ", ".join(self.names[value, -1] for value in op.results)
         comments = [self.comment(value, layout) for value, layout in zip(op.results, planned.results, strict=True)]
         if self.timed(op):
             name = self.plan.graph.values[op.results[0]].path
             timed = Line(around("with ", RT("timed", literal(name)), ":"))
-            return [timed, Line(around(f"{targets} = ", text), "; ".join(comments), 1)]
-        return [Line(around(f"{targets} = ", text), "; ".join(comments))]
+            return [*looked_at, timed, Line(around(f"{targets} = ", text), "; ".join(comments), 1)]
+        return [*looked_at, Line(around(f"{targets} = ", text), "; ".join(comments))]
+
+    def checked(self, planned: PlannedOp) -> list[Line]:
+        """The line before an operator that looks at the indices that the program computes for it;
+        none where there are no such."""
+        found = computed_indices(self.plan.graph).get(planned.op)
+        if found is None:
+            return []
+        use, ignored = planned.operands[found.at], () if found.ignored is None else (found.ignored,)
+        texts = literal(found.what), literal(found.dim), literal(found.file)
+        index = self.names[use.value, use.conversion]
+        return [Line(RT("within", index, found.size, *texts, found.line, *ignored))]
 
     def timed(self, op: Op) -> bool:
         """Whether the log is to have the time of an operator: of those on the host."""
@@ -116,7 +129,7 @@ class Writer:
         fusion = self.fusions.get(index)
         if fusion is not None:
             return fused_text(fusion, self.sites)
-        return operator(self.plan, planned).emit(self.sites.site(planned))
+        return operator(self.plan, planned).text(self.sites.site(planned))
 
     def conversion_lines(self, conversion: Conversion) -> list[Line]:
         if conversion.move.kind is MoveKind.VIEW or summed_in_time(self.plan, conversion):

@@ -7,17 +7,22 @@ as its own model did."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from enum import Enum
 from typing import Any
 
+from shardlang.graph.places import Places
 from shardlang.ops.declared import DECLARED
 from shardlang.ops.rule import FactorRule
 from shardlang.patterns import count
-from shardlang.records import dataclass
+from shardlang.records import dataclass, remembered
 from shardlang.source import Span
 from shardlang.types.dim import Dim, TensorType
+
+# A value within a statement: its path, and that of the statement.
+_INNER = re.compile(r"(.*):\d+(?:#\d+)?")
 
 
 class Kind(Enum):
@@ -34,8 +39,8 @@ LEAF = frozenset((Kind.DATA, Kind.PARAM, Kind.STATE, Kind.CONSTANT))  # what no 
 @dataclass(frozen=True, slots=True)
 class Init:
     """How a parameter or state starts: `normal(0.02)` is ("normal", (0.02,)). Kinds: zeros, ones,
-    constant(v), normal(std), uniform(low, high), and kaiming_uniform(fan_in) /
-    xavier_uniform(fan_in, fan_out) with sizes resolved."""
+    constant(v), normal(std), uniform(low, high), kaiming_uniform(fan_in) and
+    xavier_uniform(fan_in, fan_out) with sizes resolved, and given, by `init` alone."""
 
     kind: str
     args: tuple[float, ...] = ()
@@ -135,6 +140,26 @@ class Graph:
     def in_runs(self) -> bool:
         """Whether runs of equal layers are told once, at `blocks[3-123]`."""
         return any(count(call.path) > 1 for call in self.calls)
+
+    @remembered
+    def places(self) -> Places:
+        """The paths of `addresses`, to find those that a selector covers."""
+        return Places(self.addresses)
+
+    @remembered
+    def declared_places(self) -> Places:
+        """The paths of `declared`, to find whether a selector covers any."""
+        return Places(self.declared)
+
+    @remembered
+    def within_statements(self) -> Mapping[str, list[int]]:
+        """Path of a statement -> the values within it (`h:1`, `h:2` of `h`), which have no path."""
+        found: dict[str, list[int]] = {}
+        for value in self.values:
+            inner = _INNER.fullmatch(value.path)
+            if inner is not None:
+                found.setdefault(inner[1], []).append(value.id)
+        return found
 
     def made_of(self, *kinds: Kind) -> set[int]:
         """The values of these kinds, and those that are computed from such alone."""

@@ -18,7 +18,7 @@ from shardlang.errors import RunError
 from shardlang.graph.graph import Graph, Kind
 from shardlang.importing.steps.frequencies import exact, wide
 from shardlang.importing.steps.trace import SKIPPED, in_double
-from shardlang.importing.text.maps import Line, tensor
+from shardlang.importing.text.maps import Line
 from shardlang.interpret.meaning import whole
 from shardlang.interpret.meaning.elements import graph_in_type
 from shardlang.source import Source
@@ -151,7 +151,7 @@ def theirs(program: Any, tensors: Mapping[str, Tensor], inputs: Mapping[str, Ten
     if reached and wanted:
         found = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
     return Side([each.detach() for each in results],
-                {line.ours: tensor(line, each) for line, each in zip(lines, found, strict=True)})  # fmt: skip
+                {line.ours: line.stored.of(each) for line, each in zip(lines, found, strict=True)})  # fmt: skip
 
 
 def _moved(x: Tensor, draws: torch.Generator | None) -> Tensor:
@@ -173,7 +173,7 @@ def ours(text: str, model: str, tensors: Mapping[str, Tensor], inputs: Mapping[s
     operators of its own. batched: whether all inputs and results have one dim first."""
     called = f"{model}({', '.join(f'{name} = {size}' for name, size in sizes.items())})"
     graph = _graph(f"{text}\n{_training(called, list(inputs.values()), shapes, batched)}", home)
-    given = {line.ours: tensor(line, _numbers(tensors[line.stored.name])).double() for line in lines}
+    given = {line.ours: line.stored.of(_numbers(tensors[line.stored.name])).double() for line in lines}
     params = {}
     for value in (*graph.params, *graph.states):
         path = graph.values[value].path
@@ -224,7 +224,8 @@ def _training(model: str, inputs: Sequence[Tensor], shapes: Sequence[tuple[int, 
         f"dim import_batch = {inputs[0].shape[0] if batched else 1}", "", "train {", f"  model = {model}",
         f"  data = random({', '.join(fields)}, batches = 1)", *values, f"  {', '.join(names)} = model({called})",
         f"  loss = {' + '.join(loss)}",
-        "  optimizer = sgd(lr = 0.1)", "  epochs = 1", "}", "",
+        # No step reads the file: what is given is compared in the module's numbers.
+        "  optimizer = sgd(lr = 0.1)", "  epochs = 1", '  init = safetensors("import.safetensors")', "}", "",
     ])  # fmt: skip
 
 

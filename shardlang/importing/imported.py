@@ -101,7 +101,7 @@ def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path, tried: _
     others += [tried.example.saying(first)] if wanted.by_dims else []
     declared = first.declared(folder)
     first.evaluates(module)
-    program = first.trained() if wanted.train else first.text
+    program = first.trained(made[0][1]) if wanted.train else first.text
     found = maps.lines(first.root)
     read = {line.stored.name for line in found}
     unused = [name for name, _ in module.named_parameters() if name not in read]

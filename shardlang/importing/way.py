@@ -29,7 +29,7 @@ from shardlang.importing.opaque.pieces import made_opaque
 from shardlang.importing.steps import idioms
 from shardlang.importing.steps.calls import tables, tree
 from shardlang.importing.steps.indices import indices
-from shardlang.importing.steps.nodes import INPUT, PARAM, STATE, Node, Traced
+from shardlang.importing.steps.nodes import INPUT, PARAM, STATE, Node, Stored, Traced
 from shardlang.importing.steps.normalise import normalise
 from shardlang.importing.steps.problems import refusal
 from shardlang.importing.steps.rules import limits
@@ -69,6 +69,11 @@ class Wanted:
     sized: bool = False
     by_dims: bool = False
 
+    @property
+    def given(self) -> bool:
+        """Whether starts that the language has not are read from the weights."""
+        return bool(self.weights) and "SH608" not in self.accept
+
 
 class Way:
     """The way of a module at some sizes, from its trace to a text."""
@@ -89,7 +94,7 @@ class Way:
             change(self.traced)
         self.home, self.formulas = Path(), list[Formula]()
         kind = type(module)
-        begun = starts(made, {node.stored.name for node in _leaves(self.traced)}, wanted.accept)
+        begun = starts(made, [node.stored for node in _leaves(self.traced)], wanted.accept, wanted.given)
         while not self._built(f"{kind.__module__}.{kind.__qualname__}", begun):
             pass
         self._training_differs(dropped)
@@ -129,7 +134,7 @@ class Way:
         for name, node in self.traced.updated.items():
             self.builder.accept("SH604", node, f"`{name}` is updated in training by the module, and would not be")
 
-    def _built(self, kind: str, begun: Mapping[str, Init]) -> bool:
+    def _built(self, kind: str, begun: Mapping[Stored, Init]) -> bool:
         """Builds the bodies, of the whole of class `kind`; False where steps that were refused have
         become operators of their own, and it is to be built again. RunError SH601."""
         root, wanted = tree(self.traced, kind), self.wanted
@@ -138,7 +143,9 @@ class Way:
         for name, tensor in self.tensors.items():
             tied.setdefault(id(tensor), []).append(name)
         names = {name: tied[id(tensor)] for name, tensor in self.tensors.items()}
-        self.shared = Shared(begun, wanted.accept, operations=self.operations, sized=wanted.sized, tied=names)
+        self.shared = Shared(
+            begun, wanted.given, wanted.accept, operations=self.operations, sized=wanted.sized, tied=names
+        )
         self.builder = Builder(root, self._arguments(), self.shared)
         self.root = self.builder.build()
         if not self.shared.refused:
@@ -200,15 +207,21 @@ class Way:
             found.append(Value(dims, KINDS.get(str(each.dtype), ""), name=name))
         return found
 
-    def trained(self) -> str:
-        """The text with a `train` to fill in."""
+    def _sizes_at(self, inputs: Mapping[str, Tensor]) -> dict[str, int]:
+        """The sizes of the dims that the whole takes as arguments, where inputs have these."""
+        now = {size: inputs[name].shape[at] for name, each in self.inputs.items() for at, size in enumerate(each.shape)}
+        return {dim: now.get(size, size) for dim, size in self.sizes.items()}
+
+    def trained(self, inputs: dict[str, Tensor]) -> str:
+        """The text with a `train` to fill in, whose data have the sizes of these inputs."""
         wanted, init = self.wanted, ""
         if wanted.weights and wanted.map:
             init = f'init = safetensors("{wanted.weights}", names = "{wanted.map}")'
-        text = training(self.model, Terms(self.made, self.namer), self.inputs, self.sizes, len(self.used), init)
+        sizes, terms = self._sizes_at(inputs), Terms(self.made, self.namer)
+        text = training(self.model, terms, inputs, sizes, len(self.used), init)
         whole, sink = _formatted(f"{self.text}\n{text}"), Sink()
         # The map is not written yet.
-        plain = whole.replace(f"  {init}\n", "")
+        plain = whole.replace(f', names = "{wanted.map}"', "")
         if driver.check_source(Source(str(self.home / "imported.shard"), plain), sink) is None:
             raise fault(sink, whole)
         return whole
@@ -216,16 +229,13 @@ class Way:
     def stands(self, inputs: Mapping[str, Tensor]) -> bool:
         """Whether the program takes inputs of these sizes. Where it has operators of its own it is
         not asked."""
-        now = {size: inputs[name].shape[at] for name, each in self.inputs.items() for at, size in enumerate(each.shape)}
-        sizes = {dim: now.get(size, size) for dim, size in self.sizes.items()}
+        sizes = self._sizes_at(inputs)
         return bool(self.operations.known) or stands(self.text, self.model.name, inputs, len(self.used), sizes)
 
     def saying(self, other: Way) -> Way:
         """This way with the text of another one, at its own sizes: to be compared with it."""
-        mine = {size: self.inputs[name].shape[at] for name, each in other.inputs.items()
-                for at, size in enumerate(each.shape)}  # fmt: skip
         self.text, self.model, self.home = other.text, other.model, other.home
-        self.sizes = {dim: mine.get(size, size) for dim, size in other.sizes.items()}
+        self.sizes = other._sizes_at(self.inputs)
         return self
 
     def free(self) -> list[list[tuple[str, int]]]:

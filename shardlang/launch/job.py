@@ -31,6 +31,8 @@ class Job:
     """The ranks to start, and how. program: the folder of main.py as the hosts see it. base: what
     paths in the program are relative to, there. hosts: () where the launcher chooses them.
 
+    described: whether the file describes GPUs.
+
     least, most: how many hosts; they differ where main.py has a program for each size. ranks: of
     the most hosts. resumes: whether the program writes checkpoints. restarts: after failures.
     port: where ranks meet; None for the launcher's own."""
@@ -47,6 +49,12 @@ class Job:
     restarts: int = 3
     port: int | None = None
     interface: str = ""
+    described: bool = False
+
+    @property
+    def gpus(self) -> bool:
+        """Whether each rank is to have a GPU: as `device` says, else as the file's device is."""
+        return self.described if self.device is None else self.device == "cuda"
 
     @property
     def each(self) -> int:
@@ -93,8 +101,9 @@ def require_even(ranks: int, most: int, hosts: Sequence[str]) -> None:
     """RunError where ranks do not divide over hosts, or other hosts are named than there are to
     be."""
     if ranks % most:
-        below, above = ranks // most * most, -(-ranks // most) * most
-        fits = " or ".join(f"--ranks {fit}" for fit in (below, above) if fit)
+        counts = [n for n in range(1, ranks + 1) if ranks % n == 0]
+        near = [*[n for n in counts if n < most][-1:], *[n for n in counts if n > most][:1]]
+        fits = " or ".join(f"--nodes {fit}" for fit in near)
         raise RunError("SH520", f"{ranks} ranks do not divide over {most} hosts", help=fits)
     if hosts and len(hosts) != most:
         raise RunError("SH520", f"{len(hosts)} hosts are named, and the job has {most}", help=f"--nodes {len(hosts)}")

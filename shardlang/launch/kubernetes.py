@@ -66,7 +66,7 @@ def _container(job: Job, pod: Pod, name: str, command: list[str]) -> dict[str, A
     mounts = [("shared-memory", _SHARED), *((claim, str(path)) for claim, path in pod.claims)]
     made: dict[str, Any] = {"name": name, "image": pod.image, "command": command}
     made["env"] = [{"name": key, "value": value} for key, value in [*job.interfaces, ("PYTHONUNBUFFERED", "1")]]
-    if job.device == "cuda":
+    if job.gpus:
         made["resources"] = _resources(job)
     made["volumeMounts"] = [{"name": claim, "mountPath": path} for claim, path in mounts]
     return made
@@ -125,7 +125,7 @@ def _runtime(job: Job, pod: Pod) -> dict[str, Any]:
 
 def _train_job(job: Job, pod: Pod) -> dict[str, Any]:
     trainer: dict[str, Any] = {"numNodes": job.most, "numProcPerNode": job.each}
-    if job.device == "cuda":
+    if job.gpus:
         trainer["resourcesPerNode"] = _resources(job)
     reference = {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": job.name}
     return {

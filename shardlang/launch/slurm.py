@@ -18,6 +18,9 @@ _OPTION = re.compile(r"[a-z][a-z-]*(=[^\n\r]+)?")
 # What the script itself says of the job.
 _OWN = ("job-name", "nodes", "ntasks", "ntasks-per-node", "requeue", "no-requeue", "signal", "output", "open-mode")
 
+# Further ones that say how many CPUs, and how many GPUs, it has.
+_CPUS, _GPUS = ("cpus", "exclusive", "mincpus"), ("gpus", "gres")
+
 _BODY = """\
 srun --kill-on-bad-exit=1 bash {start} &
 step=$!
@@ -56,6 +59,21 @@ def files(job: Job, options: Sequence[str]) -> dict[str, str]:
     return {SCRIPT: _script(job, options), START: start}
 
 
+def asks(job: Job, options: Sequence[str]) -> str:
+    """A sentence: the CPUs and GPUs that the job asks for on each host."""
+    cpus = "CPUs as --sbatch says" if _say(options, _CPUS) else f"{job.each} CPU{'s' * (job.each > 1)}"
+    if _say(options, _GPUS):
+        return f"the job asks for {cpus} and GPUs as --sbatch says on each host"
+    if job.gpus:
+        return f"the job asks for {cpus} and {job.each} GPU{'s' * (job.each > 1)} on each host"
+    more = "" if job.device == "cpu" else "; `--device cuda` asks for one a rank"
+    return f"the job asks for {cpus} and no GPU on each host{more}"
+
+
+def _say(options: Sequence[str], words: tuple[str, ...]) -> bool:
+    return any(option.startswith(words) for option in options)
+
+
 def _script(job: Job, options: Sequence[str]) -> str:
     for option in options:
         if _OPTION.fullmatch(option) is None:
@@ -67,8 +85,8 @@ def _script(job: Job, options: Sequence[str]) -> str:
         f"job-name={job.name}", f"nodes={job.most}" if job.least == job.most else f"nodes={job.least}-{job.most}",
         "ntasks-per-node=1", "requeue", "open-mode=append", "signal=B:USR1@120", f"output={quoted([log])}",
     ]  # fmt: skip
-    if job.device == "cuda" and not any(option.startswith("gpus") or option.startswith("gres") for option in options):
-        given.append(f"gpus-per-node={job.each}")
+    given += [f"cpus-per-task={job.each}"] if not _say(options, _CPUS) else []
+    given += [f"gpus-per-node={job.each}"] if job.gpus and not _say(options, _GPUS) else []
     lines = ["#!/usr/bin/env bash", *(f"#SBATCH --{option}" for option in (*given, *options))]
     lines += [f"# {JOB_MARK} `{job.name}`: {job.ranks} ranks on {job.nodes} hosts.", "set -u"]
     lines += [_BODY.format(start=quoted([str(job.program / START)]), restarts=job.restarts)]

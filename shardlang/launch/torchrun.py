@@ -51,6 +51,8 @@ def start_script(job: Job, usage: Sequence[str], restarts: int, **shell: str) ->
     lines += [f"# {line}".rstrip() for line in usage]
     lines += ["set -eu", *(f"{name}={text}" for name, text in shell.items())]
     lines += [f"export {name}={quoted([value])}" for name, value in job.interfaces]
+    lacking = "torchrun is not on PATH: activate the environment in which shardlang is installed"
+    lines += [f"command -v torchrun > /dev/null || {{ echo '{lacking}' >&2; exit 127; }}"]
     is_host = 'is_host=$([ "$number" = 0 ] && echo 1 || echo 0)'
     lines += [
         _WAITS + "(",

@@ -77,7 +77,15 @@ class Line:
         sizes = f" in parts {' and '.join(parts)}" if parts else ""
         over = f" over {', '.join(self.group.axes)}" if self.group.axes else ""
         gradient = "" if self.gradient or self.given is None else ", without a gradient"
-        return f"{self.what}{of}{made}{dims}{over}{sizes}{gradient}"
+        return f"{self.what}{of}{made}{dims}{over}{sizes}{gradient}{self._lacking}"
+
+    @property
+    def _lacking(self) -> str:
+        """Who has nothing of what is kept on all ranks."""
+        sizes = self.given.sizes if self.what == "keeping" and self.given is not None else ()
+        empty = [f"{at} of {', '.join(s.over.axes)}" for s in sizes if isinstance(s, Parts)
+                 for at, size in enumerate(s.sizes) if not size]  # fmt: skip
+        return f", of which the ranks at {', '.join(empty)} have nothing" if empty else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,6 @@ def figures(planned: Planned) -> Items:
             found.append(Line(what, Group(0, total.left_pending), span=span))
     span = plan.graph.values[plan.graph.loss].span
     found.append(Line(f"buckets of {plan.bucket_bytes} bytes", Group(0, ()), span=span))
-    found += [Line("the norm of all gradients", Group(0, ()), span=span)] if training.clip is not None else []
-    found += [Line("the loss scale", Group(0, ()), span=span)] if training.precision == "f16" else []
+    found += [Line("the norm of all gradients", Group(0, ()), span=span)] if training.measured else []
     every = training.checkpoint[1]["steps"] if training.checkpoint else 0
     return *found, *([Line(f"a checkpoint every {every} steps", Group(0, ()), span=span)] if every else [])

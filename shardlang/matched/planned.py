@@ -19,12 +19,14 @@ from shardlang.emit.scene import Item, Loop
 from shardlang.emit.statements import Writer, operator
 from shardlang.emit.text.collectives import moved_axes, permute_sources, source_layout
 from shardlang.emit.text.sizes import Groups, Sizes
-from shardlang.graph.graph import Kind
+from shardlang.graph.graph import Kind, Op
 from shardlang.matched.lines import Again, Group, Items, Line, Local, Parts, Repeated, Size
-from shardlang.matched.table import CONVERSIONS, HALVES, RING, ROWS, STATISTICS
+from shardlang.matched.table import CONVERSIONS, HALVES, KEEPING, RING, ROWS, STATISTICS
 from shardlang.ops import rule
+from shardlang.ops.declaration import Operator
+from shardlang.ops.site import maybe_empty
 from shardlang.plan.blocks.call import Call
-from shardlang.plan.plan import Conversion, MoveKind, Plan, Step
+from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
 from shardlang.plan.reads import final_form, layout_of, summed_first
 from shardlang.plan.rewrite.once_a_step import summed_in_time
 from shardlang.records import dataclass
@@ -203,8 +205,25 @@ class Planned:
         planned = self.plan.ops[index]
         op = self.plan.graph.ops[planned.op]
         declared = operator(self.plan, planned)
-        if not planned.inside and not declared.divisor:
-            return
+        if planned.inside or declared.divisor:
+            yield from self._exchanged(planned, op, declared, gradient, training)
+        if training:
+            yield from self._kept(planned, op, declared)
+
+    def _kept(self, planned: PlannedOp, op: Op, declared: Operator) -> Iterator[Line]:
+        """The operands that an operator keeps for backward where a rank may have no part of it.
+        Without the line that rank could leave out what the others compute again, collectives
+        included."""
+        forms = [*[(use.value, use.layout) for use in planned.operands], *zip(op.results, planned.results, strict=True)]
+        parts = [self.local(value, layout) for value, layout in forms]
+        if maybe_empty(part.sizes for part in parts):
+            for at in declared.keeps(op.rule, op.attrs, planned.factor_axes):
+                if self.plan.graph.values[op.operands[at]].type.floating:
+                    yield Line(KEEPING, Group(0, ()), given=parts[at], gradient=True, span=op.span)
+
+    def _exchanged(
+        self, planned: PlannedOp, op: Op, declared: Operator, gradient: bool, training: bool
+    ) -> Iterator[Line]:
         if declared.updates and not training:
             return  # it takes the statistics that are kept
         learns = gradient and declared.differentiable and self._gradient(op.operands) and self._gradient(op.results)

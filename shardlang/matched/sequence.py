@@ -13,7 +13,7 @@ from shardlang.matched.lines import Again, Group, Items, Line, Repeated
 from shardlang.matched.read_back.buckets import Bucket, buckets
 from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.settings import listed, schedule, units
-from shardlang.matched.table import CONVERSIONS
+from shardlang.matched.table import CONVERSIONS, KEEPING
 from shardlang.records import dataclass
 from shardlang.types.dim import BYTES
 
@@ -203,6 +203,8 @@ class _Issue:
                     yield from self.backward(item.items[:tail])
 
     def _line(self, line: Line, way: int) -> Iterator[Issued]:
+        if line.what == KEEPING:
+            return
         if line.what not in CONVERSIONS:
             yield from [Issued(VALUES, "all_reduce", line.group.axes)] * line.runs[way]
             return

@@ -29,7 +29,7 @@ def prove_types(stages: Sequence[Items], sink: Sink) -> None:
                 said = [line.said if line is not None else "nothing" for line in (one, other)]
                 span, labels = places([(one, "it is sent here"), (other, "it is received here")])
                 sink.report(
-                    "SH463", f"stage {at} has {said[0]} as value {number}, and stage {at + 1} has {said[1]}", span,
+                    "SH463", f"stages {at} and {at + 1} differ in value {number}: {said[0]}; {said[1]}", span,
                     "it is sent here", labels=labels, help=HELP,
                 )  # fmt: skip
 

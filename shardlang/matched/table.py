@@ -28,6 +28,9 @@ CONVERSIONS: Mapping[str, tuple[str, str]] = {
 # for them; halves of a sequence; keys and values from member to member.
 STATISTICS, ROWS, HALVES, RING = "statistics", "rows", "halves", "ring"
 
+# What autograd keeps of an operand on all ranks, where one may have no part of it.
+KEEPING = "keeping"
+
 # The group that an operator of the user's gets to make its own sums over.
 MEMBERS = "Members"
 

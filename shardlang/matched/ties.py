@@ -22,12 +22,13 @@ def prove_ties(sums: Sequence[Sequence[Joint]], sink: Sink) -> None:
         for mine, its in zip_longest(ours, theirs):
             if mine == its:
                 continue
-            said = [f"sums {_said(joint)} at coordinate {at}" for joint, at in ((mine, one), (its, other))]
+            said = [f"coordinate {at} sums {_said(joint)}" for joint, at in ((mine, one), (its, other))]
             span, labels = places([(mine.line if mine else None, "summed"), (its.line if its else None, "summed")])
-            sink.report("SH462", f"ranks of stages do not sum alike: {said[0]}, {said[1]}", span, "summed",
+            sink.report("SH462", f"ranks of stages do not sum alike: {said[0]}, and {said[1]}", span, "summed",
                         labels=labels, help=HELP)  # fmt: skip
             break
 
 
 def _said(joint: Joint | None) -> str:
-    return "nothing" if joint is None else f"{sum(joint.elements)} elements of {len(joint.elements)} parameters"
+    many = 0 if joint is None else len(joint.elements)
+    return "nothing" if joint is None else f"{sum(joint.elements)} elements of {many} parameter{'s' * (many > 1)}"

@@ -7,16 +7,16 @@ or reports what is wrong on `site.sink` and returns None."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
 from typing import Any, ParamSpec, Protocol
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.ops.code import Code, Module, infix
+from shardlang.ops.code import RT, Code, Module, infix
 from shardlang.ops.rule import FactorRule
 from shardlang.ops.saved_activations import Aliasing, Local, Saved, everything, own
-from shardlang.ops.site import OpSite
+from shardlang.ops.site import OpSite, maybe_empty
 from shardlang.ops.streams import Streams, once
 from shardlang.ops.working_memory import Work, plain
 from shardlang.records import dataclass
@@ -161,7 +161,9 @@ class Operator:
     operand's own (relabel). saved: what its backward reads; aliasing: whether its result is memory
     of its own, and in which order of dims; work: the memory that it needs meanwhile. precision:
     what it computes in. indexes: which of its operands are indices. counts: the result numbers its
-    own dim. moves: the elements of the result are elements of the operands, unchanged.
+    own dim. places: from its attributes, the dim of operand 0 whose places the result has, by the
+    order of what is there. moves: the elements of the result are elements of the operands,
+    unchanged.
     table: the operand whose rows it looks up: it runs where that is, and the gradient of that may
     be kept as rows. divisor: the internal operator that counts, of operand 1, what this one divides
     by where the attribute `ignore_index` leaves some out. Known of a whole batch ahead, the count
@@ -169,7 +171,9 @@ class Operator:
     as `attend` says: from its rule, its attributes, and whether keys go round a ring. chunked: the
     internal operator that computes this loss in chunks of rows, with the product that its scores
     are. known_as: of one that a file declares, the operator that graphs hold in its place.
-    of_number: what it is of a static number, which gives one."""
+    of_number: what it is of a static number, which gives one. keeps: from its rule, its attributes
+    and the axes that split each factor, the operands that its text keeps for backward on all ranks
+    (`rt.keeping`) where one may have no part, of which its kernel may save nothing."""
 
     name: str
     params: tuple[Param, ...]
@@ -199,6 +203,7 @@ class Operator:
     precision: Precision = Precision.F32
     indexes: Indexing | None = None
     counts: bool = False
+    places: Callable[[Mapping[str, Any]], int] | None = None
     moves: bool = False
     table: int | None = None
     divisor: str = ""
@@ -206,6 +211,14 @@ class Operator:
     chunked: str = ""
     known_as: str = ""
     of_number: Callable[[float], float] | None = None
+    keeps: Callable[[FactorRule, Mapping[str, Any], Sequence[tuple[str, ...]]], Iterable[int]] = lambda *given: ()
+
+    def text(self, site: OpSite) -> Code:
+        """The call that `emit` writes, and what else is kept of it for backward."""
+        made, shapes = self.emit(site), (*site.operand_shapes, *site.result_shapes)
+        kept = self.keeps(site.rule, site.attrs, site.axes) if site.training and maybe_empty(shapes) else ()
+        read = [site.operands[at] for at in kept if site.operand_types[at].floating]
+        return RT("keeping", made, *read) if read else made
 
     def streamed(self, local: Local) -> Streams:
         """The bytes that it reads and writes on one rank."""

@@ -18,7 +18,7 @@ from shardlang.ops.declaration import REGISTRY, CallSite, Inference, Operator, P
 from shardlang.ops.factors import promote, sized, twice
 from shardlang.ops.rule import DimFactors, Factor, FactorRule, Split, factor_rule
 from shardlang.ops.saved_activations import Local, Saved, everything
-from shardlang.ops.site import OpSite
+from shardlang.ops.site import OpSite, maybe_empty
 from shardlang.ops.texts import TORCH_DTYPES, group_text
 from shardlang.python_text import literal
 from shardlang.records import dataclass
@@ -290,8 +290,9 @@ class _Factors:
             for dim in term:
                 fixed = name in own or dim in others
                 split = Split.WHOLE if fixed else Split.INSIDE if inside else Split.FREE
-                counts = self.declaration.reduces if split is Split.INSIDE else (0, 0)
-                self.made.append(Factor(dim.name, dim.size or 1, split, counts))
+                sums = self.declaration.reduces if split is Split.INSIDE else (0, 0)
+                forward, backward = ((1,) * count for count in sums)
+                self.made.append(Factor(dim.name, dim.size or 1, split, (forward, backward)))
             self.index[name] = tuple(range(first, first + len(term)))
         return self.index[name]
 
@@ -318,9 +319,13 @@ def _saved(local: Local) -> Saved:
     declaration: Declaration = local.attrs[DECLARED]
     if declaration.keeps is None:
         return everything(local)
-    names = [name for name, _ in declaration.operands]
-    operands = tuple(names.index(name) for name in declaration.keeps if name != RESULT)
-    return Saved(operands, (0,) if RESULT in declaration.keeps else ())
+    return Saved(_kept(declaration), (0,) if RESULT in declaration.keeps else ())
+
+
+def _kept(declaration: Declaration) -> tuple[int, ...]:
+    """The operands that backward reads."""
+    keeps = declaration.keeps
+    return tuple(at for at, (name, _) in enumerate(declaration.operands) if keeps is None or name in keeps)
 
 
 def _text(site: OpSite) -> Code:
@@ -328,9 +333,8 @@ def _text(site: OpSite) -> Code:
     settings = [around(f"{name}=", literal(value)) for name, value in site.attrs["settings"]]
     members = [around(f"{GROUP}=", _members(site, declaration))] if declaration.inside else []
     call = (literal(declaration.file), literal(declaration.function), *site.operands, *settings, *members)
-    sizes = [size for shape in (*site.operand_shapes, *site.result_shapes) for size in shape]
     summed = any(site.groups[f] for f in _inside(site))
-    if summed or all(isinstance(size, int) and size for size in sizes):
+    if summed or not maybe_empty((*site.operand_shapes, *site.result_shapes)):
         return OWN("call", *call)  # a rank without a part takes part in sums
     # A rank's part may be empty.
     return OWN("part", site.result_shapes[0], TORCH_DTYPES[site.result_types[0].dtype], *call)
@@ -355,5 +359,5 @@ def _members(site: OpSite, declaration: Declaration) -> Code:
 
 declare(
     DECLARED, (), lambda site: None, _text, "An operator that a file of the user's declares.",
-    flops=_flops, saved=_saved, internal=True,
+    flops=_flops, saved=_saved, internal=True, keeps=lambda rule, attrs, axes: _kept(attrs[DECLARED]),
 )  # fmt: skip

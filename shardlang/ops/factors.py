@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from shardlang.facts.dtypes import DTYPES
 from shardlang.ops.declaration import CallSite, Inference, written
-from shardlang.ops.rule import ROWS, DimFactors, Factor, FactorRule, Split, factor_rule
+from shardlang.ops.rule import ROWS, DimFactors, Factor, FactorRule, Split, Statistics, factor_rule
 from shardlang.types.dim import FLOATS, Dim, TensorType, Term, term_size, term_text, told_apart
 
-Mark = tuple[Split, tuple[int, int]]
-WHOLE: Mark = (Split.WHOLE, (0, 0))
-_FREE: Mark = (Split.FREE, (0, 0))
+Mark = tuple[Split, Statistics]
+WHOLE: Mark = (Split.WHOLE, ((), ()))
+_FREE: Mark = (Split.FREE, ((), ()))
 
 
 class Factors:
@@ -80,7 +81,7 @@ class Factors:
         return at
 
 
-def marked(terms: Sequence[Term], split: Split, statistics: tuple[int, int] = (0, 0)) -> dict[Dim, Mark]:
+def marked(terms: Sequence[Term], split: Split, statistics: Statistics = ((), ())) -> dict[Dim, Mark]:
     """One mark for all dims of `terms`."""
     return {dim: (split, statistics) for term in terms for dim in term}
 
@@ -236,9 +237,6 @@ def twice(site: CallSite, terms: Sequence[Term]) -> bool:
     return found is not None
 
 
-_ORDER = {"bool": 0, "i32": 1, "i64": 2, "f16": 3, "bf16": 3, "f32": 4, "f64": 5}
-
-
 def _kind(dtype: str) -> int:
     return 2 if dtype in FLOATS else 0 if dtype == "bool" else 1
 
@@ -246,9 +244,8 @@ def _kind(dtype: str) -> int:
 def _join(a: str, b: str) -> str:
     if a == b:
         return a
-    if {a, b} == {"f16", "bf16"}:
-        return "f32"
-    return a if _ORDER[a] >= _ORDER[b] else b
+    first, second = DTYPES[a].order, DTYPES[b].order
+    return "f32" if first == second else a if first > second else b
 
 
 def promote(types: Sequence[TensorType]) -> str:

@@ -28,20 +28,24 @@ class Split(Enum):
     WHOLE = "whole"  # may not be split
 
 
+Statistics = tuple[tuple[int, ...], tuple[int, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """`name` is for people (a dim's name). `statistics`: how many tensors, of the first operand's
-    shape less all INSIDE factors, an INSIDE factor all-reduces forward and backward, for cost and
-    for the plan's table. exchanged: what ranks exchange where the factor is split, or "". ROWS, of
-    a FREE factor: another operand asks for them by number. It may be split over axes that split
-    that operand too; the result is then split as that operand is, and rows are sent to who asks
-    (`shared_axes`). RING, of a WHOLE factor: it may be split just as another one is, and its parts
-    go to all. HALVES, of a FREE factor: parts are exchanged, so that ranks have as much work."""
+    """`name` is for people (a dim's name). `statistics`: the all-reduces of an INSIDE factor,
+    forward and backward, for cost and for the plan's table: of each, how many tensors of the first
+    operand's shape less all INSIDE factors it sums. exchanged: what ranks exchange where the factor
+    is split, or "". ROWS, of a FREE factor: another operand asks for them by number. It may be
+    split over axes that split that operand too; the result is then split as that operand is, and
+    rows are sent to who asks (`shared_axes`). RING, of a WHOLE factor: it may be split just as
+    another one is, and its parts go to all. HALVES, of a FREE factor: parts are exchanged, so that
+    ranks have as much work."""
 
     name: str
     size: int
     split: Split = Split.FREE
-    statistics: tuple[int, int] = (0, 0)
+    statistics: Statistics = ((), ())
     exchanged: str = ""
 
     @property

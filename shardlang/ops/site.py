@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -12,6 +12,12 @@ from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
 
 Size = int | Code  # a local size; a name where ranks have different ones
+
+
+def maybe_empty(shapes: Iterable[Sequence[object]]) -> bool:
+    """Whether some rank may have nothing of these: of local sizes, only a number above 0 rules it
+    out."""
+    return not all(isinstance(size, int) and size > 0 for shape in shapes for size in shape)
 
 
 @dataclass(frozen=True, slots=True)

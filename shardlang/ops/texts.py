@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from shardlang.facts.dtypes import DTYPES
 from shardlang.ops.code import RT, TORCH, Code, infix, joined
 from shardlang.ops.rule import DimFactors
 from shardlang.ops.site import OpSite, Size
 from shardlang.python_text import literal, tuple_text
 
-TORCH_DTYPES = {
-    "f64": TORCH.has("float64"), "f32": TORCH.has("float32"), "f16": TORCH.has("float16"),
-    "bf16": TORCH.has("bfloat16"), "i64": TORCH.has("int64"), "i32": TORCH.has("int32"), "bool": TORCH.has("bool"),
-}  # fmt: skip
+TORCH_DTYPES = {name: TORCH.has(facts.torch) for name, facts in DTYPES.items()}
 
 
 def dims_text(dims: Sequence[int]) -> str:
@@ -42,6 +40,11 @@ def cut(site: OpSite, at: int, dims: Iterable[int] | None = None) -> bool:
     chosen = range(len(site.operand_shapes[at])) if dims is None else dims
     shape = site.operand_types[at].shape
     return any(site.operand_shapes[at][d] != shape[d] for d in chosen)
+
+
+def some(size: Size) -> bool:
+    """Whether a local size is known to be above 0."""
+    return isinstance(size, int) and size > 0
 
 
 def offset_text(site: OpSite, factors: DimFactors) -> str:

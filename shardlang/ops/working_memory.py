@@ -17,11 +17,13 @@ from shardlang.types.dim import BYTES
 class Work:
     """forward: the most that is there at one time while the result is computed; backward: while the
     gradients of operands are. At least the results, with what is kept for backward, and the
-    gradients themselves are. passes: operands whose gradient is the result's own memory."""
+    gradients themselves are. passes: operands whose gradient is the result's own memory. views:
+    those whose gradient is a view of other memory; autograd adds nothing to it in place."""
 
     forward: int = 0
     backward: int = 0
     passes: tuple[int, ...] = ()
+    views: tuple[int, ...] = ()
 
 
 def plain(local: Local) -> Work:
@@ -30,8 +32,8 @@ def plain(local: Local) -> Work:
 
 
 def passing(local: Local) -> Work:
-    """The gradient of the result is that of the first operand, seen with other dims."""
-    return Work(passes=(0,))
+    """The gradient of the result is that of the first operand, seen with other dims, if any."""
+    return Work(passes=(0,), views=() if local.rule.operands == local.rule.results else (0,))
 
 
 def passing_alike(local: Local) -> Work:
@@ -43,7 +45,19 @@ def passing_alike(local: Local) -> Work:
 
 def parts(local: Local) -> Work:
     """The gradient of each operand is a part of the result's."""
-    return Work(passes=tuple(range(len(local.operands))))
+    each = tuple(range(len(local.operands)))
+    return Work(passes=each, views=each)
+
+
+def products(local: Local) -> Work:
+    """torch multiplies matrices: the gradient of one that is read as it is has memory of its own;
+    those of others are seen transposed, or with their leading dims."""
+    sides, result = local.rule.operands, local.rule.results[0]
+    own = set[int]()
+    if len(sides) == 2 and len(sides[1]) == 2 and result[:-1] == sides[0][:-1]:
+        own |= {0} if len(result) == 2 else set()
+        own |= {1} if sides[1] == (sides[0][-1], result[-1]) else set()
+    return Work(views=tuple(at for at in range(len(sides)) if at not in own))
 
 
 def drawn(dims: int | None) -> Callable[[Local], Work]:

@@ -13,11 +13,12 @@ from dataclasses import replace
 
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import offer
 from shardlang.graph.graph import Graph, Kind
+from shardlang.hints.nearest import offer
 from shardlang.patterns import SingleLayers
-from shardlang.plan.bytes.fits import check_memory, device
+from shardlang.plan.bytes.fits import device
 from shardlang.plan.bytes.saved_activations import saved_activations
+from shardlang.plan.bytes.too_large import Tried, check_memory
 from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.layouts.assignment import Assignment
 from shardlang.plan.layouts.conversions import Conversions, place_conversions
@@ -29,20 +30,42 @@ from shardlang.plan.layouts.propagate import propagate
 from shardlang.plan.layouts.replication import replication
 from shardlang.plan.layouts.storage import sharded
 from shardlang.plan.plan import Conversion, Move, OperandUse, ParamPlan, Plan, PlannedOp, Step
+from shardlang.plan.redistribute.cheapest import MOST_LAYOUTS, TooManyLayouts, forget
+from shardlang.plan.redistribute.searches import EXACT_AXES
 from shardlang.plan.resolve import resolve
 from shardlang.plan.rewrite.tables import check_rows, with_tables
 from shardlang.plan.strategy.axis_sizes import RANKS_LIMIT
+from shardlang.plan.strategy.instead import instead
 from shardlang.syntax import ast
 from shardlang.types.layout import Layout
 
 
-def plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -> Plan | None:
+def plan(
+    program: Program, strategy_name: str | None, ranks: int, sink: Sink, memory: Sink | None = None
+) -> Plan | None:
     """The plan of `program` on `ranks` ranks; None after reporting what is wrong.
 
     Without a name the first strategy is taken; on one rank, none, since a rank alone has nothing to
-    split."""
+    split. memory: is told of a plan that does not fit, which is given then."""
+    if not can_be_planned(ranks, sink):
+        return None
     with _uncollected():
-        return _plan(program, strategy_name, ranks, sink)
+        found, strategy = choose_strategy(program, strategy_name, ranks, sink)
+        made = laid_out(program, strategy, ranks, sink, heard=True) if found else None
+        if made is not None:
+            check_memory(made, sink if memory is None else memory, changing(program, strategy))
+    return None if sink.failed else made
+
+
+def changing(program: Program, strategy: ast.Strategy | None) -> Tried:
+    """The plans of a strategy with changes; without one, of a strategy that says nothing else."""
+
+    def tried(rules: str, ranks: int) -> Plan | None:
+        several = ranks > 1 and program.strategies
+        of = strategy or (program.strategies[0] if several else None)
+        return laid_out(program, instead(of, rules), ranks, Sink())
+
+    return tried
 
 
 @contextmanager
@@ -65,28 +88,22 @@ def can_be_planned(ranks: int, sink: Sink) -> bool:
     return ranks <= RANKS_LIMIT
 
 
-def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -> Plan | None:
-    if not can_be_planned(ranks, sink):
-        return None
-    found, strategy = choose_strategy(program, strategy_name, ranks, sink)
-    made = laid_out(program, strategy, ranks, sink) if found else None
-    if made is not None:
-        check_memory(made, sink)
-    return None if sink.failed else made
-
-
 def laid_out(
     program: Program, strategy: ast.Strategy | None, ranks: int, sink: Sink, like: Plan | None = None,
-    known: Known | None = None,
+    known: Known | None = None, heard: bool = False,
 ) -> Plan | None:  # fmt: skip
     """The plan by a strategy, whether or not a device's memory has room for it; None after
     mistakes. like: a plan by a strategy that says the same but for ZeRO and the size of buckets,
-    on which no layout depends. known: what plans share."""
+    on which no layout depends. known: what plans share. heard: as of `resolve`."""
     _require_layers(program, strategy)
-    resolved = resolve(program, strategy, ranks, sink)
+    resolved = resolve(program, strategy, ranks, sink, heard)
     if resolved is None or sink.failed:
         return None
-    made = _arranged(program, resolved, sink, known) if like is None else _stored_anew(like, resolved)
+    try:
+        made = _arranged(program, resolved, sink, known) if like is None else _stored_anew(like, resolved)
+    except TooManyLayouts:
+        _report_layouts(resolved, strategy, sink)
+        return None
     if made is not None and any(group.drops for group in made.recompute):
         made = replace(made, recompute=saved_activations(made).needed())
     if made is not None:
@@ -98,13 +115,24 @@ def _arranged(program: Program, resolved: ResolvedStrategy, sink: Sink, known: K
     """The plan of a strategy with chosen layouts and conversions; None after mistakes."""
     if resolved.graph is not None:
         program = replace(program, graph=resolved.graph)
-    planning = build(program.graph, resolved, known)
+    planning = build(program.graph, resolved, None if forget(resolved.meshes) else known)
     table = planning.table
     chosen = replication(planning, local_search(planning, propagate(planning), table), table)
     placed = place_conversions(planning, chosen, table)
     if resolved.strict:
         report_redistributions(planning, placed, sink)
     return None if sink.failed else assemble(program, planning, chosen, placed)
+
+
+def _report_layouts(resolved: ResolvedStrategy, strategy: ast.Strategy | None, sink: Sink) -> None:
+    axes = max((sum(a.size > 1 for a in mesh.timeless.axes) for mesh in resolved.meshes), default=0)
+    mesh = next((rule for rule in strategy.rules if isinstance(rule, ast.Mesh)), None) if strategy else None
+    sink.report(
+        "SH330", f"values go between more than {MOST_LAYOUTS:,} layouts on a mesh of {axes} axes",
+        mesh.span if mesh is not None else None, f"{axes} axes that have more than one rank",
+        help=("join axes that always stand together: `a = 4` in place of `a0 = 2, a1 = 2`",
+              f"or let the layouts of neighbours differ in at most {EXACT_AXES} axes: those are always found"),
+    )  # fmt: skip
 
 
 def _stored_anew(like: Plan, resolved: ResolvedStrategy) -> Plan:

@@ -6,8 +6,9 @@ fixes is propagate.py's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cache, partial
 from typing import TypeVar
 
 from shardlang.check.program import Program
@@ -24,7 +25,7 @@ from shardlang.plan.rewrite.microbatches import check_divides, times
 from shardlang.plan.rewrite.placement import staged, with_copies
 from shardlang.plan.rewrite.recompute_rules import recomputed
 from shardlang.plan.rewrite.recomputed_casts import Groups, with_casts_inside
-from shardlang.plan.strategy.axis_sizes import SizedAxis, declared, fit
+from shardlang.plan.strategy.axis_sizes import Legal, SizedAxis, declared, fit
 from shardlang.plan.strategy.buffers import Buffers
 from shardlang.plan.strategy.dims_over_axes import Axes
 from shardlang.plan.strategy.holes import holes, report_holes
@@ -42,19 +43,40 @@ from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 
 R = TypeVar("R", ast.Pin, ast.Shard)
+# What may be wrong with a strategy because of the sizes of its axes.
+OF_SIZES = frozenset(("SH303", "SH304", "SH305", "SH319", "SH411", "SH420", "SH423", "SH425", "SH443"))
 
 
-def resolve(program: Program, strategy: ast.Strategy | None, ranks: int | None, sink: Sink) -> ResolvedStrategy | None:
+def resolve(
+    program: Program, strategy: ast.Strategy | None, ranks: int | None, sink: Sink, heard: bool = True
+) -> ResolvedStrategy | None:
     """The strategy on `ranks` ranks; None after reporting. Without ranks everything else is
-    checked, and no mesh is made."""
+    checked, and no mesh is made. heard: whether anybody reads the help of mistakes, for which other
+    sizes of axes are tried."""
     if strategy is None:
         return ResolvedStrategy("", ranks, (Mesh(()),) if ranks else (), {})
     open = holes(strategy, program.axis_overrides.get(strategy.name.text, {}))
     if open and ranks is not None:
         report_holes(strategy, open, ranks, sink)
         return None
-    before, found = len(sink.found), Resolving(program, strategy, ranks, sink, bool(open)).run()
+    before, found = len(sink.found), Resolving(
+        program, strategy, ranks, sink, bool(open), _trial(program, strategy) if heard else None
+    ).run()  # fmt: skip
     return None if len(sink.found) > before and sink.failed else found
+
+
+def _trial(program: Program, strategy: ast.Strategy) -> Legal:
+    """Whether a strategy has no mistake of sizes where axes have others, and ranks are others."""
+    name = strategy.name.text
+    given = program.axis_overrides.get(name, {})
+
+    @cache
+    def legal(sizes: tuple[tuple[str, int], ...], ranks: int | None) -> bool:
+        overrides = {**program.axis_overrides, name: {**given, **dict(sizes)}}
+        resolve(replace(program, axis_overrides=overrides), strategy, ranks, sink := Sink(), False)
+        return all(mistake.code not in OF_SIZES for mistake in sink.found)
+
+    return lambda sizes, ranks: legal(tuple(sizes.items()), ranks)
 
 
 @dataclass
@@ -66,6 +88,7 @@ class Resolving:
     ranks: int | None
     sink: Sink
     holes: bool
+    legal: Legal | None = None
     demands: dict[int, Demand] = field(default_factory=dict)
     stored: dict[int, Layout] = field(default_factory=dict)
     hosted: dict[int, str] = field(default_factory=dict)
@@ -77,9 +100,10 @@ class Resolving:
         statics = {**self.program.statics, **known}
         rules = Rules(self.program.graph, self.sink, statics, {a.name: a.span for a in sized})
         rules.stage_axis, rules.holes = self.stage_axis, self.holes
+        rules.offer = partial(self._offer, sized)
         rules.read(self.strategy)
         graph, staging = self._rewritten(rules, sized)
-        axes = Axes({a.name: a for a in sized}, self.ranks, stages=self.stage_axis)
+        axes = Axes({a.name: a for a in sized}, self.ranks, stages=self.stage_axis, legal=self.legal)
         axes = replace(axes, part_sizes=read_part_sizes(rules.splits, graph, axes, statics, self.sink))
         positional = self._positional(rules, axes)
         dividing = [a for a in sized if a.name != self.stage_axis]
@@ -115,6 +139,14 @@ class Resolving:
         pinned = {v: (layout, rules.placed[v][1].span) for v, layout in self.stored.items()}
         sizes = {axis.name: axis.size for mesh in meshes for axis in mesh.axes}
         Buffers(graph, self.demands, self.sink, pinned, sizes).settle()
+
+    def _offer(self, sized: Sequence[SizedAxis], axis: str, size: int) -> str:
+        """Another size of an axis, with the ranks that it needs; "" where that is wrong too."""
+        now = next((a.size for a in sized if a.name == axis), None) or 1
+        for ranks in (self.ranks, (self.ranks or 0) // now * size):
+            if ranks and self.legal is not None and self.legal({axis: size}, ranks):
+                return f"`{axis} = {size}`" + (f" on {ranks} ranks" if ranks != self.ranks else "")
+        return ""
 
     @property
     def stage_axis(self) -> str:
@@ -175,7 +207,7 @@ class Resolving:
         alone = len(axes) == 1 and axes[0].name == self.stage_axis and axes[0].size
         if alone and self.ranks % alone == 0:
             return axes  # positional rules lay out the ranks of each stage
-        return fit(axes, self.ranks, meshes[0].span, self.sink) or axes
+        return fit(axes, self.ranks, meshes[0].span, self.sink, self.legal, _set(self.strategy, overrides)) or axes
 
     def _positional(self, rules: Rules, axes: Axes) -> list[Positional]:
         reader = PositionalRules(self.program.graph, rules, axes, self.sink)
@@ -271,6 +303,12 @@ class Resolving:
             for span in (s for s, used in by_span.items() if not used):
                 fact = f"no tensor of the model has the dim `{span.text}`"
                 self.sink.report("SH308", fact, span, help="leave it out of the rule")
+
+
+def _set(strategy: ast.Strategy, overrides: Mapping[str, int]) -> list[str]:
+    """The sizes of axes that do not stand in the program."""
+    name = strategy.name.text
+    return [f"`--set {name}.{axis}={size or 'auto'}` is in force" for axis, size in overrides.items()]
 
 
 def _numbers(rule: Positional) -> bool:

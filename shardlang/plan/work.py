@@ -6,6 +6,7 @@ from __future__ import annotations
 from shardlang.check.train.data_sources import SOURCES
 from shardlang.graph.graph import Graph
 from shardlang.ops.declaration import REGISTRY
+from shardlang.patterns import places
 from shardlang.plan.bytes.fits import device
 from shardlang.plan.plan import Plan
 from shardlang.types.dim import low
@@ -34,6 +35,17 @@ def step_tokens(plan: Plan) -> int:
     counted = SOURCES[training.data.kind].counted if training is not None and known else ""
     fields = [plan.graph.values[value] for value in plan.graph.data]
     return sum(field.type.elements for field in fields if field.name == counted)
+
+
+def amounts(plan: Plan) -> dict[str, int | None]:
+    """The sizes of a training: parameters of the whole model, tokens of a step (0: not counted),
+    steps (None: the program counts epochs)."""
+    graph, training = plan.graph, plan.program.training
+    known = (graph.values[value] for value in graph.params)
+    parameters = sum(value.type.elements * len(places(value.path)) for value in known)
+    return {
+        "parameters": parameters, "tokens": step_tokens(plan), "steps": training.steps if training is not None else None
+    }  # fmt: skip
 
 
 def peak_flops(plan: Plan) -> int:

@@ -36,7 +36,7 @@ from shardlang.runtime.speed import Work
 from shardlang.runtime.stages import Order, Received, Schedule, Stage
 from shardlang.runtime.state.saved_on_host import saved_on_host
 from shardlang.runtime.state.sparse import sparse_embedding
-from shardlang.runtime.step.recompute import recompute
+from shardlang.runtime.step.recompute import keeping, recompute
 from shardlang.runtime.tree import path
 from shardlang.runtime.weight_names import Named, Names
 from shardlang.runtime.words import Text, Words

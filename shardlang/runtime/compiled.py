@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 from shardlang.errors import RunError
 from shardlang.runtime import random
@@ -56,6 +57,12 @@ class Compiled:
             return run(*given, **options)
         except _errors() as error:
             raise _refused(self.function, error) from error
+
+
+def applied(function: type[Function], *given: Any) -> Any:
+    """`function` of these. torch's compiler takes each tensor once: what comes again is a view."""
+    again = [isinstance(x, Tensor) and any(x is y for y in given[:at]) for at, x in enumerate(given)]
+    return function.apply(*(x.view_as(x) if twice else x for x, twice in zip(given, again, strict=True)))
 
 
 class Block(Compiled):

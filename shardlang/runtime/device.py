@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -112,6 +112,12 @@ class Cpu:
     def round_products(self, on: bool) -> None:
         """Whether products of f32, convolutions too, read their factors with 10 bits behind the
         point (TF32), where the device can."""
+
+    def meet(self, store: dist.Store | None, rank: int, size: int, bound: Mapping[str, Any]) -> None:
+        """Starts torch.distributed, where all ranks do. bound: what `take` gave."""
+        dist.init_process_group(
+            self.backend, store=store, rank=rank, world_size=size, timeout=Limit.collective, **bound
+        )
 
     def group(self, store: dist.Store, ranks: Sequence[int], at: int, name: str) -> Any:
         """A process group of `ranks`, ascending, in which this process is number `at`; all of them
@@ -322,9 +328,17 @@ def kind_of(device: torch.device) -> Cpu:
     return KINDS[device.type]
 
 
+def used() -> str:
+    """The use of a device here, in words, that a fork of this process could not go on with; ""
+    where there was none."""
+    return "used CUDA" if torch.cuda.is_initialized() else ""
+
+
 def _in_child(asked: Callable[[], object]) -> str:
     """The answer of a forked process; RunError if it has none. Asked in this one, torch may start
-    CUDA, which ranks that are forked later could then not use."""
+    CUDA, which ranks that are forked later could then not use; where it has, this one answers."""
+    if used():
+        return str(asked())
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import os
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from shardlang.display import Live, one_line
+from shardlang.display import Aligned, Live, duration, one_line
 from shardlang.errors import RunError
 from shardlang.runtime.speed import Speed
 
+# Of a run of fewer epochs so many lines stay besides, at most.
+_FEW, _LINES = 5, 10
+# Columns of most figures.
+_WIDE = 9
 # Seconds that the end of a run waits for those who have not yet taken all of it.
 PATIENCE, _SHORT = 60.0, 2.0
 
@@ -31,29 +38,69 @@ class Events(Protocol):
     def close(self, patience: float) -> list[str]: ...
 
 
+class Lasting:
+    """A stream that a run goes on without once it cannot be written, as on a full disk, or where
+    its reader is gone. lacks: why that is, else ""."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream, self.lacks = stream, ""
+        self.isatty, self.fileno = stream.isatty, stream.fileno
+
+    def write(self, text: str) -> None:
+        if not self.lacks:
+            try:
+                self.stream.write(text)
+                self.stream.flush()
+            except OSError as error:
+                self.lacks = error.strerror or str(error)
+
+    def flush(self) -> None:
+        """Each text is written out at once."""
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # it has been told
+            self.stream.close()
+
+
 class Log:
     """Reports steps and evaluations to `out` (None: nowhere) and the metrics file (None: none)."""
 
     def __init__(self, out: TextIO | None, metrics: Path | None) -> None:
-        self.live = Live(out, pace=0.1) if out is not None else None
+        self.out = Lasting(out) if out is not None else None
+        self.live = Live(self.out, pace=0.1) if self.out is not None else None
         self.metrics = metrics
-        self.file: TextIO | None = None
+        self.file: Lasting | None = None
         self.total = self.per_epoch = self.done = 0
         self.speed = Speed(0)
         self._begun = time.monotonic()
+        self._spent, self._steps = 0.0, 0  # seconds and steps since a line stayed, whose speed is told
         self.stream: Events | None = None
         self._last, self._over = 0, False
+        self._aligned, self._least = Aligned(), dict[str, tuple[float, int]]()
+        self.every = 0
 
-    def start(self, total: int, per_epoch: int, speed: Speed, done: int = 0) -> None:
-        """Steps of the run and of an epoch, what a step works on, and steps before this start."""
+    def start(self, total: int, per_epoch: int, speed: Speed, done: int = 0, every: int = 0) -> None:
+        """Steps of the run and of an epoch, what a step works on, and steps before this start.
+        every: after so many steps a line stays; 0: at most ten times, in a run of few epochs."""
         if self.metrics is not None:
             kept = _until(self.metrics, done) if done else ""
-            self.file = self.metrics.open("w", buffering=1)
-            self.file.write(kept)
+            if kept:
+                os.truncate(self.metrics, len(kept.encode()))
+            self.file = Lasting(self.metrics.open("a" if kept else "w"))
         self.total, self.per_epoch, self.speed, self.done = total, per_epoch, speed, done
+        self.every = every or (_tenth(total) if total < _FEW * per_epoch else 0)
         self._begun = time.monotonic()
         if self.live is not None:
             self.live.rest()
+
+    def stays(self, step: int) -> bool:
+        """Whether the line of a step stays on the screen; the same on all ranks."""
+        return step == self.total or step % self.per_epoch == 0 or (self.every > 0 and step % self.every == 0)
+
+    @property
+    def asks(self) -> bool:
+        """Whether someone reads all that can be told of each step."""
+        return self.metrics is not None or self.stream is not None
 
     def note(self, text: str) -> None:
         """A line for the user that is no figure."""
@@ -73,42 +120,82 @@ class Log:
 
     def step(
         self, step: int, epoch: int, figures: Mapping[str, float], seconds: float,
-        hosted: Mapping[str, float] | None = None,
+        hosted: Mapping[str, float] | None = None, whole: bool = True,
     ) -> None:  # fmt: skip
         """Figures of one step that took `seconds`. hosted: where this rank's own log is to have a
-        line, milliseconds of what ran on the host."""
+        line, milliseconds of what ran on the host. whole: they are all that is told of a step, else
+        those without a price, which no live line shows."""
         taken = round(seconds * 1000, 3)
         if hosted is not None:
             times = ", ".join(f"{name} {value:.3f} ms" for name, value in hosted.items())
             more = f"; a step on the host: {times}" if times else ""
-            print(f"step {step}  {_shown(figures)}  {taken:.3f} ms{more}", flush=True)
+            with contextlib.suppress(OSError):  # what a full disk leaves out is told at the end
+                print(f"step {step}  {_shown(figures)}  {taken:.3f} ms{more}", flush=True)
         if self.file is not None or self.stream is not None:
             own = {**self.speed.figures(seconds), **({"host_ms": dict(hosted)} if hosted else {})}
             record = {"epoch": epoch, **figures, "step_ms": taken, **own}
             self._write({"step": step, **record})
             self.event("step", step, record)
         self._tell_news()
-        last = step == self.total or step % self.per_epoch == 0
-        if self.live is None or not (last or self.live.due):
+        self._lowest("loss", figures, step)
+        stays = self.stays(step)
+        self._spent, self._steps = self._spent + seconds, self._steps + 1
+        if self.live is None or not (stays or (whole and self.live.due)):
             return
         each = (time.monotonic() - self._begun) / (step - self.done)
-        left = "" if step == self.total else f"  {_duration(each * (self.total - step))} left"
-        text = f"epoch {epoch}  step {step}/{self.total}  {_shown(figures)}  {self.speed.shown(each)}{left}"
-        self.live(text, always=True)
-        if last:
-            self.live.keep()
+        # What stays on a terminal is not about what is to come.
+        left = f"{_duration(each * (self.total - step))} left"
+        shown = {} if stays and self.live.terminal else {"left": left}
+        entries = {**self._entries(epoch, step, figures, shown), "speed": self.speed.shown(self._spent / self._steps)}
+        text = self._aligned(entries)
+        if stays:
+            self._spent, self._steps = 0.0, 0
+        self.live.say(text) if stays else self.live(text, always=True)
+
+    def _entries(
+        self, epoch: int, step: int, figures: Mapping[str, float], left: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """The entries of a line, by the names of its columns. step: 0 where it is not told. left:
+        the time that is left, which a narrow terminal is to show too."""
+        epochs = -(-self.total // max(1, self.per_epoch))
+        found = {"epoch": f"epoch {epoch:>{len(str(epochs))}}"}
+        if step:
+            found["step"] = f"step {step:>{len(str(self.total))}}/{self.total}"
+        return {**found, **(left or {}), **{name: f"{name} {value:<{_WIDE}.6g}" for name, value in figures.items()}}
+
+    def _lowest(self, name: str, figures: Mapping[str, float], step: int) -> None:
+        value = figures.get(name, math.nan)
+        if math.isfinite(value) and value < self._least.get(name, (math.inf, 0))[0]:
+            self._least[name] = value, step
+
+    @property
+    def lowest(self) -> str:
+        """`lowest eval.loss 0.25 after step 40`, or of the loss of a step; "": there is none."""
+        name = "eval.loss" if "eval.loss" in self._least else "loss"
+        value, step = self._least.get(name, (0.0, 0))
+        return f"lowest {name} {value:.6g} after step {step}" if step else ""
+
+    @property
+    def taken(self) -> str:
+        """The time since the start."""
+        seconds = time.monotonic() - self._begun
+        return duration(seconds) if seconds < 60 else _duration(seconds)
 
     def evaluation(self, epoch: int, step: int, figures: Mapping[str, float], by_step: bool = False) -> None:
         """Figures of one evaluation. by_step: epochs have several."""
         named = {f"eval.{name}": value for name, value in figures.items()}
         self._write({"epoch": epoch, **({"step": step} if by_step else {}), **named})
         self.event("evaluation", step, {"epoch": epoch, **named})
+        self._lowest("eval.loss", named, step)
         if self.live is not None:
-            self.live.say(f"epoch {epoch}  {f'step {step}  ' if by_step else ''}{_shown(named)}")
+            self.live.say(self._aligned(self._entries(epoch, step * by_step, named)))
 
     def _write(self, record: Mapping[str, Any]) -> None:
-        if self.file is not None:
-            self.file.write(json.dumps(record) + "\n")
+        if self.file is None or self.file.lacks:
+            return
+        self.file.write(json_line(record))
+        if self.file.lacks:
+            self.note(f"the run goes on, and `{self.metrics}` lacks its further figures: {self.file.lacks}")
 
     def _tell_news(self) -> None:
         for line in self.stream.news() if self.stream is not None else ():
@@ -127,10 +214,11 @@ class Log:
         if stream is not None:
             if not self._over:
                 stream.put({"event": "end", "step": self._last, "why": "failed"})
-            lacking = stream.close(PATIENCE if self._over else _SHORT)
-            with contextlib.suppress(OSError):  # nobody reads any more, and the run is over
-                for line in lacking:
-                    self.note(line)
+            for line in stream.close(PATIENCE if self._over else _SHORT):
+                self.note(line)
+        if self.out is not None and self.out.lacks:
+            with contextlib.suppress(OSError):
+                print(f"not all that the run tells could be written: {self.out.lacks}", file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """After the last step, or when the run is given up."""
@@ -141,8 +229,20 @@ class Log:
             self.file = None
 
 
+def json_line(record: Mapping[str, Any]) -> str:
+    """A line of a file. A figure that is NaN or infinite is null, as JSON has no word for it."""
+    none = {name: None for name, value in record.items() if isinstance(value, float) and not math.isfinite(value)}
+    return json.dumps({**record, **none}) + "\n"
+
+
 def _shown(figures: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {value:.6g}" for name, value in figures.items())
+
+
+def _tenth(total: int) -> int:
+    """A round number of steps, a tenth of all of them or a little more."""
+    power: int = 10 ** max(0, len(str(-(-total // _LINES))) - 1)
+    return next(power * first for first in (1, 2, 5, 10) if power * first * _LINES >= total)
 
 
 def _until(metrics: Path, step: int) -> str:

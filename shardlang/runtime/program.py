@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from shardlang.extensions import loaded
+from shardlang.facts import dtypes
 from shardlang.launch.log_targets import Target
 from shardlang.patterns import covered, expanded
 from shardlang.runtime.comm.mesh import Mesh
@@ -25,10 +26,7 @@ from shardlang.runtime.stages import Order, Received, Schedule, Stage
 from shardlang.runtime.weight_names import Names
 from shardlang.runtime.words import Text, Words
 
-DTYPES = {
-    "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
-    "i64": torch.int64, "i32": torch.int32, "bool": torch.bool,
-}  # fmt: skip
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, facts.torch) for name, facts in dtypes.DTYPES.items()}
 # An axis of a mesh, or several, the major first.
 Axes = str | tuple[str, ...]
 # Dim -> the axes that cut it.
@@ -238,15 +236,16 @@ class Own(Protocol):
 class Program:
     """All of a run but where it runs. `base`, the folder that paths are relative to, `resume`
     (`resume_anyway`: with other data), `overwrite` (begins anew where an earlier run left
-    checkpoints), `host_storage`, `profile`, `targets` of its events and the `hash` of the emitted
-    files are set at launch.
+    checkpoints), `host_storage`, `profile`, `targets` of its events, the `hash` of the emitted
+    files, `where` it runs (in words) and `log_dir` are set at launch.
 
     forward: one microbatch, from parameters and fields to the loss and the metrics. prepare: from
     its fields to numbers whose sums over the microbatches, by way of `prepared`, `forward` takes by
-    name. conclude: from the sums of what `forward` returns third to further metrics. predicted:
-    what an evaluation keeps of each example. gathers: what ZeRO 3 gathers together. With a
-    `pipeline`, its stages are in these places. drops: `rt.recompute` drops results. to_host: there
-    is `rt.saved_on_host`. own: the files of the user's own operators."""
+    name. conclude: from the sums of what `forward` returns third to further metrics. late: from
+    figures of a step, `late_from`, to metrics that wait for these; figures with a `:` in their name
+    are not shown. predicted: what an evaluation keeps of each example. gathers: what ZeRO 3 gathers
+    together. With a `pipeline`, its stages are in these places. drops: `rt.recompute` drops
+    results. to_host: there is `rt.saved_on_host`. own: the files of the user's own operators."""
 
     name: str
     strategy: str
@@ -274,6 +273,8 @@ class Program:
     eval: Source | None = None
     evaluate: Callable[..., Mapping[str, torch.Tensor]] | None = None
     finish: Callable[..., Mapping[str, Any]] | None = None
+    late: Callable[..., Mapping[str, Any]] | None = None
+    late_from: Sequence[str] = ()
     eval_pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     eval_joined: tuple[str, ...] = ()
     predicted: Sequence[Field] = ()
@@ -281,6 +282,7 @@ class Program:
     steps: int | None = None
     bucket_bytes: int = 25_000_000
     clip: float | None = None
+    not_finite: str = "stop"
     ema: float | None = None
     lr_schedule: Linear | OwnSchedule | None = None
     init: Safetensors | None = None
@@ -298,6 +300,8 @@ class Program:
     profile: Profiled | None = None
     targets: Sequence[Target] = ()
     hash: str = ""
+    where: str = ""
+    log_dir: Path | None = None
 
     @property
     def microbatches(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from shardlang.cost.hardware import Hardware
 from shardlang.cost.planned import work
 from shardlang.cost.predict import Prediction, plain, predict_work
-from shardlang.display import duration, percent, size
+from shardlang.display import duration, percent, rounded_up, size
 from shardlang.path_runs import in_runs
 from shardlang.records import dataclass
 from shardlang.search import made
@@ -37,7 +37,9 @@ class Row:
 class Answer:
     """title: of the strategy; text: of its rules, with reasons. behind: the strategy of the file
     that it comes from, if any. gap: how much less time than the best any other strategy could
-    take at most, as a share of it; 0 where all were planned. looked: at so many of all points."""
+    take at most, as a share of it; 0 where all were planned. looked: at so many of all points.
+    spare: the fastest that leaves `MARGIN` of the memory free, if any. stopped: by what the search
+    was ended before its time; "" if it was not."""
 
     title: str
     behind: str | None
@@ -48,6 +50,8 @@ class Answer:
     looked: int
     total: int
     text: str = ""
+    spare: Row | None = None
+    stopped: str = ""
 
     def plain(self) -> dict[str, Any]:
         """As `shardc tune --json` prints it."""
@@ -55,32 +59,39 @@ class Answer:
             "version": VERSION, "ranks": self.ranks, "cluster": self.hardware.cluster, "device": self.hardware.device,
             "from": self.behind, "strategy": self.title, "text": self.text, "gap": self.gap,
             "points": {"looked_at": self.looked, "all": self.total},
-            "best": [
-                {"facts": dict(row.facts), "text": text_of(_named(row.found, self.title), ()), "memory": row.memory,
-                 "predicted": plain(row.prediction)}
-                for row in self.rows
-            ],
+            "best": [self._plain(row) for row in self.rows],
+            "spare": self._plain(self.spare) if self.spare is not None else None,
         }  # fmt: skip
+
+    def _plain(self, row: Row) -> dict[str, Any]:
+        text = text_of(_named(row.found, self.title), ())
+        return {"facts": dict(row.facts), "text": text, "memory": row.memory, "predicted": plain(row.prediction)}
 
 
 def answer(tuned: Tuned, ranks: int, hardware: Hardware) -> Answer:
     """The answer about the best strategies."""
     outcome = tuned.outcome
-    rows = [Row(facts(f), predict_work(work(f.plan), hardware), f.memory, f) for f in outcome.best]
+    rows = [_row(found, hardware) for found in outcome.best]
+    spare = _row(tuned.spare, hardware) if tuned.spare is not None else None
     best, written = rows[0], tuned.of.span.source.name != FOUND
     gap = _gap(outcome, best.prediction)
     behind = tuned.of.name.text if written else None
     of = f" of `{hardware.cluster}`" if hardware.cluster else ""
     source = f"tuned from `{behind}`" if behind else "tuned"
     limit = f" of {size(int(hardware.memory))}" if hardware.memory else ""
-    memory = f"{size(best.memory, up=True)}{limit}"
+    memory = f"{rounded_up(best.memory)}{limit}"
     first = (
         f"{source} for {ranks} ranks{of}: {duration(best.prediction.step_s)} a step (predicted), "
         f"MFU {percent(best.prediction.mfu)}, {memory}; gap {percent(gap)}."
     )
     text = text_of(_named(best.found, tuned.title), [first, *_second(rows)])
     assert text.startswith(MARK)
-    return Answer(tuned.title, behind, ranks, hardware, rows, gap, outcome.looked, outcome.total, text)
+    stopped = outcome.stopped
+    return Answer(tuned.title, behind, ranks, hardware, rows, gap, outcome.looked, outcome.total, text, spare, stopped)
+
+
+def _row(found: Found, hardware: Hardware) -> Row:
+    return Row(facts(found), predict_work(work(found.plan), hardware), found.memory, found)
 
 
 def _gap(outcome: Outcome, best: Prediction) -> float:
@@ -118,6 +129,12 @@ def facts(found: Found) -> dict[str, str]:
     }
 
 
+def differing(these: Mapping[str, str], best: Mapping[str, str]) -> list[str]:
+    """The facts in which a strategy is not the best one, as a sentence has them."""
+    other = {what: value for what, value in these.items() if value != best[what]}
+    return [f"no {what}" if value == "-" else f"{what} {value}" for what, value in other.items()]
+
+
 def _second(rows: Sequence[Row]) -> list[str]:
     """The next best, and where the time goes."""
     best = rows[0].prediction
@@ -129,6 +146,6 @@ def _second(rows: Sequence[Row]) -> list[str]:
     lines = []
     if len(rows) > 1:
         other = rows[1]
-        differ = [f"{what} {value}" for what, value in other.facts.items() if value != rows[0].facts[what]]
-        lines.append(f"Next best: {'; '.join(differ) or 'the same'}: {duration(other.prediction.step_s)}.")
-    return [*lines, f"The step is {', '.join(parts)}."]
+        differ = "; ".join(differing(other.facts, rows[0].facts))
+        lines.append(f"Next best: {differ or 'the same'}: {duration(other.prediction.step_s)}.")
+    return [*lines, f"Of the step's time: {', '.join(parts)}."]

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 
+from shardlang.check.program import Program
 from shardlang.cost.planned import work
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.bytes.fits import is_table
+from shardlang.plan.bytes.fits import is_table, needed
 from shardlang.plan.bytes.memory import held_bytes
-from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.pipeline.stages import ancestors, enclosing
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
@@ -32,9 +32,15 @@ SURELY = 1.1
 A_PLAN, AN_OPERATOR = 4e-3, 4e-4
 
 
+def costs(program: Program) -> float:
+    """Seconds of a processor to plan a point of a program."""
+    return A_PLAN + len(program.graph.ops) * AN_OPERATOR
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A point that fits: its strategy, its plan, seconds of a step, bytes at the peak."""
+    """A point that fits: its strategy, its plan, seconds of a step, bytes that it needs of a
+    device."""
 
     point: Point
     strategy: ast.Strategy
@@ -71,10 +77,6 @@ class Fitting:
         if plan is not None and laid.setdefault(key, plan) is plan and len(laid) > ALIKE:
             del laid[next(iter(laid))]
         return plan
-
-    def costs(self) -> float:
-        """Seconds of a processor to plan a point whole."""
-        return A_PLAN + len(self.of.program.graph.ops) * AN_OPERATOR
 
     def spent(self) -> float:
         """Seconds of a processor for the plans so far: counted by operators and not measured, so
@@ -134,14 +136,15 @@ class Fitting:
             yield self._halved(replace(point, again=what), plan, on)
 
     def _halved(self, point: Point, plan: Plan, on: Sequence[Sequence[str]]) -> Found | Short:
-        """low: layers of each coordinate that are too few; high: enough, if any are."""
+        """low: layers of each coordinate that are too few; high: enough, if any are. The last that
+        fits is taken."""
         over = self._over(plan)
         low, high = [0] * len(on), [len(mine) if bad else 0 for mine, bad in zip(on, over, strict=True)]
         least = self._made(point, plan)
         best = self._at(point, high, on)
         if isinstance(best, Short):
             return min((least, best), key=lambda each: each.memory)
-        while best is not None and any(b - a > 1 for a, b in zip(low, high, strict=True)):
+        while isinstance(best, Found) and any(b - a > 1 for a, b in zip(low, high, strict=True)):
             middle = [(a + b) // 2 if b - a > 1 else b for a, b in zip(low, high, strict=True)]
             tried = self.plan(_with(point, middle, on))
             if tried is None:
@@ -151,7 +154,8 @@ class Fitting:
                     low[at] = middle[at]
                 else:
                     high[at] = middle[at]
-            best = self._at(point, high, on)
+            made = self._at(point, high, on)
+            best = made if isinstance(made, Found) else best
         return best or least
 
     def _at(self, point: Point, counts: Sequence[int], on: Sequence[Sequence[str]]) -> Found | Short | None:
@@ -161,10 +165,10 @@ class Fitting:
 
     def _over(self, plan: Plan) -> list[bool]:
         """Which coordinates need more than there is."""
-        return [self.limit is not None and peak.bytes > self.limit for peak in step_peaks(plan)]
+        return [self.limit is not None and needs > self.limit for needs in needed(plan)]
 
     def _made(self, point: Point, plan: Plan) -> Found | Short:
-        memory = max(peak.bytes for peak in step_peaks(plan))
+        memory = max(needed(plan))
         if self.limit is not None and memory > self.limit:
             return Short(point, memory)
         return Found(point, filled(self.of, point, self.title), plan, self.seconds(work(plan)), memory)

@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.plan.strategy.instead import rules_of
 from shardlang.source import Source, Span
 from shardlang.syntax import ast
-from shardlang.syntax.parse import parse_rules
 
 _SEGMENT = re.compile(r"([^.\[\]]+)(?:\[([^\]]*)\])?")
 
@@ -110,16 +109,8 @@ def pins(of: Sequence[tuple[str, str]]) -> list[ast.Rule]:
     found: list[ast.Rule] = []
     for layout, paths in by_layout.items():
         text = f"at {', '.join(paths)}: {layout}"
-        found += rules_of(text)
+        found += rules_of(text, FOUND)
     return found
-
-
-def rules_of(text: str, name: str = FOUND) -> tuple[ast.Rule, ...]:
-    """The rules of a text that shardc wrote. `name`: of the text, in spans."""
-    rules = parse_rules(name, text)
-    if rules is None:
-        raise InternalError(f"`{text}` is no rule")
-    return rules
 
 
 def selector(path: str) -> ast.Selector:

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from shardlang.display import duration
 from shardlang.records import dataclass
 from shardlang.search.cut import arrays, cut
 from shardlang.search.deep.best_first import BestFirst
-from shardlang.search.fitted import Fitting, Found, Short
+from shardlang.search.fitted import Fitting, Found, Short, costs
 from shardlang.search.guess import Guess
 from shardlang.search.profiles import Estimate, Profiles, without_stages
 from shardlang.search.recursive import halved
@@ -34,7 +35,8 @@ class Outcome:
     """best: at most as many as were asked for, the fastest first. short: the point that lacks
     least, where nothing fits. looked: how many points were planned or simulated; total: how many
     there are. all: whether nothing else that is open can be faster. open: seconds that all other
-    points take at least, if that is known."""
+    points take at least, if that is known. stopped: by what the search was ended before its time,
+    "" if it was not."""
 
     best: Sequence[Found]
     short: Short | None
@@ -42,6 +44,7 @@ class Outcome:
     total: int
     all: bool
     open: float | None = None
+    stopped: str = ""
 
 
 @dataclass
@@ -52,6 +55,12 @@ class _Best:
     wanted: Wanted
     found: list[Found]
     short: Short | None = None
+    total: int = 0
+
+    def tell(self, text: str) -> None:
+        """Tells what goes on, with the best so far."""
+        least = f", the best takes {duration(self.found[0].seconds)}" if self.found else ""
+        self.wanted.tell(f"{text}{least}")
 
     def add(self, made: Found | Short | None) -> None:
         if isinstance(made, Short) and (self.short is None or made.memory < self.short.memory):
@@ -72,20 +81,30 @@ class _Best:
 def searched(fitting: Fitting, given: Iterable[Found], wanted: Wanted) -> Outcome:
     """The best points. given: strategies of the file that fit."""
     best = _Best(fitting, wanted, [])
-    for found in given:
-        best.add(found)
-    guess = Guess(fitting.of, wanted.hardware, wanted.limit or math.inf)
-    profiles = _profiles(fitting.of, wanted.limit)
+    try:
+        for found in given:
+            best.add(found)
+        return _searched(best, fitting, wanted)
+    except KeyboardInterrupt as signal:
+        if not best.found:
+            raise
+        looked = sum(fitting.plans.values())
+        return Outcome(best.checked(), None, looked, max(looked, best.total), False, stopped=str(signal) or "Ctrl-C")
+
+
+def _searched(best: _Best, fitting: Fitting, wanted: Wanted) -> Outcome:
+    guess = Guess(fitting.of, wanted.hardware, wanted.room or math.inf)
+    profiles = _profiles(fitting.of, wanted.room)
     few = profiles.cuts[2] if profiles is not None else _few(fitting.of)
     splitting = Splitting(fitting.of, few, wanted)
     if wanted.mode == RECURSIVE:
         return _halved(best, splitting)
-    most = int(wanted.budget / fitting.costs()) if profiles is not None else None
+    most = int(wanted.budget / costs(fitting.of.program)) if profiles is not None else None
     few_points = list(islice(points(fitting.of, splitting), None if most is None else most + 1))
     if profiles is not None and most is not None and len(few_points) > most:
         return _deep(best, BestFirst(profiles, wanted, guess), splitting)
     waiting = sorted(few_points, key=guess)
-    if wanted.mode == EXACT and len(waiting) * fitting.costs() > wanted.budget:
+    if wanted.mode == EXACT and len(waiting) * costs(fitting.of.program) > wanted.budget:
         # Of more points than are planned, those come first that `dynamic_programming` looks at.
         ahead = points(fitting.of, Splitting(fitting.of, few, replace(wanted, mode=DYNAMIC)))
         waiting = list(dict.fromkeys([*sorted(ahead, key=guess), *waiting]))
@@ -107,7 +126,8 @@ def _whole(best: _Best, waiting: Sequence[Point]) -> int:
     for looked, point in enumerate(waiting):
         if best.fitting.spent() > best.wanted.budget:
             return looked
-        best.wanted.tell(f"{looked} of {len(waiting):,} points")
+        best.total = len(waiting)
+        best.tell(f"{looked} of {len(waiting):,} points")
         best.add(best.fitting.best(point))
     return len(waiting)
 
@@ -145,7 +165,7 @@ def _deep(best: _Best, search: BestFirst, splitting: Splitting) -> Outcome:
         full = len(best.found) >= wanted.count and seconds >= best.found[wanted.count - 1].seconds
         if full or (tried and best.fitting.spent() > (1 - ESTIMATES) * wanted.budget):
             break
-        wanted.tell(f"planning whole: {tried + 1}")
+        best.tell(f"planning whole: {tried + 1}")
         best.add(best.fitting.near(estimate.point, estimate.plain))
     return Outcome(best.checked(), best.short, reached.looked, reached.total, False, reached.open)
 

@@ -11,14 +11,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
+from itertools import pairwise
 
 from shardlang.check.program import Program
 from shardlang.cost.items import class_of
 from shardlang.cost.planned import run, work
 from shardlang.cost.work import Coordinate, Segment, Stage, Transfer, Work
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.plan.bytes.fits import Device, device
 from shardlang.plan.bytes.memory import all_held, held_bytes, local_bytes
 from shardlang.plan.bytes.peak.step import step_peaks
+from shardlang.plan.bytes.reserved.communicators import Communicator, channels, communicators
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
@@ -199,7 +202,24 @@ class Profiles:
             made[stage] = it.plus(Bytes(0, 0, crossing * profile.boundary))
         made[0] = made[0].plus(first)
         made[-1] = made[-1].plus(last)
+        for at, mine in enumerate(found.on):
+            made[mine[0]] = made[mine[0]].plus(Bytes(self.of_nccl(profile, found, at)))
         return made
+
+    def of_nccl(self, profile: Profile, found: Pipe, at: int) -> int:
+        """The bytes that NCCL takes on a coordinate's ranks, where the device says what is
+        reserved: for the groups of the profile; with stages, for that of all and for messages."""
+        if self.device is None or not self.device.reserved:
+            return 0
+        on, more = found.coordinates, [Communicator(self.of.ranks)] * (found.size > 1)
+        crossed = {edge for pair in pairwise(on) if pair[0] != pair[1] for edge in (pair, pair[::-1])}
+        more += [Communicator(2)] * len(channels(on, crossed, at))
+        node = self.device.node or self.of.ranks
+        return sum(each.bytes(self.device.group, node) for each in (*communicators(profile.more)[0], *more))
+
+    @cached_property
+    def device(self) -> Device | None:
+        return device(self.of.program)
 
     def _made(self, point: Point, plain: Profile, again: Profile, found: Pipe) -> Estimate:
         chosen, memory, whole, degrees = set[int](), 0, 0, self.degrees(point, plain)

@@ -5,18 +5,22 @@ file compete as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from shardlang.check.program import Program
 from shardlang.cost.planned import work
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import offer
-from shardlang.display import size
-from shardlang.plan.bytes.peak.step import step_peaks
+from shardlang.display import rounded_up, size
+from shardlang.hints.nearest import offer
+from shardlang.plan.bytes.fits import needed
+from shardlang.plan.bytes.too_large import Offers, Tried
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
 from shardlang.plan.strategy.holes import holes
+from shardlang.plan.strategy.instead import instead
 from shardlang.records import dataclass
+from shardlang.search.filled import filled
 from shardlang.search.fitted import Fitting, Found, Short
 from shardlang.search.made import FOUND
 from shardlang.search.outer import Outcome, searched
@@ -28,6 +32,8 @@ from shardlang.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
 
+# The part of a device's memory whose price is told.
+MARGIN = 0.05
 _EVERYTHING = """strategy tuned {
   mesh pp = auto, dp = auto, cp = auto, tp = auto
   split auto over cp
@@ -45,11 +51,13 @@ _EVERYTHING = """strategy tuned {
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """of: the strategy with holes; title: the name of the found one; found: what was found."""
+    """of: the strategy with holes; title: the name of the found one; found: what was found. spare:
+    the fastest that leaves a part of the device's memory free, where one was found."""
 
     of: ast.Strategy
     title: str
     outcome: Outcome
+    spare: Found | None = None
 
 
 def tune(program: Program, name: str | None, wanted: Wanted, sink: Sink) -> Tuned | None:
@@ -66,9 +74,26 @@ def tune(program: Program, name: str | None, wanted: Wanted, sink: Sink) -> Tune
     fitting = Fitting(Open(program, strategy, wanted.ranks), title, wanted.seconds, wanted.limit)
     outcome = searched(fitting, _written(program, strategy, wanted), wanted)
     if outcome.best:
-        return Tuned(strategy, title, outcome)
-    _report_nothing(strategy, outcome, wanted, sink)
+        return Tuned(strategy, title, outcome, _spare(fitting, outcome.best, wanted))
+    _report_nothing(fitting.of, outcome, wanted, sink)
     return None
+
+
+def _spare(fitting: Fitting, best: Sequence[Found], wanted: Wanted) -> Found | None:
+    """The fastest of the best that leaves `MARGIN` of the memory free; where the budget lasts, the
+    first is planned so too."""
+    if wanted.limit is None:
+        return None
+    less = int((1 - MARGIN) * wanted.limit)
+    found = [each for each in best if each.memory <= less]
+    if (
+        best[0] not in found
+        and fitting.spent() < wanted.budget
+        and best[0].strategy not in fitting.of.program.strategies
+    ):
+        made = replace(fitting, limit=less).best(replace(best[0].point, layers=()))
+        found += [made] if isinstance(made, Found) else []
+    return min(found, key=lambda each: each.seconds, default=None)
 
 
 def _start(program: Program, name: str | None, mode: str, sink: Sink) -> tuple[Program, ast.Strategy | None]:
@@ -120,10 +145,11 @@ def _propagated(program: Program, strategy: ast.Strategy, title: str, wanted: Wa
     plan = laid_out(program, strategy, wanted.ranks, sink)
     if plan is None or sink.failed:
         return None
-    memory = max(peak.bytes for peak in step_peaks(plan))
+    memory = max(needed(plan))
     found = Found(Point(_sizes(plan)), strategy, plan, wanted.seconds(work(plan)), memory)
     if wanted.limit is not None and memory > wanted.limit:
-        _report_nothing(strategy, Outcome((), Short(found.point, memory), 1, 1, True), wanted, sink)
+        of = Open(program, strategy, wanted.ranks)
+        _report_nothing(of, Outcome((), Short(found.point, memory), 1, 1, True), wanted, sink)
         return None
     return Tuned(strategy, title, Outcome((found,), None, 1, 1, True))
 
@@ -141,7 +167,7 @@ def _written(program: Program, of: ast.Strategy, wanted: Wanted) -> Iterable[Fou
         plan = laid_out(program, strategy, wanted.ranks, Sink())
         if plan is None:
             continue
-        memory = max(peak.bytes for peak in step_peaks(plan))
+        memory = max(needed(plan))
         if wanted.limit is None or memory <= wanted.limit:
             yield Found(Point(_sizes(plan)), strategy, plan, wanted.seconds(work(plan)), memory)
 
@@ -153,8 +179,9 @@ def _report_solver(sink: Sink) -> None:
     sink.report("SH517", fact, None, help=('`pip install "shardlang[tune]"` installs it', more))
 
 
-def _report_nothing(strategy: ast.Strategy, outcome: Outcome, wanted: Wanted, sink: Sink) -> None:
+def _report_nothing(of: Open, outcome: Outcome, wanted: Wanted, sink: Sink) -> None:
     """SH326, with the least memory that was found."""
+    strategy = of.strategy
     span = strategy.name.span if not _is_all_open(strategy) else None
     name = f"strategy `{strategy.name.text}`" if span is not None else "a strategy"
     short, ended = outcome.short, outcome.looked < outcome.total
@@ -167,11 +194,29 @@ def _report_nothing(strategy: ast.Strategy, outcome: Outcome, wanted: Wanted, si
         )  # fmt: skip
         return
     assert wanted.limit is not None
-    times = -(-short.memory // wanted.limit)
+    tried = _changing(of, short.point)
+    plan = tried("", wanted.ranks)
+    whole = not holes(strategy, of.program.axis_overrides.get(strategy.name.text, {}))
+    fact = f"{name} leaves nothing open, and does not fit" if whole else f"nothing that {name} leaves open fits"
     where = ", ".join(f"{axis} = {count}" for axis, count in short.point.sizes if count > 1)
     sink.report(
-        "SH326", f"nothing that {name} leaves open fits: a rank needs {size(short.memory, up=True)} at least, and a "
+        "SH326", f"{fact}: a rank needs {rounded_up(short.memory)} at least, and a "
         f"device has {size(wanted.limit)}", span, f"least with {where or '1 rank'}" if span is not None else "",
         notes=(*(() if span is not None else (f"the least is needed with {where or '1 rank'}",)), *part),
-        help=(f"more ranks, say {wanted.ranks * times}", "a smaller batch", "`place on host` for large tables"),
+        help=tuple(Offers(plan, wanted.limit, tried).lines()) if plan is not None else (),
     )  # fmt: skip
+
+
+def _changing(of: Open, point: Point) -> Tried:
+    """The plans of a point with changes. More ranks share the batch, where that axis is open."""
+    longer = next((axis.name for axis in of.axes if axis.auto and axis.name in of.batch_axes), "")
+
+    def tried(rules: str, ranks: int) -> Plan | None:
+        times = ranks // of.ranks
+        if times > 1 and not longer:
+            return None
+        sizes = tuple((axis, size * times if axis == longer else size) for axis, size in point.sizes)
+        strategy = filled(of, replace(point, sizes=sizes), of.strategy.name.text)
+        return laid_out(of.program, instead(strategy, rules), ranks, Sink())
+
+    return tried

@@ -76,10 +76,10 @@ class Attribute(Node):
 
 @node
 class Index(Node):
-    """`value[index]`."""
+    """`value[index]`; None: `value[*]`, each of them."""
 
     value: Expr
-    index: Expr
+    index: Expr | None
 
 
 @node

@@ -5,9 +5,10 @@ The value of a number is in base units: bytes, bytes/s, seconds, FLOP/s."""
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import nearest
+from shardlang.hints.nearest import nearest
 from shardlang.source import Span
 from shardlang.syntax import ast
 
@@ -17,7 +18,7 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _TIMES: dict[str, int | float] = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600}
 # Past these a number is a slip or an attack: int(text) takes time quadratic in the digits.
 MOST_CHARACTERS = 40
-MOST = 2**63 - 1
+MOST, LARGEST_FLOAT = 2**63 - 1, 1e300
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
 
@@ -50,9 +51,11 @@ def _read(text: str) -> tuple[int | float, str]:
     value: int | float = int(plain) if plain.isdecimal() else float(plain)
     if unit:
         scaled = value * UNITS[unit]
-        whole = isinstance(scaled, float) and scaled.is_integer() and scaled < MOST and unit not in _TIMES
-        value = int(scaled) if whole else scaled
-    if value > (MOST if isinstance(value, int) else 1e300):
+        if isinstance(scaled, float) and scaled < MOST and unit not in _TIMES:
+            exact = Decimal(plain) * Decimal(UNITS[unit])  # 527395.264 * 1000 is below 527395264
+            scaled = int(exact) if exact == int(exact) else float(exact)
+        value = scaled
+    if value > (MOST if isinstance(value, int) else LARGEST_FLOAT):
         raise ValueError(f"the number `{text}` is too large")
     return value, unit
 

@@ -13,7 +13,7 @@ from shardlang.records import dataclass
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """`found` must match the token in the way, `before` the token ahead of it, `expects` be a
-    terminal allowed there, `unless` not.
+    terminal allowed there, `unless` not, and `within` the innermost bracket that is open.
 
     The place shown is that of `found`, with `at_before` that of `before`. In `message` and `help`,
     `{found}` and `{before}` are those tokens. `example` is a whole program with the mistake."""
@@ -26,11 +26,13 @@ class Mistake:
     before: str = ""
     expects: str = ""
     unless: str = ""
+    within: str = ""
     at_before: bool = False
 
-    def fits(self, found: str, before: str, expected: dict[str, int]) -> bool:
+    def fits(self, found: str, before: str, bracket: str, expected: dict[str, int]) -> bool:
         return (
-            (not self.found or re.fullmatch(self.found, found) is not None)
+            (not self.within or self.within == bracket)
+            and (not self.found or re.fullmatch(self.found, found) is not None)
             and (not self.before or re.fullmatch(self.before, before) is not None)
             and (not self.expects or self.expects in expected)
             and (not self.unless or self.unless not in expected)
@@ -72,6 +74,9 @@ MISTAKES: tuple[Mistake, ...] = (
             _forward("for block in blocks { x = block(x) }"), found=r"\w+", before="for|while"),
     Mistake("SH112", "there is no `self`: members go by their names", "leave `self.` out", _forward("self.y = x"),
             found=r"\.", before="self"),
+    Mistake("SH101", "a slice has the name of a dim before its `=`, and this is an expression",
+            "name the dim where it is made, `dim wide = 3 * d`, give the layer `wide`, and write `y[wide = 0..d]`",
+            _forward("q = y[3 * d = 0..d]"), found="=", expects="EQUAL", within="["),
     Mistake("SH110", "`=` names a value, it does not compare", "write `==`", "dim n = 4 if m = 2 else 8\n", found="=",
             expects="EQUAL"),
     Mistake("SH111", "the rule after a selector needs a `:`", "write `:` before `{found}`",
@@ -103,9 +108,8 @@ MISTAKES: tuple[Mistake, ...] = (
             expects="COLON"),
     Mistake("SH111", "axes are named after `over`", "write `over {found}`", _strategy("split batch dp"), found=r"\w+",
             before=r"\w+", expects="OVER"),
-    Mistake("SH118", "`{found}` is a word of the language, not a name", "choose another name, such as `{found}_`",
-            _forward("return = x"), found="if|else|return|and|or|not|true|false|=", before=r"return|(?!)",
-            expects="NAME"),
+    Mistake("SH118", "`{before}` is a word of the language, not a name", "choose another name, such as `{before}_`",
+            _forward("return = x"), found="=", before="return", expects="NAME", at_before=True),
     Mistake("SH118", "`{found}` is a word of the language, not a name", "choose another name, such as `{found}_`",
             "dim if = 3\n", found="if|else|return|and|or|not|true|false", expects="NAME"),
     Mistake("SH116", "a closing brace without an opening one", "remove it", "dim n = 4\n}\n", found=r"\}"),

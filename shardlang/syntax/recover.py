@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import nearest
+from shardlang.hints.nearest import nearest
 from shardlang.source import Span
 from shardlang.syntax.automaton import DEEPEST, Automaton
 from shardlang.syntax.mistakes import MISTAKES
@@ -97,7 +97,8 @@ class Recovery:
             self._report("SH104", unreadable, token, help)
             return
         row = automaton.tables.actions[automaton.states[-1]]
-        mistake = next(m for m in MISTAKES if m.fits(found, before, row))
+        bracket = self.text[self.tokens.open[-1]] if self.tokens.open else ""
+        mistake = next(m for m in MISTAKES if m.fits(found, before, bracket, row))
         if mistake.code in _MAYBE_MISSPELT and (wrong := self._misspelt(automaton, token)):
             word, place = wrong
             shown = self.text[place[1] : place[2]]

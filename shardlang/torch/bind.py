@@ -28,21 +28,22 @@ Folder = str | os.PathLike[str]
 
 
 def bind(
-    compiled: Compiled | Folder, *, device: str | torch.device | None = None, group: Any = None, base: Folder = ".",
-    weights: Folder | None = None, resume: Folder | None = None,
+    compiled: Compiled | Folder, *, device: str | torch.device | None = None, group: Any = None,
+    base: Folder | None = None, weights: Folder | None = None, resume: Folder | None = None,
 ) -> ShardModule:  # fmt: skip
     """A compiled program, or the folder that one was written to, as a module. All ranks call it.
 
     The ranks are those of `group`, or of torch.distributed where that has been started, or of
     torchrun, srun or `launch`; else this process is alone. device: by default a GPU for each rank,
-    if there is one, else the CPU. base: the folder that the program's paths are relative to.
-    weights: a safetensors file to begin with. resume: a checkpoint, or a folder of them, of which
-    the newest whole one is taken. RunError where ranks, weights or checkpoint do not fit."""
+    if there is one, else the CPU. base: the folder that the program's paths are relative to, by
+    default that of its file, or, where `compiled` is a folder, the current one. weights: a
+    safetensors file to begin with. resume: a checkpoint, or a folder of them, of which the newest
+    whole one is taken. RunError where ranks, weights or checkpoint do not fit."""
     if weights is not None and resume is not None:
         raise ValueError("a program begins with `weights` or goes on by `resume`, not both")
     stack = ExitStack()
     try:
-        program = _program(compiled, Path(base), stack)
+        program = _program(compiled, base, stack)
         load_own(program)
         connected(program.ranks, group, device)
         blocks.require(program, world.device.type)
@@ -65,12 +66,13 @@ def _warn(text: str) -> None:
         warnings.warn(text, stacklevel=5)
 
 
-def _program(compiled: Compiled | Folder, base: Path, stack: ExitStack) -> Program:
+def _program(compiled: Compiled | Folder, base: Folder | None, stack: ExitStack) -> Program:
     """The program, whose optimizers and checkpoints are the user's to have."""
     if isinstance(compiled, Compiled):
         # It stays: torch.compile and tracebacks read the text.
         folder = stack.enter_context(scratch("bind")).path
         compiled.write(folder)
+        base = compiled.base if base is None else base
     elif isinstance(compiled, str | os.PathLike):
         folder = Path(compiled)
     else:
@@ -80,4 +82,4 @@ def _program(compiled: Compiled | Folder, base: Path, stack: ExitStack) -> Progr
         help = "shardlang.compile(..).write(folder), or shardc compile FILE --ranks N -o FOLDER"
         raise RunError("SH503", "there is no compiled program", file=main, help=help)
     program = read_program(main)
-    return replace(program, base=base, optimizers=(), checkpoint=None, log=None)
+    return replace(program, base=Path(base or "."), optimizers=(), checkpoint=None, log=None)

@@ -1,14 +1,12 @@
-"""`launch(function, ranks=2)`: ranks of this machine, forked from this process, each of which calls
-a function; what they return.
+"""`launch(function, ranks=2)`: ranks of this machine, each of which calls a function; what they
+return.
 
-A forked rank has what this process has: functions that a notebook's cells define need no pickling.
-It has one thread alone. So nothing of the notebook's own threads runs in it, its output is taken
-down a pipe, and torch computes in one thread: the threads that GNU's OpenMP began here are gone
-there, and more than one would wait for them for ever."""
+Their processes are forked from this one, or new where that cannot be (runtime/launch/children.py).
+A forked rank has one thread alone. So nothing of a notebook's own threads runs in it, and its
+output is taken down a pipe."""
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import pickle
@@ -20,8 +18,9 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -29,10 +28,12 @@ import torch.distributed as dist
 from shardlang.errors import RunError
 from shardlang.launch.started import require_alone
 from shardlang.runtime.device import KINDS
+from shardlang.runtime.launch.children import begin
 from shardlang.runtime.launch.devices import Choice, chosen
-from shardlang.runtime.launch.rank import die_with_parent, peer_gone
+from shardlang.runtime.launch.rank import peer_gone
 from shardlang.scratch import scratch, sweep
-from shardlang.torch.ranks import RankError, begin, end
+from shardlang.torch.ranks import RankError, end
+from shardlang.torch.ranks import begin as take_part
 
 # After a first failure: seconds for the other ranks to say theirs, so that the cause is told.
 _GRACE = 0.5
@@ -40,7 +41,8 @@ _GRACE = 0.5
 
 def launch(function: Callable[..., Any], /, *args: Any, ranks: int, device: str = "cpu") -> list[Any]:
     """A list of what `function(*args)` returns on each of so many ranks. It and its arguments are
-    as they are here; what it returns is pickled. Lines that a rank prints are printed here.
+    as they are here, or copies of them where this process has computed gradients on threads, or
+    used CUDA; what it returns is pickled. Lines that a rank prints are printed here.
 
     RankError where a rank raises, dies, or returns what cannot be pickled: all are ended then. A
     rank computes in one thread."""
@@ -55,16 +57,13 @@ def launch(function: Callable[..., Any], /, *args: Any, ranks: int, device: str 
     if dist.is_initialized():
         raise RuntimeError("this process is one of several ranks, and launches no others")
     require_alone("`launch`")
-    if device == "cuda" and torch.cuda.is_initialized():
-        fact = "this process has used CUDA, which ranks that are forked from it cannot do then"
-        raise RunError("SH503", fact, help="restart the notebook and launch first, or use torchrun")
     devices = chosen(device, ranks) if device != "cpu" else Choice("cpu")
     # What torch's optimizers import at their first step, once for all ranks.
     importlib.import_module("torch._dynamo")
     with scratch("launch") as folder:
         run = _Run(function, args, ranks, devices, folder.path / "store")
         try:
-            run.fork()
+            run.begin()
             return run.results()
         finally:
             run.end()
@@ -74,7 +73,7 @@ def launch(function: Callable[..., Any], /, *args: Any, ranks: int, device: str 
 
 @dataclass
 class _Rank:
-    """A forked rank: its process, and the pipes of what it returns and what it prints."""
+    """A rank: its process, and the pipes of what it returns and what it prints."""
 
     number: int
     pid: int
@@ -102,7 +101,7 @@ class _Rank:
 
 @dataclass
 class _Run:
-    """Ranks from fork to end; none is left when it is over."""
+    """Ranks from start to end; none is left when it is over."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -112,47 +111,20 @@ class _Run:
     ranks: list[_Rank] = field(default_factory=list)
     release: int = -1
 
-    def fork(self) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+    def begin(self) -> None:
         wait_end, self.release = os.pipe()
-        parent = os.getpid()
         for number in range(self.size):
             result, give = os.pipe()
             output, put = os.pipe()
-            pid = os.fork()
-            if pid == 0:
-                others = [end for rank in self.ranks for end in (rank.result, rank.output)]
-                for descriptor in (result, output, self.release, *others):
-                    os.close(descriptor)
-                self._begin(number, parent, give, put, wait_end)
+            device = self.devices.device(number)
+            work = partial(_rank, number, self.size, device, self.store, partial(self.function, *self.args), give, put,
+                           wait_end)  # fmt: skip
+            others = [end for rank in self.ranks for end in (rank.result, rank.output) if end >= 0]
+            pid = begin(work, (give, put, wait_end), (result, output, self.release, *others))
             os.close(give)
             os.close(put)
             self.ranks.append(_Rank(number, pid, result, output))
         os.close(wait_end)
-
-    def _begin(self, number: int, parent: int, give: int, put: int, wait_end: int) -> NoReturn:
-        """The life of a rank."""
-        code = 1
-        try:
-            die_with_parent(parent)
-            _settle(put)
-            begin(number, self.size, self.devices.device(number), self.store)
-            answer = pickle.dumps(("returned", self.function(*self.args)))
-            code = 0
-        except BaseException as error:
-            text = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
-            answer = pickle.dumps(("failed", (text, traceback.format_exc())))
-        with suppress(BaseException):
-            sys.stdout.flush()
-            sys.stderr.flush()
-            with open(give, "wb") as pipe:
-                pipe.write(answer)
-            # A rank that closes its connections early would fail one that is still in its last
-            # collective.
-            os.read(wait_end, 1)
-            end()
-        os._exit(code)
 
     def results(self) -> list[Any]:
         """Waits for all; RankError of the rank that is the cause where one fails."""
@@ -231,10 +203,35 @@ class _Run:
             rank.result = rank.output = -1
 
 
+def _rank(
+    number: int, size: int, device: torch.device, store: Path, function: Callable[[], Any], give: int, put: int,
+    wait_end: int,
+) -> None:  # fmt: skip
+    """The life of a rank. RankError where it failed, which it has told by then."""
+    failed = True
+    try:
+        _settle(put)
+        take_part(number, size, device, store)
+        answer = pickle.dumps(("returned", function()))
+        failed = False
+    except BaseException as error:
+        text = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
+        answer = pickle.dumps(("failed", (text, traceback.format_exc())))
+    with suppress(BaseException):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with open(give, "wb") as pipe:
+            pipe.write(answer)
+        # A rank that closes its connections early would fail one that is still in its last
+        # collective.
+        os.read(wait_end, 1)
+        end()
+    if failed:
+        raise RankError(number, "told by now")
+
+
 def _settle(put: int) -> None:
-    """Leaves behind what a forked rank must not share with the process that it comes from."""
-    # Nothing of what was there is finalised here: sockets and threads of a notebook are not ours.
-    gc.freeze()
+    """Leaves behind what a rank must not share with the process that it comes from."""
     signal.set_wakeup_fd(-1)
     # Ctrl-C goes to the process that waits for the ranks.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -245,4 +242,3 @@ def _settle(put: int) -> None:
     sys.stdin = open(os.devnull)  # noqa: SIM115
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
-    torch.set_num_threads(1)

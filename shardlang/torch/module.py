@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shardlang.diagnostics.nearest import offer
+from shardlang.facts.figures import is_told
+from shardlang.hints.nearest import offer
 from shardlang.runtime import compiled
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.loader import Loader, load
@@ -36,24 +37,25 @@ from shardlang.torch.ranks import agree
 
 class Figures(Mapping[str, float]):
     """The loss and the metrics of a step, the same on all ranks. The first look at one waits until
-    the ranks have summed them up. updates: False where a gradient is too large for f16; then there
-    are none, so that an optimizer changes nothing."""
+    the ranks have summed them up. updates: False where gradients are not finite and such steps are
+    left out (`not_finite = skip`, or f16); then there are none, so that an optimizer changes
+    nothing."""
 
     def __init__(self, pending: Pending, updates: bool) -> None:
         self._pending, self.updates = pending, updates
 
     @cached_property
     def _found(self) -> dict[str, float]:
-        return self._pending.wait()
+        return {name: value for name, value in self._pending.wait().items() if is_told(name)}
 
     def __getitem__(self, name: str) -> float:
         return self._found[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._pending.sum.totals.names)
+        return (name for name in self._pending.sum.totals.names if is_told(name))
 
     def __len__(self) -> int:
-        return len(self._pending.sum.totals.names)
+        return sum(1 for _ in self)
 
     def __repr__(self) -> str:
         return f"Figures({', '.join(f'{name}={value:.6g}' for name, value in self.items())})"
@@ -191,7 +193,7 @@ class ShardModule(nn.Module):
     def _ends(self) -> bool:
         """Hands the gradients to the optimizer; whether there are any."""
         self._due = True
-        fits = self._stepper.model.fits()
+        fits = self._stepper.model.gradients.fit()
         trained = self._stepper.model.trained
         for path, handle in self._trained.items():
             if not fits:
@@ -210,7 +212,8 @@ class ShardModule(nn.Module):
         self._agree("clip")
         for path, handle in self._trained.items():
             self._stepper.model.trained[path].grad = handle.grad
-        return self._stepper.model.clip(norm)
+        gradients = self._stepper.model.gradients
+        return gradients.clip(norm, gradients.measure()())
 
     def stepped(self) -> None:
         """After the optimizer's step: clears the gradients, counts the step. All ranks call it."""

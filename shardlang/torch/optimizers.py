@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shardlang.diagnostics.nearest import offer
+from shardlang.checkpoints.optimizers import updates, written
 from shardlang.errors import RunError
+from shardlang.facts.optimizers import OPTIMIZERS
+from shardlang.hints.nearest import offer
 from shardlang.patterns import covered
 from shardlang.runtime.state.checkpoints import Piece, SavedRun
 from shardlang.runtime.state.optimizers import UNIT
@@ -24,10 +26,9 @@ from shardlang.runtime.step.resume import offsets
 
 # By torch's class: the runtime's kind, and its names of what is kept of a parameter.
 _KEPT: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "SGD": ("sgd", {"momentum": "momentum_buffer"}),
-    "Adam": ("adam", {"mean": "exp_avg", "square": "exp_avg_sq"}),
-    "AdamW": ("adamw", {"mean": "exp_avg", "square": "exp_avg_sq"}),
-    "Adagrad": ("adagrad", {"sum": "sum"}),
+    facts.torch: (kind, dict(zip(facts.state, facts.torch_state, strict=True)))
+    for kind, facts in OPTIMIZERS.items()
+    if facts.torch
 }
 # Settings that choose a way of computing. Where one is given, it is the user's choice.
 _WAYS = ("fused", "foreach", "capturable", "differentiable")
@@ -145,9 +146,10 @@ def _go_on(
 ) -> None:
     """Fills an optimizer's state from a checkpoint. RunError where that is of another one."""
     kind, kept = _KEPT.get(type(optimizer).__name__, ("", {}))
-    if kind == "sgd" and not optimizer.defaults["momentum"]:
+    if kind and not OPTIMIZERS[kind].kept(optimizer.defaults):
         kept = {}
-    before = saved.facts.get("optimizers")
+    before, done = saved.facts.get("optimizers"), saved.step - model.gradients.skipped
+    seen = updates(saved.index, done)
     declared = {tensor.path: tensor for tensor in model.parameters}
     pieces = []
     for path, (held, own) in given.items():
@@ -155,8 +157,8 @@ def _go_on(
         names = {name.rpartition(":")[2] for name in saved.tensors if name.rpartition(":")[0] == path}
         if theirs != kind or names != kept.keys():
             mine = f"{type(optimizer).__name__} (which keeps {', '.join(kept.values()) or 'nothing'})"
-            fact = f"`{path}` is to be trained by {mine}, and the checkpoint is of `{theirs}` (which keeps "
-            fact += f"{', '.join(sorted(names)) or 'nothing'})"
+            fact = f"`{path}` is to be trained by {mine}, and "
+            fact += written(saved.index, path, ", ".join(sorted(names)) or "nothing")
             help = "the optimizer as it was; one made by hand, of net.parameters(), begins anew"
             raise RunError("SH508", fact, file=saved.folder, help=help)
         state = {mine: torch.zeros_like(own) for mine in kept.values()}
@@ -166,6 +168,6 @@ def _go_on(
         ]
         if kind != "sgd":
             on = own.device if optimizer.defaults.get("fused") else torch.device("cpu")
-            state["step"] = torch.tensor(float(saved.step - model.skipped), device=on)
+            state["step"] = torch.tensor(float(seen.get(path, done)), device=on)
         optimizer.state[own] = state
     saved.read(pieces)

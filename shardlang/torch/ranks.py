@@ -19,6 +19,7 @@ from shardlang.runtime.comm import mesh
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.device import KINDS, TIMEOUT
 from shardlang.runtime.launch.devices import chosen, of_rank
+from shardlang.runtime.launch.meeting import rendezvous
 from shardlang.runtime.state.checkpoints import exchanged
 
 
@@ -113,7 +114,7 @@ def _start(ranks: int, device: Device) -> None:
     if place is None:
         found = placed(device, 0) if device is not None else chosen(kind, 1).device(0)
         return mesh.connect(0, 1, found)
-    store = mesh.rendezvous() if place.size > 1 else None
+    store = rendezvous() if place.size > 1 else None
     if device is None:
         found = of_rank(kind, store, place.rank, place.size, place.local_size).device(place.local)
     else:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
+from shardlang.facts.dtypes import DTYPES
 from shardlang.records import dataclass
 from shardlang.source import Span
 
-FLOATS = ("f64", "f32", "f16", "bf16")
-DTYPES = (*FLOATS, "i64", "i32", "bool")
-LOW = ("bf16", "f16")  # narrower than f32
-BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "bool": 1}
+BYTES = {name: facts.bytes for name, facts in DTYPES.items()}
+FLOATS = tuple(name for name, facts in DTYPES.items() if facts.floating)
+LOW = tuple(sorted(name for name in FLOATS if BYTES[name] < BYTES["f32"]))
 
 
 def low(dtype: str) -> bool:

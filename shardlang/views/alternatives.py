@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from shardlang.check.program import Program
-from shardlang.check.selectors import text as selector_text
 from shardlang.cost.hardware import Hardware
 from shardlang.cost.predict import predict
 from shardlang.diagnostics.diagnostic import Diagnostic, Severity, Sink
@@ -18,7 +17,6 @@ from shardlang.plan.bytes.traffic import sent_bytes
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import plan
 from shardlang.records import dataclass
-from shardlang.search import made
 from shardlang.source import Span
 from shardlang.syntax import ast
 
@@ -80,29 +78,6 @@ class Asked:
         if found is None:
             return Alternative(written, None, tuple(d for d in sink.found if d.severity is Severity.ERROR), told)
         return Alternative(written, self.figures(found), told=told)
-
-
-def rules_of(text: str) -> tuple[ast.Rule, ...]:
-    """The rules of a text that shardc wrote."""
-    return made.rules_of(text, "the alternative")
-
-
-def without(rules: Sequence[ast.Rule], kinds: tuple[type, ...], selector: str = "") -> list[ast.Rule]:
-    """The rules less those of some kinds; with a selector less those of just this selector."""
-    kept: list[ast.Rule] = []
-    for rule in rules:
-        if not isinstance(rule, ast.At):
-            kept += [rule] if selector or not isinstance(rule, kinds) else []
-            continue
-        here = [s for s in rule.selectors if not selector or selector_text(s) == selector]
-        there = tuple(s for s in rule.selectors if s not in here)
-        rest = tuple(inner for inner in rule.rules if not isinstance(inner, kinds))
-        if not here or len(rest) == len(rule.rules):
-            kept.append(rule)
-            continue
-        kept += [replace(rule, selectors=tuple(here), rules=rest)] if rest else []
-        kept += [replace(rule, selectors=there)] if there else []
-    return kept
 
 
 def place(span: Span) -> dict[str, Any]:

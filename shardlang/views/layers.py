@@ -16,7 +16,8 @@ from shardlang.graph.graph import Kind
 from shardlang.path_runs import called, in_runs
 from shardlang.plan.bytes.traffic import sent
 from shardlang.plan.plan import Plan
-from shardlang.views.alternatives import Alternative, Asked, rules_of
+from shardlang.plan.strategy.instead import rules_of
+from shardlang.views.alternatives import Alternative, Asked
 from shardlang.views.values import forms
 
 Entry = dict[str, Any]

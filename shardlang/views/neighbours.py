@@ -1,24 +1,24 @@
-"""A plan and `mesh`, `stages`, `zero` or `recompute` -> the rules that decided, and the costs of
-their neighbours, as plain data (`shardc why --json`)."""
+"""A plan and one of `QUESTIONS`, such as `mesh` or `microbatches` -> the rules that decided, and
+the costs of their neighbours, as plain data (`shardc why --json`)."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shardlang.path_runs import in_runs
+from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.plan import Plan
+from shardlang.plan.strategy.instead import layers_of, rules_of, summed_over, without
 from shardlang.source import Span
 from shardlang.syntax import ast
-from shardlang.views.alternatives import Alternative, Asked, entry, head, place, rules_of, without
+from shardlang.views.alternatives import Alternative, Asked, entry, head, place
 from shardlang.views.axes import axis_rows
 from shardlang.views.stages import mesh_text, moved, other_stages, recut, sizes_of, stage_rows, stages_now
 from shardlang.views.values import zero_text
 
 Entry = dict[str, Any]
-_INDEX = re.compile(r"\[\d+\]")
 
 
 def neighbours(asked: Asked, what: str) -> Entry:
@@ -78,8 +78,7 @@ def _zeros(asked: Asked) -> Iterator[Alternative]:
     rules, plan = asked.strategy.rules, asked.plan
     every = [inner for rule in rules for inner in (rule.rules if isinstance(rule, ast.At) else (rule,))]
     named = Counter(tuple(axis.text for axis in rule.axes) for rule in every if isinstance(rule, ast.Zero))
-    summed = Counter(plan.meshes[p.stored.mesh].ranked(p.reduce_axes) for p in plan.params.values())
-    axes = next((axes for axes, _ in (named or summed).most_common() if axes), ())
+    axes = next((axes for axes, _ in named.most_common() if axes), ()) if named else summed_over(plan)
     declared = {a.name.text for rule in rules if isinstance(rule, ast.Mesh) for a in rule.axes}
     if not axes or not declared.issuperset(axes):
         return
@@ -104,11 +103,40 @@ def _recomputes(asked: Asked) -> Iterator[Alternative]:
     """Nothing; then all layers of the outermost arrays, whole or in part."""
     assert asked.strategy is not None
     bare = without(asked.strategy.rules, (ast.Recompute,))
-    arrays = dict.fromkeys(_INDEX.sub("[*]", call.path) for call in asked.plan.graph.calls if call.path.endswith("]"))
-    outer = [a for a in arrays if not any(a.startswith(f"{b}.") for b in arrays)]
+    outer = layers_of(asked.plan.graph)
     texts = [f"at {', '.join(outer)}: recompute{what}" for what in ("", " gathers", " all but products")]
     for text in (*([""] if asked.plan.recompute else ()), *(texts if outer else ())):
         yield asked.instead(text or "no recompute", [*bare, *rules_of(text)])
+
+
+# --- microbatches and their order ---
+
+
+def _microbatches_now(plan: Plan) -> list[str]:
+    batch = plan.program.graph.batch
+    of = f" of {(batch.size or 0) // plan.microbatches} of `{batch.name}` on all ranks together" if batch else ""
+    return [f"{plan.microbatches} microbatch{'es' * (plan.microbatches != 1)}{of}"]
+
+
+def _other_microbatches(asked: Asked) -> Iterator[Alternative]:
+    """A quarter and a half of them, twice and four times as many."""
+    assert asked.strategy is not None
+    bare, now = without(asked.strategy.rules, (ast.Microbatches,)), asked.plan.microbatches
+    for count in (now // 4, now // 2, 2 * now, 4 * now):
+        if count and (count >= now or now % count == 0):
+            text = f"microbatches {count}"
+            yield asked.instead(text, [*bare, *rules_of(text)])
+
+
+def _other_schedules(asked: Asked) -> Iterator[Alternative]:
+    """Those that take as many stages on a coordinate."""
+    assert asked.strategy is not None
+    pipeline, bare = asked.plan.pipeline, without(asked.strategy.rules, (ast.Schedule,))
+    virtual = len(pipeline.coordinates) // len(pipeline.actions) if pipeline is not None else 0
+    for name, schedule in SCHEDULES.items():
+        if pipeline is not None and name != pipeline.schedule and schedule.takes(virtual):
+            text = f'schedule "{name}"'
+            yield asked.instead(text, [*bare, *rules_of(text)])
 
 
 Now = Callable[[Plan], Sequence[str]]
@@ -126,6 +154,8 @@ QUESTIONS: dict[str, tuple[Now, tuple[type, ...], Others, More]] = {
     "mesh": (_mesh_now, (ast.Mesh,), _meshes, lambda asked: {"axes": axis_rows(asked)}),
     "zero": (_zero_now, (ast.Zero,), _zeros, _nothing),
     "recompute": (_recompute_now, (ast.Recompute,), _recomputes, _nothing),
+    "microbatches": (_microbatches_now, (ast.Microbatches,), _other_microbatches, _nothing),
+    "schedule": (stages_now, (ast.Schedule,), _other_schedules, _nothing),
     "stages": (
         stages_now, (ast.Stages, ast.Schedule, ast.Microbatches), other_stages,
         lambda asked: {"stages": stage_rows(asked)},

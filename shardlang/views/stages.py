@@ -18,8 +18,9 @@ from shardlang.plan.pipeline.balance import parts
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.axis_sizes import divisors, evaluate
+from shardlang.plan.strategy.instead import rules_of, without
 from shardlang.syntax import ast
-from shardlang.views.alternatives import Alternative, Asked, rules_of, without
+from shardlang.views.alternatives import Alternative, Asked
 
 Sizes = Mapping[str, int]
 R = TypeVar("R")

@@ -10,18 +10,19 @@ from typing import Any
 from shardlang.check.selectors import select
 from shardlang.check.selectors import text as selector_text
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import offer
 from shardlang.graph.graph import Graph, Kind, Op
+from shardlang.hints.nearest import offer
 from shardlang.ops.rule import Split
 from shardlang.path_runs import called, in_runs
 from shardlang.plan.bytes.traffic import COLLECTIVES, conversion_bytes, inside_collective, sent
 from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.plan import Plan
 from shardlang.plan.resolve import resolve
+from shardlang.plan.strategy.instead import rules_of, without
 from shardlang.syntax import ast
 from shardlang.types.layout import Layout
 from shardlang.views import layers
-from shardlang.views.alternatives import Alternative, Asked, entry, head, place, rules_of, without
+from shardlang.views.alternatives import Alternative, Asked, entry, head, place
 from shardlang.views.values import forms, written
 from shardlang.views.waits import Waits
 

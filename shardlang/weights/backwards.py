@@ -5,17 +5,21 @@ once."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 
 from shardlang.check.program import NameMap, NameRule
 from shardlang.check.train.weight_names import pattern, put_in
 from shardlang.checkpoints.headers import Saved
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import offer
+from shardlang.hints.nearest import offer
 from shardlang.records import dataclass
 from shardlang.weights.elements import FLOATS, convertible
 
+# What helps where the two are of different models.
+_SAME = "take the weights, the map and the folder of one and the same model"
 # A shape that is not known.
 UNKNOWN = (-1,)
 
@@ -58,13 +62,16 @@ def backwards(
     types = {name: each or Saved(dtype, UNKNOWN) for name, each in theirs.items()}
     full = {name.removeprefix(names.prefix): name for name in theirs}
     pieces: dict[str, list[Piece]] = {}
-    for path, rule in _rules(ours, names, sink).items():
+    rules = _rules(ours, names, sink)
+    if not rules:
+        return Backwards({}, {}, [])
+    for path, rule in rules.items():
         match = pattern(rule.ours).fullmatch(path)
         assert match is not None
         name = put_in(rule.theirs, match.groups())
         if name not in full:
-            help = offer(name, full, "name the --like of this model")
-            sink.report("SH609", f"`{path}` is `{name}`, which --like does not have", rule.span, help=help)
+            help = partial(offer, name, full, _SAME)
+            sink.report("SH609", f"`{path}` is `{name}`, which the other model does not have", rule.span, help=help)
             continue
         i, n = rule.part or (1, 1)
         pieces.setdefault(full[name], []).append(Piece(path, Fraction(i - 1, n), Fraction(i, n), rule))
@@ -107,7 +114,8 @@ def _rules(ours: Iterable[str], names: NameMap, sink: Sink) -> dict[str, NameRul
         else:
             without.append(path)
     if without:
-        help = f"add one, with the name that --like has: `{without[0]} = ...`"
+        line = f"with its name in the other model: `{without[0]} = ...`"
+        help = f"add one, {line}" if found else f"it is the map of another model: write one, each line {line}"
         sink.report("SH609", f"the map has no line for {_some(without)} of the weights", None, help=help)
     return found
 
@@ -117,11 +125,25 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
 
 
-def _require_used(names: NameMap, ours: Iterable[str], sink: Sink) -> None:
+def _require_used(names: NameMap, ours: Mapping[str, Saved], sink: Sink) -> None:
+    """Reports lines that are for none of ours: each that is misspelt, and all others as one."""
+    due = {re.sub(r"\[\d+\]", "[*]", path) for path in ours}
+    rest = []
     for rule in names.rules:
-        if not rule.maybe and not any(pattern(rule.ours).fullmatch(path) for path in ours):
-            help = f"`{rule.ours}? = ...` lets them lack it"
-            sink.report("SH609", f"the weights have no `{rule.ours}`", rule.span, help=help)
+        covered = [shape for path, shape in ours.items() if pattern(rule.ours).fullmatch(path)]
+        if covered and rule.transposed and all(len(each.shape) < 2 for each in covered):
+            fact = f"`{rule.ours}` has fewer than two dims, and `transposed` exchanges two"
+            sink.report("SH609", fact, rule.span, help="leave `transposed` out")
+        if covered or rule.maybe:
+            continue
+        if near := offer(rule.ours, due):
+            sink.report("SH609", f"the weights have no `{rule.ours}`", rule.span, help=near)
+        else:
+            rest.append(rule)
+    if rest:
+        span = rest[0].span
+        help = _SAME if span.source.library else f"`{rest[0].ours}? = ...` lets them lack it"
+        sink.report("SH609", f"the weights have no {_some([rule.ours for rule in rest])}", span, help=help)
 
 
 def _filling(name: str, pieces: list[Piece], ours: Mapping[str, Saved], type: Saved, sink: Sink) -> Filling | None:
@@ -162,11 +184,11 @@ def _typed(name: str, pieces: tuple[Piece, ...], ours: Mapping[str, Saved], type
         if mine.shape != due:
             part = f", of which this is {share}" if share != 1 else ""
             fact = f"`{piece.ours}` is {list(mine.shape)}, and `{name}` {list(type.shape)}{' transposed' * transposed}"
-            sink.report("SH609", f"{fact}{part}", piece.rule.span, help="name the --like of this model")
+            sink.report("SH609", f"{fact}{part}", piece.rule.span, help=_SAME)
             return None
         if not convertible(mine.dtype, type.dtype):
             fact = f"`{piece.ours}` is {mine.dtype.lower()}, which does not become {type.dtype.lower()}, as `{name}` is"
-            sink.report("SH609", fact, piece.rule.span, help="name the --like of this model")
+            sink.report("SH609", fact, piece.rule.span, help=_SAME)
             return None
     return Filling(pieces, transposed, type)
 
@@ -187,7 +209,7 @@ def _rest(rest: Sequence[str], names: NameMap, full: Mapping[str, str], sink: Si
     if empty:
         short = empty[0].removeprefix(names.prefix)
         help = f"add a line, `... = {short}`; or `tied {short} = OTHER`, if it is another tensor once more"
-        sink.report("SH609", f"no line of the map fills {_some(empty)} of --like", None, help=help)
+        sink.report("SH609", f"no line of the map fills {_some(empty)} of the other model", None, help=help)
     return tied, kept
 
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from shardlang.checkpoints.parts import STORED
 from shardlang.errors import RunError
+from shardlang.facts.dtypes import DTYPES
 
-FLOATS = ("F16", "BF16", "F32", "F64")
+FLOATS = tuple(name.upper() for name, facts in DTYPES.items() if facts.floating)
 
 
 def convertible(given: str, wanted: str) -> bool:
@@ -27,7 +28,7 @@ def converted(numbers: np.ndarray, given: str, wanted: str, name: str) -> np.nda
         lost = np.isfinite(wide) & ~np.isfinite(_wide(found, wanted))
     if lost.any():
         fact = f"`{name}` has {wide[lost][0]:g}, which {wanted.lower()} cannot hold"
-        raise RunError("SH609", fact, help="scale it, or give a --like whose tensors are wider")
+        raise RunError("SH609", fact, help="scale it, or take a model whose tensors are wider")
     return found
 
 

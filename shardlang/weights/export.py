@@ -24,7 +24,8 @@ from shardlang.checkpoints.headers import Saved
 from shardlang.checkpoints.parts import STORED
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
-from shardlang.locks import unwritable
+from shardlang.files import umask
+from shardlang.locks import synced, unwritable
 from shardlang.records import dataclass
 from shardlang.weights.backwards import Backwards, Filling, backwards
 from shardlang.weights.elements import converted
@@ -97,8 +98,11 @@ def whole_folder(folder: Path) -> Iterator[Path]:
                 stack.enter_context(ending.at_once(lambda: shutil.rmtree(draft, ignore_errors=True)))
                 stack.callback(shutil.rmtree, draft, ignore_errors=True)
             yield draft
-            draft.chmod(0o777 & ~_umask())
+            draft.chmod(0o777 & ~umask())
+            for path in (*draft.iterdir(), draft):
+                synced(path)
             os.rename(draft, folder)
+            synced(folder.parent)
         except OSError as error:
             raise unwritable(folder, "the folder", error) from None
 
@@ -112,28 +116,21 @@ def require_free(folder: Path) -> None:
         raise RunError("SH512", f"there is no folder `{folder.parent}` to write to", file=folder)
 
 
-def _umask() -> int:
-    found = os.umask(0o77)
-    os.umask(found)
-    return found
-
-
 def _fill(wanted: Export, draft: Path, told: Callable[[int], None]) -> None:
     for name, file in wanted.like.files.items():
         with (draft / name).open("xb") as stream:
             for some in _file(wanted, name, file):
                 told(stream.write(some))
-            stream.flush()
-            os.fsync(stream.fileno())
     for path in wanted.like.besides:
         shutil.copyfile(path, draft / path.name)
-    if (wanted.like.folder / INDEX).is_file():
-        (draft / INDEX).write_text(_index(wanted), "utf-8")
+    index = wanted.like.folder / INDEX if wanted.like.folder is not None else None
+    if index is not None and index.is_file():
+        (draft / INDEX).write_text(_index(wanted, index), "utf-8")
 
 
-def _index(wanted: Export) -> str:
+def _index(wanted: Export, index: Path) -> str:
     """The index of --like; the size of all tensors anew where that was not known."""
-    text = (wanted.like.folder / INDEX).read_text("utf-8")
+    text = index.read_text("utf-8")
     if None not in wanted.like.files.values():
         return text
     found = json.loads(text)

@@ -1,18 +1,21 @@
 """A folder of another library's model -> the files of weights that a folder like it has.
 
 The files are safetensors, one or several by an index. Where the index is there and they are not,
-their tensors are known by name."""
+their tensors are known by name. Without a folder the name map says what there is."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from shardlang.check.program import NameMap
 from shardlang.checkpoints.headers import Saved, require_plain
 from shardlang.errors import RunError
+from shardlang.facts.dtypes import DTYPES
 from shardlang.records import dataclass
+from shardlang.weights.backwards import their_names
 from shardlang.weights.files import File
 
 ONE, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
@@ -20,16 +23,16 @@ ONE, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "confi
 _BESIDES = (".json", ".txt", ".model", ".jinja", ".tiktoken", ".py")
 _LARGEST = 10**8
 # Element types, by the names that configurations have for them.
-_TYPES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
+_TYPES = {facts.torch: name.upper() for name, facts in DTYPES.items() if facts.floating}
 
 
 @dataclass(frozen=True)
 class Like:
-    """A folder to be like. files: of weights, by name; None where they are not there. homes: the
-    file of each tensor. tensors: their types; None where those are not known. besides: the further
-    files. dtype: the type that the configuration gives, or ""."""
+    """A folder to be like, None where there is none. files: of weights, by name; None where they
+    are not there. homes: the file of each tensor. tensors: their types; None where those are not
+    known. besides: the further files. dtype: the type that the configuration gives, or ""."""
 
-    folder: Path
+    folder: Path | None
     files: Mapping[str, File | None]
     homes: Mapping[str, str]
     tensors: Mapping[str, Saved | None]
@@ -39,7 +42,7 @@ class Like:
 
 def like(folder: Path) -> Like:
     """RunError SH609 where it is no such folder, SH504 where a file of weights is damaged."""
-    config = _json(folder / CONFIG, "there is no model: --like needs a folder with")
+    config = _json(folder / CONFIG, "") if (folder / CONFIG).exists() else {}
     index = folder / INDEX
     homes = _homes(index) if index.exists() else dict.fromkeys(_first(folder), ONE)
     files: dict[str, File | None] = dict.fromkeys(homes.values())
@@ -60,6 +63,12 @@ def like(folder: Path) -> Like:
     besides = [path for path in sorted(folder.iterdir()) if path.suffix in _BESIDES and path.is_file()]
     dtype = _TYPES.get(str(config.get("dtype", config.get("torch_dtype"))), "")
     return Like(folder, files, homes, tensors, tuple(path for path in besides if path != index), dtype)
+
+
+def of_map(names: NameMap, ours: Iterable[str]) -> Like:
+    """One file of all that a map fills from ours, in their types."""
+    theirs = their_names(names, ours)
+    return Like(None, {ONE: None}, dict.fromkeys(theirs, ONE), dict.fromkeys(theirs), (), "")
 
 
 def _first(folder: Path) -> list[str]:

@@ -229,9 +229,9 @@ def test_values_show_themselves_in_a_notebook(capsys: pytest.CaptureFixture[str]
 def test_importing_is_light() -> None:
     code = """
 import sys, time
-before = time.perf_counter()
+before = time.process_time()
 import shardlang
-took = time.perf_counter() - before
+took = time.process_time() - before
 assert not {"click", "numpy", "pandas", "torch", "shardlang.driver"} & set(sys.modules)
 shardlang.plan(sys.argv[1], ranks=8)._repr_html_()
 assert not {"numpy", "pandas", "torch"} & set(sys.modules)

@@ -142,11 +142,28 @@ def test_what_is_bound(tmp_path: Path) -> None:
         "TypeError: what is bound is a Compiled or its folder, not method",
         "ValueError: a program begins with `weights` or goes on by `resume`, not both",
         f"RunError: error[SH503]: the program is laid out for 2 ranks and is bound on 1\n{ranks}",
-        f"RunError: error[SH504]: the weights are missing\n  --> {tmp_path}/no.safetensors\n"
-        "help: paths are relative to the program's file",
-        f"RunError: error[SH508]: there is no checkpoint to go on from\n  --> {tmp_path}",
+        f"RunError: error[SH504]: the weights are missing\n  --> {tmp_path}/no.safetensors",
+        f"RunError: error[SH508]: there is no checkpoint to go on from\n  --> {tmp_path}\n"
+        "help: name a folder `step-N`, in which an `index.json` is, or a folder of such folders",
         "ValueError: a program has been bound in this process on cpu; no other can be on mps",
     ]
+
+
+def test_data_lie_beside_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for `shardc run`, wherever the loop is started."""
+    (tmp_path / "net").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    np.savez(tmp_path / "net/train.npz", image=np.zeros((64, 64), np.float32), label=np.zeros(64, np.int64))
+    fields = "image: [batch, pixels], label: i64[batch] < classes"
+    data = f'numpy("train.npz", {fields})'
+    text = DIGITS.read_text().replace('data = digits(split = "train", batch = batch)', f"data = {data}")
+    (tmp_path / "net/net.shard").write_text(text.replace('eval = digits(split = "test", batch = batch)', ""))
+    monkeypatch.chdir(tmp_path)
+    made = shardlang.compile("net/net.shard", ranks=1)
+    monkeypatch.chdir("elsewhere")
+    assert launch(lambda: len(list(bind(made).batches(1))), ranks=1) == [1]
+    (missing,) = launch(lambda: told(lambda: next(bind(made, base=tmp_path).batches(1))), ranks=1)
+    assert missing.startswith(f"RunError: error[SH502]: the data file is missing\n  --> {tmp_path}/train.npz")
 
 
 @pytest.mark.parametrize("setting", ["split batch over dp\n  microbatches 2", "stages over dp {\n 0: up\n 1: down\n }"])
@@ -232,14 +249,14 @@ def test_a_rank_that_dies_is_named() -> None:
 def test_ctrl_c_ends_all_ranks(tmp_path: Path) -> None:
     def waits(number: int) -> None:
         net = bind(TWO)
-        (tmp_path / str(net.rank)).write_text(str(os.getpid()))
+        (tmp_path / f"{net.rank} {os.getpid()}").touch()
         if net.rank == number:
             os.kill(os.getppid(), signal.SIGINT)
         time.sleep(60)
 
     with pytest.raises(KeyboardInterrupt):
         launch(waits, 0, ranks=2)
-    pids = [path.read_text() for path in tmp_path.iterdir()]
+    pids = [path.name.split()[1] for path in tmp_path.iterdir()]
     assert pids and not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 

@@ -42,7 +42,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[RunOf, Figures]:
 def executed(*cells: str) -> list[Any]:
     """What the cells of a notebook print, as JSON each, in a kernel of its own."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(ROOT))
+    NotebookClient(notebook, timeout=None, kernel_name="python3").execute(cwd=str(ROOT))
     texts = ["".join(o["text"] for o in cell.outputs if o.get("name") == "stdout") for cell in notebook.cells]
     return [json.loads(text.splitlines()[-1]) for text in texts if text]
 

@@ -17,7 +17,7 @@ from shardlang.graph.graph import Kind
 from shardlang.matched.lines import Line, lines_of
 from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.text import File, is_runtime, read
-from shardlang.matched.table import CONVERSIONS
+from shardlang.matched.table import CONVERSIONS, KEEPING
 from shardlang.plan.plan import Conversion, MoveKind, Plan
 from shardlang.plan.rewrite.once_a_step import summed_in_time
 
@@ -67,6 +67,12 @@ def _calls(file: File) -> list[tuple[ast.Assign, ast.Call]]:
     return [(n, n.value) for n in found if isinstance(n.value, ast.Call) and is_runtime(n.value.func) in CONVERSIONS]
 
 
+def _keeping(file: File) -> list[ast.Call]:
+    """What is kept of operands of which a rank may have no part."""
+    found = [n for function in file.functions.values() for n in ast.walk(function) if isinstance(n, ast.Call)]
+    return [n for n in found if is_runtime(n.func) == KEEPING]
+
+
 def _in_text(files: Mapping[str, str], rng: random.Random) -> Iterator[tuple[str, str, str]]:
     texts = read(files)
     seen = {line.span.place() for line in _lines(Read(texts)) if line.span is not None}
@@ -86,6 +92,11 @@ def _in_text(files: Mapping[str, str], rng: random.Random) -> Iterator[tuple[str
         (name, file, first, one), (_, _, second, other) = rng.choice(pairs)
         text = _put(_put(file.text, other, ast.unparse(one)), one, ast.unparse(other))
         yield name, text, f"reordered in the text: {ast.unparse(first)} and {ast.unparse(second)}"
+    kept = [(f"{name}.py", file, call) for name, file in texts.files.items() for call in _keeping(file)]
+    kept = [one for one in kept if one[1].span(one[2]).place() in seen]
+    if kept:
+        name, file, call = rng.choice(kept)
+        yield name, _put(file.text, call, ast.unparse(call.args[0])), f"dropped in the text: {ast.unparse(call)}"
     yield from _exchanged_text(files, rng)
     summed = [*re.finditer(r', reduce=(\(.*?\)|".*?")', files["main.py"])]
     if summed:

@@ -18,6 +18,8 @@ def test_its_arguments() -> None:
     training = checked(with_setting('every(100, keep = 4, to = "kept")')).program.training
     assert training.checkpoint == ("every", {"steps": 100, "keep": 4, "to": "kept"})
     training = checked(with_setting("every(7)")).program.training
+    assert training.checkpoint == ("every", {"steps": 7, "keep": 3, "to": "checkpoints"})
+    training = checked(with_setting("every(7, keep = 0)")).program.training
     assert training.checkpoint == ("every", {"steps": 7, "keep": 0, "to": "checkpoints"})
 
 
@@ -27,7 +29,7 @@ def test_its_arguments() -> None:
         ("100", "SH237: `checkpoint` is how often to write one"),
         ("every()", "SH237: `checkpoint` is how often to write one"),
         ("every(0)", "SH213: `steps` must be at least 1, and this is 0"),
-        ("every(10, keep = 0)", "SH213: `keep` must be at least 1, and this is 0"),
+        ("every(10, keep = -1)", "SH237: `keep` must be at least 0, and this is -1"),
         ("every(10, to = 3)", "SH210: `to` must be a text, and this is a number"),
         ("every(10, into = 3)", "SH220: `every` has no argument `into`"),
         ("every(10, keep = 3, keep = 4)", "SH219: `every` gets `keep` twice"),

@@ -41,8 +41,8 @@ def test_dims_of_one_size_are_told_apart_with_what_to_type() -> None:
         ("epochs = 10", "steps = 0", ["SH213: `steps` must be at least 1, and this is 0"]),
         ("mean(argmax", "(argmax", ["SH232: metric `accuracy` must be one number, and this is bool[batch]"]),
         ("model.h", "model.g", ["SH200: `Digits` has no `g`"]),
-        ("use std.nn: Linear", "use std.nn: Liner", [
-            "SH202: `std.nn` has no `Liner`", "SH200: there is no `Linear` here"]),
+        ("use std.nn: Linear", "use std.nn: Liner", ["SH202: `std.nn` has no `Liner`"]),
+        ("use std.nn: Linear", "use std.nn: Liner, Linear", ["SH202: `std.nn` has no `Liner`"]),
     ],
 )  # fmt: skip
 def test_one_slip_gives_one_message(old: str, new: str, messages: list[str]) -> None:
@@ -50,6 +50,16 @@ def test_one_slip_gives_one_message(old: str, new: str, messages: list[str]) -> 
     found = checked(DIGITS.replace(old, new, 1)).messages
     assert found[: len(messages)] == messages
     assert len(found) == len(messages)
+
+
+def test_a_field_that_has_another_name_is_listed() -> None:
+    fields = DIGITS.replace(
+        'digits(split = "train", batch = batch)', "random(pixels: [batch, 64], label: i64[batch] < 10)"
+    )
+    text = "\n".join(line for line in fields.splitlines() if not line.startswith("  eval = "))
+    (found, *_) = checked(text).found
+    assert (found.code, found.message) == ("SH200", "there is no `image` here")
+    assert found.help == ("the fields of the data, and the values so far, are `pixels`, `label`",)
 
 
 def test_many_layers_share_a_mistake_once() -> None:
@@ -84,9 +94,43 @@ def test_overrides() -> None:
 
 
 def test_an_override_that_could_mean_two_things_lists_them() -> None:
-    text = net("return x * w", "param w: [d] = ones()").replace("model Net {", "model Net(batch: int = 2) {")
-    found = checked(text, {"batch": "4"}).found[0]
-    assert found.message == "`--set batch` could mean `batch`, `model.batch`"
+    (found,) = checked(net("return x * w") + MESHES, {"mp": "4"}).found
+    assert found.message == "nothing in program.shard has the path `mp`"
+    assert found.help == ("write the whole path: `--set one.mp=4` or `--set two.mp=4`",)
+
+
+@pytest.mark.parametrize("path", ["one.microbatches", "one.zero", "one.schedule"])
+def test_what_is_no_axis_of_a_strategy_is_not_set(path: str) -> None:
+    (found,) = checked(net("return x * w") + MESHES, {path: "4"}).found
+    assert found.message == f"nothing in program.shard has the path `{path}`"
+    rule = path.rpartition(".")[2]
+    assert found.help == (f"of a strategy only axes can be set, as `one.mp`; write `{rule}` in `one` itself",)
+
+
+def test_a_dim_of_another_file_is_not_set_and_not_another_of_its_name() -> None:
+    other = "dim batch = 4\n\nmodel Net {\n  forward(x: [batch, 2]) -> [batch, 2] {\n    return relu(x)\n  }\n}\n"
+    train = "model Out {\n  layer net = Net()\n\n  forward(x: [batch, 2]) -> [batch, 2] {\n    return net(x)\n  }\n}\n"
+    files = {"other.shard": other}
+    (found,) = checked(f'use "./other.shard": Net, batch\n\n{train}', {"batch": "8"}, files=files).found
+    assert found.help == ("`batch` is of `./other.shard`: change it there",)
+    found = checked(f'use "./other.shard": Net\n\ndim batch = 8\n\n{train}', files=files).found[0]
+    assert found.message == "`x` of `net` needs `batch` (4), and this has `batch` (8)"
+    assert found.help == (
+        "each file has a `batch` of its own: delete this one, and import that of `other.shard` by `use`",
+    )
+
+
+MESHES = """
+strategy one {
+  mesh mp = 2
+  split d over mp
+}
+
+strategy two {
+  mesh mp = 2
+  split batch over mp
+}
+"""
 
 
 def test_the_most_specific_optimizer_decides() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from shardlang.check.train.overrides import SETTABLE
 from tests.check.checked import Checked, checked
 
 TEXT = """\
@@ -73,6 +76,7 @@ def test_settings_that_are_read(line: str, setting: str, value: object) -> None:
         ("clip = 0", "SH237: `clip` must be above 0, and this is 0"),
         ('clip = "low"', "SH210: `clip` must be "),
         ("clip = nowhere", "SH200: "),
+        ("clip = norm(1.0)", "SH200: there is no `norm` here"),
         ("steps = 3", "SH231: `train` has both `epochs` and `steps`"),
         ("lr_schedule = warmup_cosin(warmup = 1)", "SH237: `warmup_cosin(warmup = 1)` is no schedule"),
         ("lr_schedule = 0.1", "SH237: `0.1` is no schedule"),
@@ -135,10 +139,10 @@ def test_a_model_and_its_dims_are_overridden_by_set() -> None:
     assert checked(text, {"train.clip": "0.5"}).program.training.clip == 0.5  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("path", ["train.optimizer.lr", "optimizer.lr", "lr"])
-def test_an_argument_of_a_setting_is_set_from_outside(path: str) -> None:
+def test_an_argument_of_a_setting_is_set_from_outside() -> None:
     text = TEXT.replace(END, END + "  optimizer at **.bias = adamw(weight_decay = 0.0)\n")
-    found = checked(text, {path: "0.25", "optimizer.eps": "1 / 8", "data.batches": "6"})
+    given = {"train.optimizer.lr": "0.25", "train.optimizer.eps": "1 / 8", "train.data.batches": "6"}
+    found = checked(text, given)
     assert found.program is not None and found.program.training is not None, found.messages
     optimizers = found.program.training.optimizers
     assert [(o.arguments["lr"], o.arguments["eps"]) for o in optimizers] == [(0.25, 0.125)] * 2
@@ -147,7 +151,7 @@ def test_an_argument_of_a_setting_is_set_from_outside(path: str) -> None:
 
 def test_a_setting_is_set_or_added_from_outside() -> None:
     text = TEXT.replace(END, END + f"  {EVAL}\n")
-    found = checked(text, {"train.evaluate": "every(5)", "checkpoint": "every(3, keep = 2)"})
+    found = checked(text, {"train.evaluate": "every(5)", "train.checkpoint": "every(3, keep = 2)"})
     assert found.program is not None and found.program.training is not None, found.messages
     training = found.program.training
     assert training.evaluate is not None and training.evaluate["steps"] == 5
@@ -160,14 +164,15 @@ def test_a_setting_is_set_or_added_from_outside() -> None:
 
 def test_an_argument_that_is_a_dim_of_the_file_is_set_for_all_that_have_it() -> None:
     text = TEXT.replace("batches = ", "seed = batch, batches = ", 1)
-    for path in ("data.seed", "train.data.seed"):
-        told = "SH224: `train.data.seed` is the dim `batch`, which others have too: it is set for all of them"
-        assert checked(text, {path: "4"}).messages == [told]
+    (found,) = checked(text, {"train.data.seed": "4"}).found
+    assert found.message == "`train.data.seed` is the dim `batch`, which others have too: it is set for all of them"
+    assert found.help == ("`--set batch=4`",)
+    assert checked(text, {"data.seed": "4"}).found[0].help == ("write the whole path: `--set batch=4`",)
 
 
 def test_an_argument_without_a_name_is_set_from_outside() -> None:
     text = TEXT.replace(END, END + "  checkpoint = every(2, keep = 3)\n")
-    found = checked(text, {"checkpoint.steps": "5"})
+    found = checked(text, {"train.checkpoint.steps": "5"})
     assert found.program is not None and found.program.training is not None, found.messages
     assert found.program.training.checkpoint == ("every", {"steps": 5, "keep": 3, "to": "checkpoints"})
 
@@ -175,19 +180,80 @@ def test_an_argument_without_a_name_is_set_from_outside() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "told"),
     [
-        ("optimizer.lrr", "1", "SH220: `adamw` has no argument `lrr`"),
-        ("optimizer.lr", "-1", "SH237: `lr` must be at least 0"),
-        ("optimizer.lr.x", "1", "SH224: there is no `optimizer.lr.x`"),
-        ("loss.x", "1", "SH224: there is no `loss.x`"),
-        ("lr_schedule.min", "1", "SH224: there is no `lr_schedule.min`"),
-        ("x", "1", "SH224: there is no `x`"),
+        ("train.optimizer.lrr", "1", "SH220: `adamw` has no argument `lrr`"),
+        ("train.optimizer.lr", "-1", "SH237: `lr` must be at least 0"),
+        ("optimizer.lr.x", "1", "SH224: nothing in program.shard has the path `optimizer.lr.x`"),
+        ("loss.x", "1", "SH224: nothing in program.shard has the path `loss.x`"),
+        ("lr_schedule.min", "1", "SH224: nothing in program.shard has the path `lr_schedule.min`"),
+        ("x", "1", "SH224: nothing in program.shard has the path `x`"),
     ],
 )
 def test_an_argument_that_is_not_there_or_cannot_be(path: str, value: str, told: str) -> None:
     assert [m for m in checked(TEXT, {path: value}).messages if m.startswith(told)]
 
 
+@pytest.mark.parametrize(
+    ("path", "whole"),
+    [
+        ("lr", "train.optimizer.lr"),
+        ("optimizer.lr", "train.optimizer.lr"),
+        ("train.lr", "train.optimizer.lr"),
+        ("optimizer.weight_decay", "train.optimizer.weight_decay"),
+        ("steps", "train.steps"),
+        ("checkpoint", "train.checkpoint"),
+        ("gain", "model.gain"),
+        ("dim.batch", "batch"),
+        ("mp", "narrow.mp"),
+    ],
+)
+def test_a_part_of_a_path_is_told_the_whole(path: str, whole: str) -> None:
+    text = TEXT + "\nstrategy narrow {\n  mesh mp = auto\n  split d over mp\n}\n"
+    (found,) = checked(text, {path: "1"}).found
+    assert found.message == f"nothing in program.shard has the path `{path}`"
+    assert found.help == (f"write the whole path: `--set {whole}=1`",)
+
+
+def test_both_lengths_of_a_run_cannot_be_set() -> None:
+    found = checked(TEXT, {"train.epochs": "2"})
+    assert found.program is not None and found.program.training is not None
+    assert (found.program.training.epochs, found.program.training.steps) == (2, None)
+    both = checked(TEXT, {"train.epochs": "2", "train.steps": "3"})
+    assert both.messages == ["SH231: `train` has both `epochs` and `steps`"]
+
+
 EVAL = "eval = random(x: [batch, d], label: [batch, d], batches = 1)"
+# Two values of each setting.
+VALUES = {
+    "data": ("random(x: [batch, d], label: [batch, d], batches = 7)", "random(x: [batch, d], label: [batch, d])"),
+    "eval": ("random(x: [batch, d], label: [batch, d], batches = 7)", "random(x: [batch, d], label: [batch, d])"),
+    "optimizer": ("sgd(lr = 0.5)", "adamw(lr = 0.5)"), "lr_schedule": ("linear(warmup = 2)", "constant()"),
+    "precision": ("bf16", "f64"), "clip": ("0.5", "2"), "epochs": ("7", "8"), "steps": ("7", "8"), "seed": ("7", "8"),
+    "init": ('safetensors("a")', 'safetensors("b")'), "checkpoint": ("every(7, keep = 2)", "every(7)"),
+    "log": ("every(7)", "every(8)"), "compile": ("blocks", "none"), "evaluate": ("every(7)", "every(8)"),
+    "not_finite": ("skip", "stop"), "ema": ("0.5", "0.25"),
+}  # fmt: skip
+
+
+def with_setting(name: str, value: str) -> str:
+    """The program with `eval` and this setting, in its line or in a new one."""
+    old = END if name in ("epochs", "steps") else f"  {name} = "
+    lines = TEXT.replace(END, f"{END}  {EVAL}\n").removesuffix("}\n").splitlines(keepends=True)
+    kept = [f"  {name} = {value}\n" if line.startswith(old) else line for line in lines]
+    return "".join([*kept, *([] if kept != lines else [f"  {name} = {value}\n"]), "}\n"])
+
+
+def settings_of(found: Checked) -> str:
+    assert found.program is not None and found.program.training is not None, found.messages
+    return repr(found.program.training)
+
+
+@pytest.mark.parametrize("name", SETTABLE)
+def test_each_setting_is_set_as_a_whole_where_it_is_written_and_where_not(name: str) -> None:
+    value, other = VALUES[name]
+    meant = settings_of(checked(with_setting(name, value)))
+    assert meant != settings_of(checked(with_setting(name, other)))
+    for text in (TEXT.replace(END, f"{END}  {EVAL}\n"), with_setting(name, other)):
+        assert settings_of(checked(text, {f"train.{name}": value})) == meant
 
 
 @pytest.mark.parametrize(
@@ -227,3 +293,13 @@ def test_how_often_to_evaluate(lines: tuple[str, ...], read: dict[str, object]) 
 def test_what_evaluate_cannot_be(lines: tuple[str, ...], told: str) -> None:
     found = with_line(*lines)
     assert [m for m in found.messages if m.startswith(told)], found.messages
+
+
+def test_what_cannot_be_set_is_told_all_that_can() -> None:
+    text = (Path(__file__).parents[2] / "examples" / "digits.shard").read_text("utf-8")
+    (near,) = checked(text, {"chekpoint": "every(2)"}).found
+    assert near.help == ("did you mean `train.checkpoint`?",)
+    (far,) = checked(text, {"qqqqqqqq": "1"}).found
+    for place in ("batch", "hidden", "both.mp", "train.epochs", "train.clip", "train.optimizer.lr", "train.evaluate"):
+        assert f"`{place}`" in far.help[0], place
+    assert "more" not in far.help[0]

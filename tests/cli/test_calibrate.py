@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -117,18 +117,21 @@ def test_nothing_is_written_where_the_time_is_over(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_where_little_time_is_left_each_has_one_turn() -> None:
-    for past, turns, hurried in ((0.5, {7, 14}, 0), (0.9, {1}, 1)):
+def test_where_little_time_is_left_each_has_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    moment = lambda: now[0]  # noqa: E731
+    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=moment, perf_counter=moment))
+    for past, later, turns, hurried in ((0.5, 0.0, 7, 0), (0.5, 1e-3, 14, 0), (0.9, 1e-3, 1, 1)):
         calls: list[float] = []
 
-        def call(calls: list[float] = calls) -> None:
-            calls.append(time.monotonic())
-            time.sleep(2e-3)
+        def call(calls: list[float] = calls, later: float = later) -> None:
+            now[0] += 2e-3 + later * (len(calls) % 4)
+            calls.append(now[0])
 
-        own = clock.Clock(torch.device("cpu"), time.monotonic() - past * clock.LIMITS["cpu"])
-        assert 0 < own.seconds(call) < 1
-        assert len(calls) - 2 in turns  # before these it warms, and times roughly
-        assert own.hurried == hurried
+        own = clock.Clock(torch.device("cpu"), now[0] - past * clock.LIMITS["cpu"])
+        assert 2e-3 - 1e-9 <= own.seconds(call) <= 2e-3 + 3 * later + 1e-9
+        assert len(calls) - 2 == turns  # before these it warms, and times roughly
+        assert (own.hurried, own.uneven) == (hurried, later > 0 and turns > 1)
 
 
 def test_a_fault_of_a_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,11 +112,54 @@ def test_another_model_or_optimizer_is_named(here: Path, capsys) -> None:
     (here / "p.shard").write_text(text)
     code, out = check(capsys)
     assert code == 1 and "error[SH508]: the checkpoint lacks `last.weight`" in out
+    assert "help: it is of another model: give the dims the sizes that it was written with" in out
     assert "the program does not use `down.bias` and 1 more" in out
     (here / "p.shard").write_text(PROGRAM.replace("adamw(lr = 0.01)", "sgd(lr = 0.01, momentum = 0.9)"))
     code, out = check(capsys)
     told = "`up.weight` is trained by `sgd` (which keeps 1 tensors), and the checkpoint was written with `adamw`"
     assert code == 1 and told in out
+
+
+def test_a_parameter_that_was_frozen_is_called_so(here: Path, capsys) -> None:
+    layouts = Shares(emitted(here / "emitted", PROGRAM, 1, None)).tensors
+    layouts = {name: each for name, each in layouts.items() if name.partition(":")[0] != "up.bias" or ":" not in name}
+    pieces = [Piece(name, each.shape, (0,) * len(each.shape), torch.ones(each.shape)) for name, each in layouts.items()]
+    kept = Checkpoints(here / "kept", 10, 0)
+    kinds = {path: kind for path, kind in FACTS["optimizers"].items() if path != "up.bias"}
+    kept.write(40, pieces, layouts, {**FACTS, "optimizers": kinds})
+    kept.wait()
+    code, out = check(capsys)
+    told = "`up.bias` is trained by `adamw` (which keeps 2 tensors), and it was frozen when the checkpoint was written"
+    assert code == 1 and f"error[SH508]: {told}" in out and "or begin its state anew by --resume-anyway" in out
+
+
+def test_an_average_is_no_state_of_the_optimizer(here: Path, capsys) -> None:
+    """As many tensors as there were are not the same ones."""
+    adam = PROGRAM.replace("adamw(lr = 0.01)", "sgd(lr = 0.01)\n  ema = 0.9")
+    layouts = Shares(
+        emitted(here / "other", adam.replace("\n  ema = 0.9", "").replace("sgd(", "sgd(momentum = 0.9, "), 1, None)
+    ).tensors
+    pieces = [Piece(name, each.shape, (0,) * len(each.shape), torch.ones(each.shape)) for name, each in layouts.items()]
+    kept = Checkpoints(here / "kept", 10, 0)
+    kept.write(40, pieces, layouts, {**FACTS, "optimizers": dict.fromkeys(FACTS["optimizers"], "sgd")})
+    kept.wait()
+    (here / "p.shard").write_text(adam)
+    code, out = check(capsys)
+    assert code == 1 and "`up.weight` is trained by `sgd` (which keeps 1 tensors)" in out
+
+
+def test_other_data_to_evaluate_is_told(here: Path, capsys) -> None:
+    layouts = Shares(emitted(here / "emitted", PROGRAM, 1, None)).tensors
+    pieces = [Piece(name, each.shape, (0,) * len(each.shape), torch.ones(each.shape)) for name, each in layouts.items()]
+    kept = Checkpoints(here / "kept", 10, 0)
+    kept.write(40, pieces, layouts, {**FACTS, "eval": {"source": "digits", "split": "test", "length": 360}})
+    kept.wait()
+    text = PROGRAM.replace("  loss =", '  eval = digits(split = "test", batch = batch)\n  loss =')
+    (here / "p.shard").write_text(text)
+    assert "evaluates other data" not in check(capsys)[1]
+    (here / "p.shard").write_text(text.replace('"test"', '"train"'))
+    code, out = check(capsys)
+    assert code == 0 and "evaluates other data than before: `split` of `eval` is train, and was test" in out
 
 
 def test_where_there_is_no_checkpoint_it_says_so(here: Path, capsys) -> None:

@@ -8,11 +8,13 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import click
 import jsonschema
 import numpy as np
 import pytest
 
 from shardlang.cli.main import COMMANDS, run
+from shardlang.cli.main import shardc as group
 from shardlang.diagnostics import explain_pages
 from tests.cli.process import SHARDC, shardc
 
@@ -109,7 +111,7 @@ def test_mistakes_of_strategies_that_were_not_asked_for(here: Path, capsys: pyte
     for name, more, mistakes in (("rules", "zero 7 over tp", 3), ("syntax", "zero over over tp", 1)):
         write(here, f"{name}.shard", text + bad.replace("MORE", more) + good)
         line = f"strategy `bad` has {mistakes} mistake{'s' * (mistakes > 1)}, which `good` does not depend on"
-        asked = [f"{name}.shard", "--ranks", "2", "--strategy", "good", "--set", "mp=2"]
+        asked = [f"{name}.shard", "--ranks", "2", "--strategy", "good", "--set", "good.mp=2"]
         assert run(["check", *asked]) == 0
         said = capsys.readouterr().out
         assert said.count(line) == 1 and "error" not in said and f"{name}.shard: fine" in said
@@ -226,13 +228,13 @@ def test_a_fault_of_ours_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys
 
 def test_a_closed_pipe_is_quiet() -> None:
     command = f"{shlex.join(SHARDC)} explain | true"
-    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert result.stderr == ""
 
 
 def test_an_encoding_without_the_characters_is_no_failure() -> None:
     result = subprocess.run(
-        [*SHARDC, "check", "-"], input="dim a = §漢\n".encode(), capture_output=True, timeout=60,
+        [*SHARDC, "check", "-"], input="dim a = §漢\n".encode(), capture_output=True,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )  # fmt: skip
     assert result.returncode == 1
@@ -285,3 +287,39 @@ def test_through_a_link_all_paths_are_relative_to_the_file_itself(
     write(here, "other/net.shard", BROKEN)
     assert run(["check", "links/main.shard", "--output", "concise"]) == 1
     assert capsys.readouterr().out.startswith(f"{here}/other/net.shard:3:3: ")
+
+
+def test_what_needs_train_says_so_of_a_file_without_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here, "m.shard", "dim n = 4\n\nmodel M {\n  forward(x: [n]) -> [n] {\n    return relu(x)\n  }\n}\n")
+    there = ["--cluster", "std.clusters.h100_pod"]
+    for command, *more in (
+        ["plan"],
+        ["why", "x"],
+        ["report", *there, "-o", "page.html"],
+        ["tune", *there],
+        ["compile", "-o", "out"],
+        ["run"],
+    ):
+        assert run([command, "m.shard", *more, "--ranks", "1"]) == 1
+        assert "error[SH402]: `m.shard` has no `train`, so there is " in capsys.readouterr().err
+    assert run(["check", "m.shard", "--ranks", "1"]) == 0
+
+
+def test_no_command_takes_a_number_that_is_none_or_infinite() -> None:
+    taken = [
+        (name, option.name, text)
+        for name in COMMANDS
+        for option in getattr(group.get_command(click.Context(group), name), "params", ())
+        if isinstance(option.type, click.types.FloatParamType)
+        for text in ("nan", "inf", "-inf", "1e400", "-1")
+        if _taken(option, text)
+    ]
+    assert taken == []
+
+
+def _taken(option: click.Parameter, text: str) -> bool:
+    try:
+        option.type.convert(text, option, None)
+    except click.BadParameter:
+        return False
+    return True

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from shardlang.scratch import scratch, sweep
 from tests.cli.process import NET, SHARDC
 from tests.runtime.test_launch import left
+from tests.waits import until
 from tests.warm import Warm
 
 pytestmark = pytest.mark.slow
@@ -33,10 +33,7 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def wait_for(process: subprocess.Popen[str], folder: Path, pattern: str) -> None:
-    deadline = time.monotonic() + 120
-    while not list(folder.glob(pattern)):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.01)
+    until(lambda: list(folder.glob(pattern)), lambda: process.poll() is None)
 
 
 @pytest.mark.parametrize("signals", [(signal.SIGTERM,), (signal.SIGINT, signal.SIGTERM)])
@@ -46,7 +43,7 @@ def test_verify_leaves_nothing(tmp_path: Path, until: str, signals: tuple[signal
     wait_for(process, tmp_path / "temporary", until)
     for number in signals:
         process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate()
     assert process.returncode == 3
     said = [line for line in err.splitlines() if line and line not in PROGRESS]
     assert said in ([], [f"shardc: ended by {signals[0].name}"])
@@ -65,8 +62,7 @@ def test_what_a_killed_verify_left_goes_with_the_next(tmp_path: Path) -> None:
     assert len(list((tmp_path / "temporary").iterdir())) > 1, "it is in use"
     process.kill()
     process.communicate()
-    while left(process.pid):
-        time.sleep(0.02)
+    until(lambda: not left(process.pid))
     subprocess.run(sweep, env=environment, check=True)
     assert [path.name for path in (tmp_path / "temporary").iterdir()] == ["shardc-verify-mine"]
 

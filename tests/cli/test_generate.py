@@ -189,7 +189,10 @@ def test_a_model_that_sees_what_follows_is_refused(tmp_path: Path) -> None:
 MISTAKES = [
     ([], "nothing says what to go on with: give --prompt TEXT or --prompts FILE"),
     (["--prompt", "a", "--top-k", "3"], "without --temperature the likeliest token is taken, and --top-k changes"),
-    (["--prompts", "no.txt"], "the prompts `no.txt` cannot be read: No such file or directory"),
+    (
+        ["--prompts", "no.txt"],
+        "Invalid value for '--prompts': `no.txt` does not exist; paths in a command are relative",
+    ),
     (["--prompt", "a", "--set", "vocab=300"], "the model has 300 tokens, and nothing says what they are: give"),
     (["--prompt", ""], "error[SH518]: the prompt '' has no token"),
     (["--prompt", "a", "--end", "ab"], "error[SH518]: the end 'ab' is 2 tokens, and one token ends a text"),
@@ -211,7 +214,7 @@ def test_a_model_of_two_fields_is_refused(tmp_path: Path, capsys: pytest.Capture
     call = ("model(tokens)", "model(tokens, weights)")
     body = "h = einsum(x, weights -> [batch, seq, d])"
     words = small(tmp_path, body, signature=two, field=field, call=call)
-    words[1] = str(tmp_path / "net.shard")
+    words[1], words[5] = str(tmp_path / "net.shard"), str(tmp_path / "w.safetensors")
     assert run([*words, "--prompt", "a"]) == 1
     said = capsys.readouterr().err
     assert "error[SH518]: `scores` is made of `tokens` (i64[batch, seq]) and `weights` (f32[batch, seq]); to" in said
@@ -219,6 +222,6 @@ def test_a_model_of_two_fields_is_refused(tmp_path: Path, capsys: pytest.Capture
 
 def test_generating_needs_to_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = small(tmp_path, "h = cumsum(x, over = seq)")
-    words[1] = str(tmp_path / "net.shard")
+    words[1], words[5] = str(tmp_path / "net.shard"), str(tmp_path / "w.safetensors")
     assert run([*words[:-1], "--prompt", "a", "--out", str(tmp_path / "o.npz")]) == 2
     assert "--prompt is for generating text: give --generate too" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from shardlang.errors import RunError
 from shardlang.runtime.data import token_files
 from shardlang.runtime.data.token_files import FromFile
+from shardlang.runtime.predict.generate import Drawing
 from shardlang.runtime.predict.texts import Texts
 from tests import warm
 from tests.cli.process import SHARDC
@@ -237,3 +238,24 @@ def test_the_lengths_of_a_tokenizer_file_neither_cut_nor_fill_up_tokens(tmp_path
     (tmp_path / "t.txt").write_text(TEXT, "utf-8")
     count = token_files.write([tmp_path / "t.txt"], tmp_path / "t.bin", FromFile(tmp_path / "tokenizer.json"))
     assert count == len(due) and token_files.mapped(tmp_path / "t.bin", None).tolist() == due
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "end", "told"),
+    [
+        ("bytes", "", "the text of --end '' has no token"),
+        ("bytes", "xy", "the end 'xy' is 2 tokens"),
+        ("numbers", "dog", "the text of --end has 'dog', and a token is a number from 0 to 255"),
+    ],
+)
+def test_an_end_that_is_no_token_is_told_by_its_name(tokenizer: str, end: str, told: str) -> None:
+    with pytest.raises(RunError, match=told) as refused:
+        Texts(tokenizer, 256).end(end)
+    assert "prompt" not in str(refused.value)
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300, 0.1, 1e308])
+def test_a_token_is_drawn_at_every_temperature(temperature: float) -> None:
+    scores = np.array([-np.inf, 1.0, 3.0, -2.0])
+    drawn = {Drawing(temperature, seed=seed).token(scores, 0, 0) for seed in range(50)}
+    assert drawn == ({2} if temperature < 1 else {1, 2, 3})

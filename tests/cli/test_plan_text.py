@@ -17,10 +17,10 @@ from shardlang.cli.plan_view.columns import filled, shortened, table
 from shardlang.cli.plan_view.parameters import parameters
 from shardlang.cli.plan_view.parts import of_rank, part_of
 from shardlang.cli.plan_view.program import Detail, program
-from shardlang.cli.plan_view.screen import screen
+from shardlang.cli.plan_view.screen import heading, screen, sizes
 from shardlang.cli.verify_text import Check, Wanted, tell
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.display import size, width
+from shardlang.display import rounded_up, size, width
 from shardlang.driver import check_source, plan_program
 from shardlang.files import read_program
 from shardlang.path_runs import endings, in_runs, patterns
@@ -29,6 +29,7 @@ from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
 from tests.cli.test_commands import run
+from tests.emit.sources import planned
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TRANSFORMER = str(EXAMPLES / "transformer.shard")
@@ -41,8 +42,8 @@ ALL = [
 
 @lru_cache(maxsize=8)
 def plan_of(file: str, strategy: str | None, ranks: int, layers: str = "") -> Plan:
-    sink = Sink()
-    program = check_source(read_program(str(EXAMPLES / file)), sink, {"layers": layers} if layers else {}, strategy)
+    sink, given = Sink(), {"model.layers": layers} if layers else {}
+    program = check_source(read_program(str(EXAMPLES / file)), sink, given, strategy)
     found = plan_program(program, strategy, ranks, sink) if program is not None else None
     assert found is not None, [d.message for d in sink.found]
     return found
@@ -78,6 +79,16 @@ def test_the_first_screen_of_three_dimensions_answers_the_first_questions() -> N
         assert part in said, part
 
 
+def test_the_first_lines_say_what_is_trained_and_how_long() -> None:
+    """Parameters are those of the whole model, layers of a run each; days are of the predicted step."""
+    found = {**found_of("llama.shard", "large", 512), "predicted": {"step_s": 27.65}}
+    assert found["amounts"] == {"parameters": 8_030_261_248, "tokens": 8_388_608, "steps": 10_000}
+    said = "8,030,261,248 parameters, 8,388,608 tokens a step, 10,000 steps in 3.2 days"
+    assert [line.text for line in heading(found, 100)][2:] == [said]
+    assert sizes({"parameters": 1, "tokens": 0, "steps": None}, 0.1) == "1 parameter"
+    assert sizes({"parameters": 12, "tokens": 0, "steps": 30}, 0.01) == "12 parameters, 30 steps in 0.3 seconds"
+
+
 @pytest.mark.parametrize("room", (80, 200))
 def test_a_large_model_fits_one_screen(room: int) -> None:
     found = {**found_of("llama.shard", "large", 512), "program": "llama.shard"}
@@ -85,7 +96,8 @@ def test_a_large_model_fits_one_screen(room: int) -> None:
     assert len(lines) <= 40 and max(map(width, lines)) <= room
     said = "\n".join(lines)
     for part in (
-        f"{size(found['per_rank']['peak_bytes'])} of h100's 80.0 GB",
+        f"{size(found['per_rank']['peak_bytes'])} of h100's 85.0 GB",
+        "torch reserves 7.67 GB, NCCL 5.02 GB for 8 groups, of the device 13.6 GB",
         "(5 more, which --full shows)", " others ", "blocks[4..9,21..25].attention_norm",
         "pp 3  .... .... .... 3F0 ",
     ):  # fmt: skip
@@ -94,6 +106,8 @@ def test_a_large_model_fits_one_screen(room: int) -> None:
     drawn = [name.rstrip("-") for line in lines if line.startswith("pp ") for name in line.split()[2:]]
     assert set(drawn) <= {*known, "..."}
     whole = "\n".join(line.text for line in screen(found, room, True))
+    assert "  allocated 7.07 GB, torch reserves 7.67 GB, NCCL 5.02 GB for 8 groups" in whole and "allocated" not in said
+    assert "the most together then: 1 x 2.11 GB temporaries" in whole and "together" not in said
     assert " others " not in whole and "blocks[17..21]" in whole and "7B15" in whole and "7B15" not in said
 
 
@@ -149,6 +163,56 @@ def test_what_is_sent_by_kind_is_all_that_is_sent(case: tuple[str, str | None, i
         for key in ("forward_bytes", "backward_bytes"):
             assert sum(entry[key] for entry in part["sent"]) == totals[key]
         assert sum(e["bytes"] for e in part["largest"]["kept"]) <= totals["total_bytes"]
+
+
+# Stage 0 holds most at its peak, stage 1 keeps most in a step.
+MIXED = """\
+use std.gpt2: GPT2
+
+dim batch = 16, seq = 64
+
+strategy three_d {
+  mesh pp = 2, dp = auto, mp = 2
+  split batch over dp
+  split heads, ffn, vocab over mp
+  stages over pp balanced
+  microbatches 4
+  schedule "1f1b"
+  zero 1 over dp
+  at blocks[*]: recompute
+}
+
+train {
+  model = GPT2(vocab = 256, d = 64, heads = 4, layers = 4, max_len = seq, dropout = 0.0)
+  data = random(tokens: i64[batch, seq] < 256, label: i64[batch, seq] < 256, batches = 4)
+  loss = cross_entropy(model(tokens), label)
+  optimizer = adamw(lr = 1e-3)
+  steps = 2
+}
+"""
+
+
+def test_memory_is_that_of_one_rank() -> None:
+    """All that stands under `memory of a rank of stage 0`: its peak, what it keeps, and the largest; of another rank
+    its own, of a device and of a host too.
+    """
+    found = report(planned(MIXED, 8))
+    totals, coordinates = found["per_rank"], found["pipeline"]["coordinates"]
+    assert coordinates[0]["peak_bytes"] > coordinates[1]["peak_bytes"]
+    assert coordinates[0]["total_bytes"] < coordinates[1]["total_bytes"]
+    fullest = coordinates[0]
+    sent = ("forward_bytes", "backward_bytes")
+    assert {key: totals[key] for key in totals if key not in sent} == {
+        key: fullest[key] for key in totals if key not in sent
+    }
+    assert found["largest"]["kept"] == fullest["largest"]["kept"]
+    shown = text(found, 100)
+    at = next(i for i, line in enumerate(shown) if line.startswith("memory of a rank of stage 0 at its peak"))
+    assert f"kept in a step {rounded_up(fullest['total_bytes'])}:" in " ".join(shown[at : at + 7])
+    assert not any("blocks[2" in line for line in shown[at : at + 10])
+    other = of_rank(found, 4)["per_rank"]
+    assert {key: other[key] for key in other} == {key: coordinates[1][key] for key in other}
+    assert other["device_bytes"] != totals["device_bytes"]
 
 
 def test_a_statement_says_what_is_sent_for_it() -> None:
@@ -221,7 +285,12 @@ def test_a_part(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "said"), [("encoder.nothing", "matches nothing of the model"), ("encoder blocks", "is no selector")]
+    ("at", "said"),
+    [
+        ("encoder.nothing", "matches nothing of the model"),
+        ("encoder blocks", "is no selector"),
+        ("encoder.block[3]", "matches nothing of the model; did you mean `encoder.blocks[3]`?"),
+    ],
 )
 def test_a_part_that_is_none(at: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", TRANSFORMER, "--ranks", "8", "--strategy", "three_d", "--at", at]) == 2

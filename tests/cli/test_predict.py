@@ -87,11 +87,23 @@ def test_examples_are_of_data_without_eval(trained: Path) -> None:
     ("words", "code", "said"),
     [
         (["--out", "a.npz"], 2, "nothing says the trained parameters: give --weights FILE or --checkpoint DIR"),
-        (["--out", "a.npz", "--weights", "w", "--checkpoint", "c"], 2, "are of --weights or of --checkpoint, not of"),
-        (["--out", "no/a.npz", "--weights", "w"], 2, "`no/a.npz` cannot be written: there is no folder `no`"),
-        (["--out", "a.npz", "--weights", "w", "--value", "score"], 2, "no value `score` of each example; did you mean"),
-        (["--out", "a.npz", "--weights", "no.safetensors"], 3, "error[SH504]: the weights are missing"),
-        (["--out", "a.npz", "--checkpoint", "no"], 3, "error[SH508]: there is no checkpoint to go on from"),
+        (
+            ["--out", "a.npz", "--weights", "w.safetensors", "--checkpoint", "kept"],
+            2,
+            "are of --weights or of --checkpoint, not of",
+        ),
+        (
+            ["--out", "no/a.npz", "--weights", "w.safetensors"],
+            2,
+            "`no/a.npz` cannot be written: there is no folder `no`",
+        ),
+        (
+            ["--out", "a.npz", "--weights", "w.safetensors", "--value", "score"],
+            2,
+            "no value `score` of each example; did you mean",
+        ),
+        (["--out", "a.npz", "--weights", "no.safetensors"], 2, "`no.safetensors` does not exist"),
+        (["--out", "a.npz", "--checkpoint", "no"], 2, "`no` does not exist"),
         (["--out", "digits.shard", "--weights", "w.safetensors"], 3, "error[SH512]: what is predicted would replace"),
     ],
 )
@@ -118,7 +130,8 @@ def test_a_value_that_is_always_a_pending_sum_is_refused(trained: Path, capsys: 
     layer = "layer down = Linear(hidden, classes, bias = false)"
     text = text.replace("layer down = Linear(hidden, classes)", f"{layer}\n  {layer.replace('down', 'further')}")
     (trained / "parts.shard").write_text(text)
-    words = ["--ranks", "2", "--strategy", "tensor_parallel", "--weights", "w", "--out", str(trained / "a.npz")]
+    words = ["--ranks", "2", "--strategy", "tensor_parallel", "--out", str(trained / "a.npz")]
+    words += ["--weights", str(trained / "w.safetensors")]
     assert run(["predict", str(trained / "parts.shard"), *words, "--value", "parts"]) == 1
     said = capsys.readouterr().err
     assert "error[SH400]: `parts` is nowhere more than a pending sum, which `predict` cannot write yet" in said
@@ -130,10 +143,17 @@ def test_a_program_that_names_nothing(trained: Path, capsys: pytest.CaptureFixtu
     text = DIGITS.replace("  scores = model(image)\n", "").replace("cross_entropy(scores", "cross_entropy(model(image)")
     text = "\n".join(line for line in text.splitlines() if "metric" not in line)
     (trained / "unnamed.shard").write_text(text)
-    words = ["--out", str(trained / "a.npz"), "--weights", "w"]
+    words = ["--out", str(trained / "a.npz"), "--weights", str(trained / "w.safetensors")]
     assert run(["predict", str(trained / "unnamed.shard"), *RANKS, *words]) == 2
-    said = "name one there, as `scores = model(x)`, or give one by --value; there are: "
-    assert f"`train` names no value of each example: {said}" in capsys.readouterr().err
+    said = "name one there, as `scores = model(x)`, or give one by --value; "
+    told = capsys.readouterr().err
+    assert f"`train` names no value of each example: {said}the model returns down_out; there are: " in told
+    # A value goes by its path in the plan too.
+    words = [*RANKS, "--weights", "w.safetensors", "--out", "path.npz", "--value", "down.return", "--value", "h"]
+    shardc(trained, "predict", "unnamed.shard", *words)
+    with np.load(trained / "path.npz") as found:
+        assert set(found.files) == {"down.return", "h"}
+        np.testing.assert_allclose(found["down.return"], expected(trained)["scores"], rtol=0, atol=2e-5)
 
 
 def test_weights_of_a_program_with_a_name_map(trained: Path) -> None:

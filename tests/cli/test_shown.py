@@ -70,7 +70,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["run", NAME, "--ranks", "2", "--log-dir", "logs\x1b"], 3, "<U+001B>[2J<U+202E>.csv"),
         (["run", NAME, "--ranks", "2", "--simulate"], 3, "<U+001B>[2J<U+202E>.csv"),
         (["verify", NAME, "--ranks", "2", "--simulated-only"], 0, SHOWN),
-        (["tokens", "no\x1b", "-o", "t\x1b.bin"], 1, "no<U+001B>"),
+        (["tokens", "no\x1b", "-o", "t\x1b.bin"], 2, "no<U+001B>"),
         (["tokens", NAME, "-o", "t\x1b.bin"], 0, "wrote t<U+001B>.bin"),
     ],
 )  # fmt: skip

@@ -59,7 +59,7 @@ def test_the_numbers_of_a_file_and_what_they_rest_on() -> None:
     found = described(checked(POD))
     assert found is not None
     assert (found.device, found.cluster, found.devices, found.nodes) == ("h100", "small", 4, 2)
-    assert (found.compute, found.bandwidth, found.memory) == (989e12, 3350e9, 80e9)
+    assert (found.compute, found.bandwidth, found.memory) == (989e12, 3350e9, 85_017_493_504)
     assert (found.link, found.network) == (450e9, 50e9)
     assert (found.link_latency, found.network_latency) == pytest.approx((5e-6, 7e-6), rel=1e-12)
     assert found.origin("link") == DATA_SHEET
@@ -117,6 +117,7 @@ def test_another_cluster_is_planned_for(name: str, device: str, tmp_path: Path) 
     ("name", "code", "help"),
     [
         ("smal", "SH202", "did you mean `small`?"), ("h100", "SH202", "it has `small`"),
+        ("h100_pod", "SH202", "write `std.clusters.h100_pod`"),
         ("std.clusters.h100", "SH202", "it has `a100_pod`, `h100_pod`"),
         ("std.cluster.h100_pod", "SH203", "did you mean `std.clusters`?"), ("gone.shard", "SH203", ""),
         ("{folder}/empty.shard", "SH202", "`shardc calibrate -o machine.shard` writes"),

@@ -28,7 +28,7 @@ def reported(memory: int, reserved: int) -> list[str]:
     program = driver.check_source(Source("a.shard", text), sink)
     assert program is not None, [d.message for d in sink.found]
     driver.plan_program(program, "s", 2, sink)
-    return [f"{d.code} {d.message}" for d in sink.found]
+    return [" ".join([d.code, d.message, *d.notes[0].split()]) for d in sink.found]
 
 
 def test_memory_that_is_reserved_holds_no_plan() -> None:
@@ -38,7 +38,15 @@ def test_memory_that_is_reserved_holds_no_plan() -> None:
     assert reported(whole.device, 2000) == []
     (found,) = reported(whole.device, 3000)
     assert found.startswith("SH450 ")
-    assert found.endswith("of which 3.00 kB are reserved and NCCL takes 571 MB for 1 group of ranks")
+    assert found.endswith(", 3.00 kB are reserved, NCCL takes 571 MB for 1 group of ranks")
+
+
+def test_a_rank_without_tensors_needs_room_for_what_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a stage of layers that have no parameters may be one."""
+    plan = plan_of(TEXT, "s", 2)
+    monkeypatch.setitem(footprint.__globals__, "steps_of_memory", lambda *_: [])
+    least = footprint(plan, 10**12, 2000).device
+    assert [footprint(plan, memory, 2000).fits for memory in (least, least - 1)] == [True, False]
 
 
 def test_nccl_takes_memory_for_each_group() -> None:

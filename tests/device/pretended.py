@@ -64,8 +64,9 @@ DEVICE = torch.device(NAME, 0)
 
 
 class Counts:
-    """What this process's device has done: kernels by operator, waits and copies by place, groups made; products while
-    a sum of 4 bytes an element, as gradients are, was under way; how many of these are.
+    """What this process's device has done: kernels by operator, waits and copies by place, groups made, and how many
+    it had at most at one time; products while a sum of 4 bytes an element, as gradients are, was under way; how many of
+    these are.
     """
 
     def __init__(self) -> None:
@@ -73,6 +74,7 @@ class Counts:
         self.waits: collections.Counter[str] = collections.Counter()
         self.copies: collections.Counter[str] = collections.Counter()
         self.groups: list[str] = []
+        self.groups_now = self.most_groups = 0
         self.products_beside = self.sums_under_way = 0
         self.rounds = False
 
@@ -299,7 +301,12 @@ class Pretended(Cpu):
 
     def group(self, store: dist.Store, ranks: Sequence[int], at: int, name: str) -> Any:
         counts.groups.append(name)
+        counts.groups_now += 1
+        counts.most_groups = max(counts.most_groups, counts.groups_now)
         return Group(super().group(store, ranks, at, name))
+
+    def leave(self, group: Any) -> None:
+        counts.groups_now -= 1
 
 
 def register(peak: int = 0) -> None:

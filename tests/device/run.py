@@ -87,6 +87,9 @@ def main(job_file: str) -> int:
         run.train()
         found = {**vars(pretended.counts), "groups_before": before, "steps": run.step, "notes": notes}
         found["ahead"] = bool(record.words[AHEAD])
+        text = json.dumps(found)
+        run.save(folder / f"weights-{world.device.type}.safetensors")
+        found = {**json.loads(text), "most_groups": pretended.counts.most_groups}
         (folder / f"counts-{world.rank}.json").write_text(json.dumps(found))
 
     for run in (RunOf(*run) for run in job["runs"]):

@@ -44,9 +44,9 @@ def there(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> None:
 
 def test_a_device_for_each_rank_or_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     there(monkeypatch, Gpu(4))
-    assert chosen(None, 4) == Choice("gpu", "4 ranks on 4 x Maker's Model 1")
-    assert chosen(None, 1) == Choice("gpu", "1 rank on 1 x Maker's Model 1")
-    assert chosen(None, 8) == Choice("cpu", "8 ranks on the CPU: 4 GPUs are fewer than 8 ranks")
+    assert chosen(None, 4) == Choice("gpu", "4 x Maker's Model 1")
+    assert chosen(None, 1) == Choice("gpu", "1 x Maker's Model 1")
+    assert chosen(None, 8) == Choice("cpu", few="4 GPUs are fewer than 8 ranks")
     assert chosen("cpu", 4) == Choice("cpu")
     with pytest.raises(RunError, match=re.escape("8 ranks need 8 GPUs, and there are 4")):
         chosen("gpu", 8)
@@ -62,7 +62,7 @@ def test_without_any_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ranks_that_a_scheduler_started(monkeypatch: pytest.MonkeyPatch) -> None:
     store = dist.HashStore()
     there(monkeypatch, Gpu(2))
-    two = Choice("gpu", "2 ranks on 2 x Maker's Model 1")
+    two = Choice("gpu", "2 x Maker's Model 1")
     assert [of_rank(None, store, rank, 2, 2) for rank in (0, 1)] == [two] * 2
     there(monkeypatch, Gpu(1))
     with pytest.raises(RunError, match="2 ranks need 2 GPUs, and there is 1"):

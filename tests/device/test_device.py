@@ -259,3 +259,39 @@ def test_gradients_of_weights_beside_the_sums_of_their_operands(tmp_path: Path) 
         _same(found)
         _nothing_waits(found)
         assert [counts["products_beside"] for counts in found.counts] == [4 * runs[run] * (2 * 4 + 1)] * 2
+
+
+LOOKED_UP = """
+dim batch = 8, seq = 4, rows = 8, d = 4, classes = 6
+
+model Net {
+  param table: [rows, d] = normal(1.0)
+  param out: [d, classes] = normal(1.0)
+
+  forward(ids: i64[batch, seq]) -> [batch, seq, classes] {
+    return take(table, ids * 3, over = rows) @ out
+  }
+}
+
+strategy split {
+  mesh tp = 2
+  split rows over tp
+}
+
+train {
+  model = Net()
+  data = random(ids: i64[batch, seq] < 3, label: i64[batch, seq] < 4, batches = 3)
+  loss = cross_entropy(model(ids), label + 2, ignore_index = 2)
+  optimizer = sgd(lr = 0.1)
+  steps = 3
+}
+"""
+
+
+def test_nothing_waits_for_indices_that_the_program_computes(tmp_path: Path) -> None:
+    run = RunOf("split", 2)
+    found = trained(LOOKED_UP, [run], tmp_path)[run]
+    _same(found)
+    _nothing_waits(found)
+    # Of the ids and of the labels, in each of three steps.
+    assert [counts["kernels"]["_assert_async"] for counts in found.counts] == [6, 6]

@@ -33,3 +33,16 @@ def test_files_and_folders_that_contributors_are_sent_to_are_there() -> None:
 def test_the_readme_leads_to_what_a_new_user_needs() -> None:
     linked = re.findall(r"\]\(specs/(\w+\.md)\)", PAGES[0].read_text("utf-8"))
     assert {"reference.md", "recipes.md", "pytorch.md", "schedules.md"} <= set(linked)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_pages_for_users_name_no_tests(page: Path) -> None:
+    assert (
+        re.findall(r"\btests/\S+|\btest_\w+", re.sub(r"(?m)^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL))
+        == []
+    )
+
+
+def test_the_readme_installs_what_is_small_first() -> None:
+    commands = re.findall(r"^pip install .*", PAGES[0].read_text("utf-8"), re.MULTILINE)
+    assert commands == ["pip install .", 'pip install ".[train]"', 'pip install -e ".[dev]"']

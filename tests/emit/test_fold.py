@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardlang import patterns as read
@@ -46,6 +46,7 @@ def declared(items: Sequence[Item | Layers]) -> Iterator[Declared]:
             yield Declared(item.path, (), item.said)
 
 
+@settings(deadline=None)
 @given(paths())
 def test_what_is_folded_unfolds_to_the_same_in_the_same_order(drawn: tuple[list[str], list[bool]]) -> None:
     items = [Item(path, ("odd",) if odd else ()) for path, odd in zip(*drawn, strict=True)]

@@ -50,7 +50,7 @@ def lines(source: Source, ranks: int, strategy: str, **overrides: str) -> int:
 
 def test_a_translator_in_three_dimensions() -> None:
     source = read_program(str(ROOT / "examples" / "transformer.shard"))
-    assert lines(source, 8, "three_d") == lines(source, 8, "three_d", layers="48") <= 450
+    assert lines(source, 8, "three_d") == lines(source, 8, "three_d", **{"model.layers": "48"}) <= 450
 
 
 def test_a_llama_of_126_layers_on_16384_ranks() -> None:

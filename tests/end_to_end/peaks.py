@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -42,12 +43,54 @@ def peaks(text: str, ranks: int, folder: Path, strategy: str | None = None) -> l
     return [Peak(size, at, [(name, held) for name, held in rest]) for size, at, rest in found]
 
 
+def _held(x: Any) -> tuple[int, int]:
+    """How many hold a tensor, and its memory."""
+    import torch
+
+    return x._use_count(), torch._C._storage_Use_Count(x.untyped_storage()._cdata)  # type: ignore[attr-defined]
+
+
+@cache
+def _by_one() -> tuple[int, int]:
+    """The same where autograd adds two parts of a gradient, and nobody else has the first."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    found = list[tuple[int, int]]()
+
+    class Looking(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten.add.Tensor:
+                found.append(_held(args[0]))
+            return func(*args, **(kwargs or {}))
+
+    x = torch.ones(2, requires_grad=True)
+    with Looking():
+        (x.sin() * x.cos()).sum().backward()
+    (only,) = found
+    return only
+
+
+def _autograd_asks() -> bool:
+    """Whether a mode is asked by autograd itself, not by Python that runs in a backward."""
+    frame: Any = sys._getframe(2)
+    while "/torch/" in frame.f_code.co_filename and frame.f_code.co_name != "_engine_run_backward":
+        frame = frame.f_back
+    return bool(frame.f_code.co_name == "_engine_run_backward")
+
+
 def following() -> Any:
-    """A mode that adds up, after every operation, the memory that is alive."""
+    """A mode that adds up, after every operation, the memory that is alive.
+
+    Autograd adds a part of a gradient to the first one in place where nobody else has that: but never under a mode,
+    whose tensors might be any. So the mode does it.
+    """
     import torch
     from torch.multiprocessing.reductions import StorageWeakRef
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
+
+    by_one = _by_one()
 
     class Following(TorchDispatchMode):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -59,6 +102,8 @@ def following() -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             self._note("given", (args, kwargs))
+            if func is torch.ops.aten.add.Tensor and _held(args[0]) == by_one and _autograd_asks():
+                func = torch.ops.aten.add_.Tensor
             results = func(*args, **(kwargs or {}))
             self._note(f"{func}{self.place and ' ' + _where()}", results)
             self._look(str(func))
@@ -66,7 +111,9 @@ def following() -> Any:
 
         def _note(self, name: str, tensors: Any) -> None:
             for tensor in tree_leaves(tensors):
-                if isinstance(tensor, torch.Tensor):
+                if isinstance(tensor, torch.Tensor) and tensor.is_sparse:
+                    self._note(name, (tensor._indices(), tensor._values()))
+                elif isinstance(tensor, torch.Tensor):
                     storage = tensor.untyped_storage()
                     known = self.known.get(storage._cdata)
                     if known is None or known[1] != storage.nbytes():

@@ -15,7 +15,7 @@ import pytest
 from tests import warm
 from tests.emit.sources import main_file
 from tests.end_to_end.curves import ROOT
-from tests.end_to_end.test_hosted import QUICK, TEXT, clicks
+from tests.end_to_end.test_hosted import TEXT, clicks
 from tests.runtime.apart import apart
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ KINDS = {
     "category": (lambda cells: [*cells[:20], "68fg", *cells[21:]], "category 7 is '68fg', which is no hexadecimal"),
 }
 SCRIPT = """
-import json, os, sys, time
+import json, os, sys
 from pathlib import Path
 from shardlang.runtime.launch.devices import Choice
 from shardlang.runtime.launch.launcher import launch_program, read_program
@@ -37,11 +37,11 @@ from shardlang.runtime.launch.launcher import launch_program, read_program
 program, found = read_program(Path("main.py")), {}
 for folder in map(Path, sys.argv[1:]):
     os.dup2(os.open(folder / "said", os.O_WRONLY | os.O_CREAT), 2)
-    program.base, begun = folder, time.monotonic()
+    program.base = folder
     logs, metrics = folder / "logs", folder / "m.jsonl"
     code = launch_program(program, Path("main.py"), program.ranks, Choice("cpu"), logs, metrics, None)
     sys.stderr.flush()
-    found[folder.name] = [code, (folder / "said").read_text(), time.monotonic() - begun]
+    found[folder.name] = [code, (folder / "said").read_text()]
 Path("found.json").write_text(json.dumps(found))
 """
 
@@ -65,10 +65,9 @@ def test_every_rank_ends_with_the_error(tmp_path: Path, strategy: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = warm.run(command, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
-    for name, (code, said, seconds) in json.loads((tmp_path / "found.json").read_text()).items():
+    for name, (code, said) in json.loads((tmp_path / "found.json").read_text()).items():
         assert code == 3, (name, said)
         assert WHERE in said and KINDS[name][1] in said and "Traceback" not in said, (name, said)
-        assert seconds < QUICK, (name, seconds)
         figures = tmp_path / name / "m.jsonl"  # a run without figures leaves no file of them
         steps = [json.loads(line)["step"] for line in figures.read_text().splitlines()] if figures.exists() else []
         assert steps in ([], [1]), (name, steps)  # not a step after it

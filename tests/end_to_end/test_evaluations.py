@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shardlang.runtime.program import Evaluation
 from shardlang.runtime.state.best import Best
-from tests.cli.process import shardc
+from tests.cli.process import NET, shardc
 from tests.end_to_end.test_resume import PROGRAM, records, run
 
 SETTINGS = {"optimizer": "adam(lr = 0.3)", "zero": 1}
@@ -41,7 +42,10 @@ def test_a_run_that_gets_no_better_ends_and_the_best_is_kept(tmp_path: Path) -> 
     evaluated = {line["step"]: line["eval.loss"] for line in lines if "eval.loss" in line}
     last, best = max(evaluated), min(evaluated, key=evaluated.__getitem__)
     assert list(evaluated) == list(range(7, last + 1, 7)) and last == best + 21 < 132
-    assert f"ends after step {last}: `loss` was lowest after step {best}" in said and "3 evaluations" in said
+    why = "and 3 evaluations since then were no better; a run with a greater `patience` goes on"
+    assert f"ends after step {last}: `loss` was lowest after step {best}" in said and why in said
+    assert said.splitlines()[-1].startswith("ended early after ") and f" after step {best}; logs in " in said
+    assert said.splitlines()[-1].endswith(f", checkpoints in kept, the best in step-{best} there")
     assert steps_kept(whole) == sorted({best, last})  # `keep = 1`, and the best besides
     # From a checkpoint in the middle the same run again, under another strategy: the same end.
     half = program(tmp_path / "half", "every(7, best = lowest(loss), patience = 3)")
@@ -54,6 +58,17 @@ def test_a_run_that_gets_no_better_ends_and_the_best_is_kept(tmp_path: Path) -> 
     assert f"ends after step {last}" in again
     shown = shardc("checkpoint", "show", f"kept/step-{last}", folder=half).stdout
     assert f"best: figure loss, lowest true, value {evaluated[best]}, step {best}, worse 2" in shown
+    more = run(
+        half,
+        "--ranks",
+        "2",
+        "--strategy",
+        "rows",
+        "--resume",
+        "--set",
+        "train.evaluate=every(7, best = lowest(loss), patience = 4)",
+    )
+    assert f"goes on after step {last}" in more and f"ends after step {last}:" not in more
 
 
 def test_the_best_of_epochs(tmp_path: Path) -> None:
@@ -112,6 +127,15 @@ def test_what_is_best(setting: Evaluation, figures: list[float], judged: list[bo
     if setting.best is not None:
         other = Best(setting)
         assert other.resumed(json.loads(json.dumps(best.kept()))) and other == best
+
+
+def test_a_run_whose_evaluations_are_all_nan_ends_and_says_so(tmp_path: Path) -> None:
+    np.savez(tmp_path / "nan.npz", x=np.full((8, 4), np.nan, np.float32))
+    evaluated = 'eval = numpy("nan.npz", x: [batch, d])\n  evaluate = every(1, best = lowest(loss), patience = 2)'
+    (tmp_path / "net.shard").write_text(NET.replace("epochs = 2", f"epochs = 2\n  {evaluated}"))
+    done = shardc("run", "net.shard", "--ranks", "2", "--device", "cpu", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ends after step 2: `loss` was a finite number in none of 2 evaluations" in done.stdout
 
 
 @pytest.mark.parametrize("kept", [{}, {"figure": "loss", "lowest": True, "value": "1", "step": 3, "worse": 0}, 7])

@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from shardlang.plan.bytes.gradient_sums import gradient_sums
 from shardlang.plan.bytes.memory import memory
-from shardlang.plan.bytes.traffic import reduction_bytes
 from tests.cli.process import shardc
 from tests.emit.sources import planned
 from tests.end_to_end.kept import PARTS, held
@@ -142,7 +142,7 @@ def test_values_are_those_of_one_device(rules: str) -> None:
     for value, param in plan.params.items():
         if plan.graph.frozen(value):
             assert param.zero == (3 if "zero 3" in rules else 0)
-            assert not param.reduce_axes and reduction_bytes(plan)[value] == 0
+            assert not param.reduce_axes and not gradient_sums(plan)[value]
     report = verify_plan(plan, steps=2)
     assert report.ok, str(report.difference)
 

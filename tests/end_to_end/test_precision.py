@@ -165,7 +165,7 @@ def test_the_numbers_are_those_of_a_model_by_hand(text: str, by_hand: Callable[.
     model.backward(loss)
     weights = {path: leaf.detach().clone().requires_grad_() for path, leaf in model.leaves.items()}
     expected = by_hand(model.p, image, label, weights)
-    scale = model.scale.factor if model.scale is not None else 1.0
+    scale = model.gradients.scale.factor if model.gradients.scale is not None else 1.0
     (expected * scale).backward()
     assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
     for path, leaf in model.leaves.items():

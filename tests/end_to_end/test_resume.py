@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
+from shardlang.checkpoints.index import Index
+from shardlang.checkpoints.parts import Parts
 from tests.cli.process import shardc
 
 PROGRAM = """
@@ -110,3 +112,26 @@ def test_another_batch_is_refused(tmp_path: Path) -> None:
     done = shardc("run", "p.shard", "--ranks", "1", "--resume", "--set", "batch=32", folder=tmp_path)
     assert done.returncode == 3
     assert "error[SH508]: `batch` is 32, and the checkpoint was written with 64" in done.stderr
+
+
+def test_the_state_of_what_is_frozen_goes_from_layout_to_layout(tmp_path: Path) -> None:
+    """Whatever ranks hold of it; and whoever trains it again goes on with it."""
+    text = PROGRAM % {"zero": 3, "optimizer": "adamw(lr = 0.01)"}
+    (tmp_path / "p.shard").write_text(text)
+    run(tmp_path, "--strategy", "whole", "--ranks", "1", "--set", "train.steps=10")
+    (tmp_path / "p.shard").write_text(text.replace("  optimizer", "  freeze at up, down.bias\n  optimizer"))
+    for strategy, ranks, steps in (("rows", "2", 20), ("columns", "4", 30)):
+        out = run(tmp_path, "--strategy", strategy, "--ranks", ranks, "--resume", "--set", f"train.steps={steps}")
+        assert "keeps the optimizer's state of `" in out and "` and 2 more, frozen now: " in out
+    before, after = (Parts(Index(tmp_path / "kept" / f"step-{step}")) for step in (10, 30))
+    kept = [f"{path}:{name}" for path in ("up.weight", "up.bias", "down.bias") for name in ("mean", "square")]
+    for name in kept:
+        shape = before.index.tensors[name].shape
+        first, last = (each.read(name, (0,) * len(shape), shape) for each in (before, after))
+        assert first.any() and (first == last).all(), name
+    (tmp_path / "p.shard").write_text(text)
+    out = run(tmp_path, "--strategy", "rows", "--ranks", "2", "--resume", "--set", "train.steps=40")
+    assert "goes on after step 30" in out
+    assert Index(tmp_path / "kept" / "step-40").facts["updates"] == dict.fromkeys(
+        ("up.weight", "up.bias", "down.bias"), 20
+    )

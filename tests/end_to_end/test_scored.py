@@ -5,6 +5,7 @@ what one device does, and keep what the plan says.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,97 @@ def test_ranks_compute_what_one_device_does(rules: str, tmp_path: Path) -> None:
 def test_the_plan_says_what_is_kept(rules: str, precision: str, tmp_path: Path) -> None:
     said, there = kept(PROGRAM, rules, 1 if "dp = 1" in rules else 2, precision, tmp_path)
     assert there == said
+
+
+# Keys of padding have the number that imported masks have, also where a query sees no other. Each strategy computes
+# attention of a part of the queries in another way.
+LOW = """\
+dim batch = 2, heads = 2, seq = 8, key = seq, e = 4, d = heads * e
+
+model Net {
+  param wq: [d, heads * e] = normal(0.5)
+  param wk: [d, heads * e] = normal(0.5)
+  param wv: [d, heads * e] = normal(0.5)
+  param taught: [heads, 1, key] = normal(0.5)
+
+  forward(x: [batch, seq, d], word: i64[batch, seq]) -> [batch, seq, heads * e] {
+    q = HEADS(x @ wq)
+    k = HEADS(x @ wk)
+    v = HEADS(x @ wv)
+    mask = where(relabel(word -> [batch, key]) > 0, 0.0, -3.4028234663852886e+38)
+    rows = rearrange(mask -> [batch, 1, 1, key])
+    mixed = attention(q, k, v, causal = true, bias = rows)
+    learns = attention(q, k, v, bias = rows + taught)
+    return rearrange(mixed + learns -> [batch, seq, heads * e])
+  }
+}
+
+strategy gathered { mesh cp = 2
+  split seq over cp }
+strategy even { mesh cp = 2
+  split seq over cp
+  at mixed: attend evenly }
+strategy ring { mesh cp = 2
+  split seq over cp
+  attend in a ring }
+strategy ulysses { mesh cp = 2
+  split seq over cp
+  at mixed, learns: split heads over cp }
+
+train {
+  model = Net()
+  data = random(x: [batch, seq, d], word: i64[batch, seq] < 2, batches = 3)
+  loss = mean(square(model(x, word)))
+  optimizer = sgd(lr = 0.1)
+  steps = 3
+}
+"""
+OTHER_KEYS = """\
+dim batch = 4, seq = 4, key = 4, width = 5, wide = 6
+
+model Net {
+  param w: [width, wide] = normal(0.5)
+  param low: [seq, key] = normal(0.5)
+
+  forward(x: [batch, seq, width]) -> [batch, seq, wide] {
+    h = x @ w
+    ring = attention(h, h, h)
+    k = relabel(ring -> [batch, key, wide])
+    return attention(h, k, k, bias = low)
+  }
+}
+
+strategy s {
+  mesh tp = 2
+  split seq over tp
+  attend in a ring
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, seq, width], label: [batch, seq, wide], batches = 2)
+  loss = mse_loss(model(x), label)
+  optimizer = sgd(lr = 0.1)
+  steps = 2
+}
+"""
+
+
+def test_low_masks_are_those_of_one_device(tmp_path: Path) -> None:
+    file = tmp_path / "low.shard"
+    file.write_text(re.sub(r"HEADS\((.*)\)", r"rearrange(\1 -> [batch, heads, seq, e])", LOW))
+    ran = CliRunner().invoke(
+        shardc, ["verify", str(file), "--ranks", "2", "--steps", "3", "--all-strategies", "--json"]
+    )
+    assert ran.exit_code == 0, ran.output
+    assert [check["ok"] for check in json.loads(ran.stdout)["checks"]] == [True] * 4
+
+
+def test_a_bias_of_an_attention_that_is_in_no_ring_is_that_of_its_queries(tmp_path: Path) -> None:
+    """Its keys are no dim that is cut, so it is computed as without the rule."""
+    file = tmp_path / "other.shard"
+    file.write_text(OTHER_KEYS)
+    ran = CliRunner().invoke(shardc, ["verify", str(file), "--ranks", "2", "--steps", "2", "--json"])
+    assert ran.exit_code == 0, ran.output
+    (check,) = json.loads(ran.stdout)["checks"]
+    assert check["ok"], check

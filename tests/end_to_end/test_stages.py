@@ -34,6 +34,70 @@ def test_every_schedule(tmp_path: Path) -> None:
         same(found[run], found[ALONE], run.name, 1e-9)
 
 
+# Weights whose gradients autograd makes in another order of memory, as one tensor for two of them, or in two ways of
+# which one does not begin at what the stage receives.
+TURNED = """\
+dim batch = 8, d = 4, experts = 3, ffn = 5, heads = 2, hd = 2
+
+model Experts {
+  param up: [experts, ffn, d] = normal(0.5)
+  param down: [d, experts, ffn] = normal(0.3)
+  param turned: [heads, hd, d] = normal(0.5)
+  param one: [d, ffn] = normal(0.5)
+  param other: [d, ffn] = normal(0.5)
+  param back: [ffn, d] = normal(0.5)
+
+  forward(x: [batch, d], before: [d]) -> [batch, d], [d] {
+    wide = tanh(einsum(x * before, up -> [batch, experts, ffn]))
+    narrow = einsum(wide, down -> [batch, d]) + einsum(einsum(x, turned -> [batch, heads, hd]), turned -> [batch, d])
+    return x + tanh(tanh(narrow) @ (one + other)) @ back, tanh(mean(back, over = ffn))
+  }
+}
+
+model Net {
+  layer parts[4] = Experts()
+  param start: [d] = normal(0.5)
+
+  forward(x: [batch, d]) -> [batch, d] {
+    a, first = parts[0](x, start)
+    b, second = parts[1](a, first)
+    c, third = parts[2](b, second)
+    y, last = parts[3](c, third)
+    return y * last
+  }
+}
+
+strategy alone {
+}
+
+STRATEGIES
+train {
+  model = Net()
+  data = random(x: [batch, d], y: [batch, d], batches = 4)
+  loss = mse_loss(model(x), y)
+  optimizer = OPTIMIZER
+  clip = 0.5
+  precision = f64
+  steps = 4
+}
+"""
+IN_TWO = {"zero_bubble": "", "zbv": ", virtual = 2", "dualpipe_v": ", virtual = 2"}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd(lr = 0.5, momentum = 0.9)", "adamw(lr = 0.05)"])
+def test_gradients_in_another_order_of_memory(optimizer: str, tmp_path: Path) -> None:
+    rules = (
+        f"strategy {name} {{\n  mesh pp = 2, dp = auto\n  split batch over dp\n  stages over pp balanced{more}\n"
+        f'  microbatches 4\n  schedule "{name}"\n}}\n'
+        for name, more in IN_TWO.items()
+    )
+    text = TURNED.replace("STRATEGIES", "".join(rules)).replace("OPTIMIZER", optimizer)
+    runs = [RunOf(name, ranks) for name in IN_TWO for ranks in (2, 4)]
+    found = figures(text, [ALONE, *runs], tmp_path)
+    for run in runs:
+        same(found[run], found[ALONE], run.name, 1e-9)
+
+
 def test_every_level_of_zero(tmp_path: Path) -> None:
     text = PROGRAM.read_text()
     runs = []

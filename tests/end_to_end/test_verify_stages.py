@@ -81,3 +81,43 @@ def test_every_schedule(tmp_path: Path) -> None:
     for check in found:
         assert check.get("ok"), check
         assert check["emitted"]["values"] > 40 and check["emitted"]["gradients"] > 40
+
+
+IN_TWO_PARTS = """use std.nn: Linear
+
+dim batch = 32, d = 16
+
+model Net {
+  layer first = Linear(d, d)
+  layer fc = Linear(d, d)
+  layer last = Linear(d, d)
+
+  forward(x: [batch, d], y: [batch, d]) -> [batch, d] {
+    h = first(x)
+    beside = fc(y)
+    return fc(h) |> last
+  }
+}
+
+strategy s {
+  mesh pp = 3
+  stages over pp balanced
+  schedule "zero_bubble"
+  microbatches 4
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], y: [batch, d], label: [batch, d], batches = 2)
+  loss = mse_loss(model(x, y), label) + 0.1 * mean(square(model.beside))
+  optimizer = sgd(lr = 0.1)
+  epochs = 1
+}
+"""
+
+
+def test_a_gradient_that_comes_in_two_parts_is_their_sum(tmp_path: Path) -> None:
+    """Of a weight that is used on the way from the stage before to the one after it, and on one that begins here."""
+    (tmp_path / "net.shard").write_text(IN_TWO_PARTS)
+    (found,) = checks(str(tmp_path / "net.shard"), "--ranks", "3", "--steps", "2")
+    assert found.get("ok"), found

@@ -69,6 +69,12 @@ CASES = {
     "zero 3 beside context parallelism": (
         "mesh dp = 2, cp = 2\n  split batch over dp\n  split seq over cp\n  zero 3 over dp", "f32"
     ),
+    "zero 2 beside context parallelism, microbatches": (
+        "mesh dp = 2, cp = 2\n  split batch over dp\n  split seq over cp\n  zero 2 over dp\n  microbatches 2", "f32"
+    ),
+    "zero 3 beside context parallelism, microbatches": (
+        "mesh dp = 2, cp = 2\n  split batch over dp\n  split seq over cp\n  zero 3 over dp\n  microbatches 4", "bf16"
+    ),
 }  # fmt: skip
 CONTEXT = "mesh cp = 4\n  split seq over cp\n  "
 # By how causal attention divides its chunks, ranks of one group send more or fewer of them.
@@ -105,6 +111,19 @@ def test_bytes_of_stages(schedule: str, tmp_path: Path) -> None:
     stages = f'stages over pp balanced{virtual}\n  microbatches 4\n  schedule "{schedule}"'
     rules = f"mesh pp = 2, dp = 2\n  split batch over dp\n  zero 3 over dp\n  {stages}"
     text = LLAMA.replace("RULES", rules)
+    plan = planned(text, RANKS, "s")
+    said = [sum(sent_bytes(plan, mine)) for mine in stages_by_coordinate(plan)]
+    found = [sum(rank.values()) for rank in wired(text, RANKS, tmp_path / "run", "s")]
+    assert found == [said[0]] * 2 + [said[1]] * 2
+
+
+@pytest.mark.parametrize("zero", ["", "\n  zero 1 over dp", "\n  zero 2 over dp", "\n  zero 3 over dp"])
+@pytest.mark.parametrize("axes", ["dp = 2", "dp = 1, tp = 2"])
+def test_bytes_of_tied_tables(axes: str, zero: str, tmp_path: Path) -> None:
+    """The gradient of a table that two stages use is summed over both, beside the axes of each."""
+    rules = f"mesh pp = 2, {axes}\n  split batch over dp\n  stages over pp balanced\n  microbatches 2{zero}"
+    rules += "\n  split heads, ffn, vocab over tp" * ("tp" in axes)
+    text = TEXT.replace("RULES", rules).replace("PRECISION", "f32")
     plan = planned(text, RANKS, "s")
     said = [sum(sent_bytes(plan, mine)) for mine in stages_by_coordinate(plan)]
     found = [sum(rank.values()) for rank in wired(text, RANKS, tmp_path / "run", "s")]

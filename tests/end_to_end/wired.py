@@ -2,9 +2,9 @@
 
 `wired(text, ranks, folder)` trains a program on real ranks, in a process of its own as kept.py does, and counts in the
 third step what each collective is given: of n members an all-gather sends n - 1 times a part, a reduce-scatter as
-much, a sum twice (n - 1) / n of the whole, whichever way gloo does it; attention sends halves of queries, and passes
-keys and values on. What ZeRO 3 gathers counts with the pass that it is for. What is in float64 (figures, norms) is left
-out.
+much, a sum twice (n - 1) / n of the whole, whichever way gloo does it, an all-to-all (n - 1) / n of a part; attention
+sends halves of queries, and passes keys and values on. What ZeRO 3 gathers counts with the pass that it is for. What is
+in float64 (figures, norms) is left out.
 Where there are stages, `messages` are the bytes of values and gradients that go to other ranks. The weights that are
 learned are in the folder, as weights.safetensors.
 As a script: `wired.py MAIN_FILE RANKS`.
@@ -56,7 +56,7 @@ def _watch(folder: Path) -> None:
 
     from shardlang.runtime import messages
     from shardlang.runtime.comm import blocks, mesh, primitives
-    from shardlang.runtime.comm.shared_memory import Memory
+    from shardlang.runtime.comm.shared_memory import Memory, Staging
     from shardlang.runtime.state.zero3 import Line
     from shardlang.runtime.step.model import Model
 
@@ -71,7 +71,12 @@ def _watch(folder: Path) -> None:
 
     for kind in ("begin_all_gather", "begin_reduce_scatter", "begin_reduce"):
         setattr(primitives, kind, counted(kind, getattr(primitives, kind)))
-    dealt, begin_permuted = blocks.dealt, blocks.begin_permuted
+    dealt, begin_permuted, exchange = blocks.dealt, blocks.begin_permuted, blocks.exchange
+
+    def turned(x: Any, gather_dim: int, split_dim: int, group: Any, *sizes: Any) -> Any:
+        size = 0 if x.dtype == torch.float64 else x.numel() * x.element_size()
+        counts[now["phase"]] += (group.size - 1) * size // group.size
+        return exchange(x, gather_dim, split_dim, group, *sizes)
 
     def exchanged(x: Any, dim: int, group: Any, before: Any, after: Any) -> Any:
         others = len({*before[group.index]} - {*after[group.index]})
@@ -83,10 +88,18 @@ def _watch(folder: Path) -> None:
         counts[now["phase"]] += 0 if x.dtype == torch.float64 else x.numel() * x.element_size()
         return begin_permuted(x, *rest)
 
-    blocks.dealt, blocks.begin_permuted = exchanged, passed
+    blocks.dealt, blocks.begin_permuted, blocks.exchange = exchanged, passed, turned
     right = Memory.begin_sum
     begin_sum = counted("begin_reduce", lambda x, group, memory: right(memory))
     Memory.begin_sum = lambda memory: begin_sum(memory.own, memory.group, memory)  # type: ignore[method-assign]
+    begin_staged = Staging.begin
+
+    def through_memory(staging: Any, what: str, place: int, count: int) -> Any:
+        kind = f"begin_{what.replace('-', '_')}"
+        counts[now["phase"]] += _sent(kind, staging.own(place, count), staging.group.size)
+        return begin_staged(staging, what, place, count)
+
+    Staging.begin = through_memory  # type: ignore[method-assign]
     begin = Line._begin
 
     def ahead(line: Any) -> None:

@@ -125,7 +125,7 @@ def counts(folder: Path) -> list[int]:
 
 def trained(folder: Path, steps: int, ranks: int, *words: str) -> list[int]:
     """How often each example has been in a step, after so many of them."""
-    run(folder, "--set", f"steps={steps}", "--save-weights", "w.safetensors", *words, ranks=ranks)
+    run(folder, "--set", f"train.steps={steps}", "--save-weights", "w.safetensors", *words, ranks=ranks)
     return counts(folder)
 
 
@@ -220,15 +220,24 @@ def test_an_evaluation_goes_through_all_examples_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_examples_that_torch_computes_are_read_ahead(tmp_path: Path) -> None:
+    """Also by a process that starts after its rank has computed with several threads."""
+    computes = KINDS["by number"].replace("return {", "torch.ones(1000, 1000).exp_()\n        return {")
+    net = NET.replace("  loss =", "  eval = mine(count = 24, batch = batch, workers = 1)\n  loss =")
+    placed(tmp_path, f"import torch\n{computes}", net)
+    assert "eval" in run(tmp_path, ranks=1)
+
+
+@pytest.mark.slow
 def test_an_object_that_has_changed_does_not_go_on_without_a_word(tmp_path: Path) -> None:
     placed(tmp_path, KINDS["by number"])
     trained(tmp_path, 2, 1)
     placed(tmp_path, KINDS["by number"] + "# another text\n")
-    said = failed(tmp_path, "--resume", "--set", "steps=3")
+    said = failed(tmp_path, "--resume", "--set", "train.steps=3")
     assert "error[SH508]: `data.python` is" in said
     assert trained(tmp_path, 3, 2, "--resume-anyway")
     placed(tmp_path, KINDS["by number"], NET.replace("count = 60", "count = 48"))
-    assert "error[SH508]" in failed(tmp_path, "--resume", "--set", "steps=3")
+    assert "error[SH508]" in failed(tmp_path, "--resume", "--set", "train.steps=3")
 
 
 @pytest.mark.slow

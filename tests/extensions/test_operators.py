@@ -11,17 +11,17 @@ import pytest
 from shardlang.interpret.brute.declared import verify
 from tests.extensions.cases import RIGHT, WRONG, Example
 
-LIMIT = 5.0
+LIMIT = 5.0  # seconds of a processor
 
 
 @pytest.mark.parametrize("example", RIGHT, ids=lambda example: example.name)
 def test_right_declarations_pass_in_time(example: Example, tmp_path: Path) -> None:
     declaration = example.declaration(tmp_path)
     verify(declaration)  # torch loads much of itself with the first gradient
-    begun = time.perf_counter()
+    begun = time.process_time()
     verdict = verify(declaration)
     assert verdict.refused == "" and verdict.sets >= 2 and verdict.tried >= 7, verdict
-    assert time.perf_counter() - begun < LIMIT
+    assert time.process_time() - begun < LIMIT
     assert verdict.free == example.free
 
 

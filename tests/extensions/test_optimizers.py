@@ -155,7 +155,7 @@ def placed(folder: Path, python: str = PYTHON, declared: str = DECLARED) -> None
 def trained(folder: Path, strategy: str, ranks: int, steps: int, *words: str) -> dict[str, np.ndarray]:
     how = [] if "--resume" in words else ["--overwrite"]
     given = ["--strategy", strategy, "--ranks", str(ranks), "--save-weights", "w.safetensors", *how, *words]
-    done = warm.run([*SHARDC, "run", "net.shard", *given, "--set", f"steps={steps}"], cwd=folder)
+    done = warm.run([*SHARDC, "run", "net.shard", *given, "--set", f"train.steps={steps}"], cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(load_file(folder / "w.safetensors"))
 

@@ -65,6 +65,7 @@ def test_the_page_shows_what_verify_says(folder: Path, capsys: pytest.CaptureFix
 
 def test_nothing_runs_an_operator_that_is_not_verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     net, out = folder / "net.shard", folder / "out"
+    (folder / "w.safetensors").touch()
     for words in (["run", net, "--ranks", "4"], ["compile", net, "--ranks", "4", "-o", out],
                   ["verify", net, "--ranks", "4"], ["run", net, "--ranks", "4", "--simulate"],
                   ["predict", net, "--ranks", "4", "--out", folder / "x.npz", "--value", "h",

@@ -12,6 +12,7 @@ import os
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from shardlang import driver
@@ -21,7 +22,7 @@ from tests.fuzz.case import Case
 from tests.fuzz.found import FOUND
 from tests.fuzz.kinds import KINDS, counts, made
 from tests.fuzz.mutate import ROOT, sound
-from tests.fuzz.pool import Outcome, measured, outcomes
+from tests.fuzz.pool import SHIFT, Outcome, measured, outcomes
 from tests.fuzz.shrink import shrunk
 from tests.fuzz.trial import Fault, told
 
@@ -118,7 +119,8 @@ def main() -> int:
     tally = Tally(given.seed, given.programs, given.save)
     wanted = {given.kind: given.count} if given.kind else counts(given.count)
     for kind, many in wanted.items():
-        for outcome in outcomes(lambda i, kind=kind: made(kind, given.seed, i, given.programs), range(many)):  # type: ignore[misc]
+        make, shift = partial(made, kind, given.seed), 1 if kind == "large" else SHIFT
+        for outcome in outcomes(lambda i, make=make: make(i, given.programs), range(many), shift):  # type: ignore[misc]
             tally.take(kind, outcome)
     return 1 if tally.told() else 0
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tests.fuzz import extremes
 from tests.fuzz.case import Case, Link
+from tests.fuzz.known import KNOWN
 from tests.fuzz.mutate import ROOT
 
 STRATEGY = "strategy s {\n  mesh a = auto\n  split batch over a uneven\n}\n"
@@ -146,4 +147,5 @@ FOUND: Mapping[str, tuple[Case, tuple[str, ...] | None]] = {
         None,
     ),
     "a large model called by one name again and again": (_case(_again_and_again(40)), None),
+    **{name: (case, None) for name, case in KNOWN.items()},
 }  # fmt: skip

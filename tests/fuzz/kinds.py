@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from tests.fuzz import commands, extremes, grow, mutate, sentences, strategies
+from tests.fuzz import commands, extremes, grow, large, mutate, sentences, strategies
 from tests.fuzz.case import Case, ranks
 
 
@@ -70,6 +70,10 @@ def _commands(rng: random.Random, further: str) -> Case:
     return commands.command(rng, grow.program(rng) if rng.random() < 0.3 else rng.choice(mutate.sound(further)))
 
 
+def _large(rng: random.Random, further: str) -> Case:
+    return large.large(rng)
+
+
 def _imports(rng: random.Random, further: str) -> Case:
     return commands.imports(rng, rng.choice(mutate.programs(further)))
 
@@ -79,7 +83,7 @@ KINDS: Mapping[str, tuple[int, Callable[[random.Random, str], Case]]] = {
     "bytes": (60, _bytes),
     "tokens": (100, _tokens),
     "sentences": (120, _sentences),
-    "mutated": (250, _mutated),
+    "mutated": (240, _mutated),
     "absurd": (80, _absurd),
     "strange": (70, _strange),
     "valid": (40, _valid),
@@ -89,6 +93,7 @@ KINDS: Mapping[str, tuple[int, Callable[[random.Random, str], Case]]] = {
     "vast": (10, _vast),
     "commands": (50, _commands),
     "imports": (20, _imports),
+    "large": (10, _large),
 }
 
 

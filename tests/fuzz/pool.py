@@ -1,8 +1,9 @@
 """Runs inputs in a worker process with hard limits, and starts another after each breach.
 
 What one command does with an input (format; check, plan and emit; show what was found) has 2 s of processor time (an
-alarm), the input 500 MB of address space (RLIMIT_AS) and 240 s of the clock (the parent kills). Time of the processor,
-not of the clock, is the measure: other work on the machine must not fail an input.
+alarm), the input 500 MB of address space (RLIMIT_AS) and 240 s of the clock (the parent kills). Files that have
+thousands of one thing have 5 s, and where they are planned 20 s and 2 GB. Time of the processor, not of the clock, is
+the measure: other work on the machine must not fail an input.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from tests.fuzz.trial import Fault, Stop, tried
 
 SECONDS = 2.0
 MEGABYTES = 500
+# What large files have, by command.
+LARGE = {"check": (5.0, MEGABYTES), "plan": (20.0, 2_000)}
 PATIENCE = 240.0
-SHIFT = 3_000  # inputs until a worker is replaced
+SHIFT = 3_000  # inputs until a worker is replaced, of large ones one: what is remembered of others is no part of it
 
 
 @dataclass
@@ -39,11 +42,11 @@ class Outcome:
     megabytes: float = 0.0
 
 
-def outcomes(make: Callable[[int], Case], indexes: Sequence[int]) -> Iterator[Outcome]:
+def outcomes(make: Callable[[int], Case], indexes: Sequence[int], shift: int = SHIFT) -> Iterator[Outcome]:
     """The outcome of each input, in order."""
     at = 0
     while at < len(indexes):
-        for outcome in _shift(make, indexes[at : at + SHIFT]):
+        for outcome in _shift(make, indexes[at : at + shift]):
             at += 1
             yield outcome
 
@@ -94,8 +97,6 @@ def _work(make: Callable[[int], Case], indexes: Sequence[int], writing: int) -> 
     """The worker: an outcome a line, and the end of the process. It ends early after a breach."""
     status = 1
     try:
-        limit = MEGABYTES * 1_000_000
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         gc.freeze()
         status = 0
@@ -127,13 +128,20 @@ def measured(case: Case, index: int = 0) -> Outcome:
     return outcome
 
 
+def limits(case: Case) -> tuple[float, int]:
+    """The seconds of each command of a case, and its megabytes."""
+    return LARGE[case.argv[0]] if case.kind == "large" and case.argv else (SECONDS, MEGABYTES)
+
+
 def _measured(case: Case, index: int) -> Outcome:
     _forget_peak()
+    seconds, megabytes = limits(case)
+    resource.setrlimit(resource.RLIMIT_AS, (megabytes * 1_000_000, resource.getrlimit(resource.RLIMIT_AS)[1]))
     laps = [time.process_time()]
     faults: list[Fault] = []
 
     def lap() -> None:
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
         laps.append(time.process_time())
 
     signal.signal(signal.SIGPROF, _stop)
@@ -143,9 +151,9 @@ def _measured(case: Case, index: int) -> Outcome:
         faults = tried(case, lap)
         signal.setitimer(signal.ITIMER_PROF, 0)
     except Stop as stop:
-        faults = [Fault("time", str(stop), f"more than {SECONDS} s in {stop}")]
+        faults = [Fault("time", str(stop), f"more than {seconds} s in {stop}")]
     except MemoryError:
-        faults = [Fault("memory", "anywhere", f"more than {MEGABYTES} MB")]
+        faults = [Fault("memory", "anywhere", f"more than {megabytes} MB")]
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     laps.append(time.process_time())

@@ -114,7 +114,7 @@ def _planned(program: Any, case: Case, sink: Sink) -> list[Fault]:
     names = {s.name.text for s in program.strategies}
     plan = driver.check_strategies(program, case.strategy if case.strategy in names else None, case.ranks, sink)
     if plan is None:
-        silent = case.ranks is not None and not sink.failed
+        silent = case.ranks is not None and program.training is not None and not sink.failed
         return [Fault("silent", "plan", "no plan, and no error that says why")] if silent else []
     from shardlang.plan.bytes.report import report
 

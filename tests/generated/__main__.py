@@ -19,9 +19,12 @@ from pathlib import Path
 
 import torch
 
-from tests.generated import program
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.source import Source
+from tests.generated import program, strategies
 from tests.generated.cases import AGREED, Outcome, case
-from tests.generated.real import Real
+from tests.generated.real import RANKS, Real
 from tests.generated.shrink import shrunk
 from tests.generated.tally import Kept, Tally
 
@@ -37,14 +40,23 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--precision", default="f64", help="of pairs on real ranks: f64, bf16, 'bf16(stream = bf16)'")
     parser.add_argument("--jobs", type=int, default=1, help="processes for simulated ranks")
     parser.add_argument("--folder", type=Path, help="where outcomes are kept")
-    parser.add_argument("--feature", default="", help="only programs that have it")
+    parser.add_argument("--feature", nargs="+", default=(), help="only pairs that have all of these")
     parser.add_argument("--first", action="store_true", help="end with the first pair that fails")
     parser.add_argument("--whole", action="store_true", help="leave failures as large as they are")
     return parser.parse_args(arguments)
 
 
-def _has(seed: int, feature: str) -> bool:
-    return not feature or feature in program.write(random.Random(seed)).features
+def _has(seed: int, wanted: Sequence[str], ranks: int | None = None) -> bool:
+    """Whether the pair of a seed has all these features, those of its strategy included."""
+    rng = random.Random(seed)
+    written = program.write(rng)
+    if written.features >= {*wanted}:
+        return True
+    checked = driver.check_source(Source("generated.shard", written.text("")), Sink())
+    if checked is None:
+        return False
+    rules = strategies.write(rng, checked.graph, ranks, written.apart, written.deep)
+    return written.features | rules.features >= {*wanted}
 
 
 def _one_thread() -> None:
@@ -100,7 +112,7 @@ def _real(options: argparse.Namespace, kept: Kept) -> Tally:
     real = Real(kept.folder / "runs")
     try:
         while sum(tally.kinds.values()) - tally.kinds["refused"] < options.real:
-            if _has(seed, options.feature):
+            if _has(seed, options.feature, RANKS[seed % len(RANKS)]):
                 _note(real.case(seed, options.precision), kept, tally, options, real=True)
             seed += 1
             if options.first and tally.failed:
@@ -123,7 +135,7 @@ def main(arguments: Sequence[str]) -> int:
     """0 where no pair failed."""
     options = _options(arguments)
     _one_thread()
-    kept = Kept(options.folder or Path(tempfile.mkdtemp(prefix="generated-")))
+    kept = Kept((options.folder or Path(tempfile.mkdtemp(prefix="generated-"))).resolve())  # as tracebacks name files
     kept.folder.mkdir(parents=True, exist_ok=True)
     print(f"outcomes are kept in {kept.folder}", flush=True)
     tallies = {"simulated": _simulated(options, kept)}

@@ -23,7 +23,8 @@ from shardlang.plan.plan import Plan
 from shardlang.source import Source
 from shardlang.syntax import ast
 from tests.generated import program, strategies
-from tests.interpret.verify_plan import verify_plan
+from tests.generated.memory import MEMORY, unaccounted
+from tests.interpret.verify_plan import Refused, verify_plan
 from tests.plan.calculus import verify
 
 AGREED, REFUSED, WRONG, INVALID, CRASHED = "agreed", "refused", "wrong", "invalid", "crashed"
@@ -108,7 +109,13 @@ def _planned(outcome: Outcome, checked: Program, steps: int) -> Outcome:
     if holes:
         return replace(outcome, kind=WRONG, detail="\n".join(map(str, holes)))
     _told(plan)
-    found = verify_plan(plan, steps=steps)
+    if wrong := unaccounted(outcome.text, outcome.ranks) if MEMORY in outcome.text else "":
+        return replace(outcome, kind=WRONG, detail=wrong)
+    try:
+        found = verify_plan(plan, steps=steps)
+    except Refused as refused:
+        kind = AGREED if refused.alone == refused.together else WRONG
+        return replace(outcome, kind=kind, features=outcome.features | {"refused in a step"}, detail=str(refused))
     return replace(outcome, kind=AGREED if found.ok else WRONG, detail=str(found.difference or ""),
                    largest=found.largest, ties=len(found.undecided))  # fmt: skip
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 
 from tests.generated.numbers import on_total
-from tests.generated.scope import RUN, Scope, Value, text, typed
+from tests.generated.scope import RUN, WHOLE, Scope, Value, text, typed
 
 # A loss of `{e}`, an error per item, over the items that `{k}` keeps; `{n}` is the sum of what it keeps, by name.
 MASKED = (
@@ -91,13 +91,14 @@ class Figures:
 
     def _classes(self, kind: str, at: int) -> str:
         rng, over = self.rng, self._labels(at)
-        options = rng.choice(["", "", ", ignore_index = 0"])
+        label = self.s.index(Value("label", self.items, WHOLE, bound=self.s.length(over)), self.s.length(over))
+        options = label + rng.choice(["", "", ", ignore_index = 0"])
         if kind == "nll_loss":
-            return f"nll_loss(log_softmax(out, over = {text(over)}), label{options})"
+            return f"nll_loss(log_softmax(out, over = {text(over)}), {options})"
         scale = " * 100" if rng.random() < 0.1 else ""
         if scale:
             self.s.feature("saturated")
-        return f"cross_entropy(out{scale}, label{options}{rng.choice(['', '', ', label_smoothing = 0.1'])})"
+        return f"cross_entropy(out{scale}, {options}{rng.choice(['', '', ', label_smoothing = 0.1'])})"
 
     def _masked(self, places: Sequence[int]) -> str:
         """Over the items that count, in one of the ways of writing it."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 
 from tests.generated import numbers, pointwise, products
-from tests.generated.scope import FLOAT, LARGEST, Dims, Scope, Term, Unfit, Value, text, typed
+from tests.generated.scope import FLOAT, LARGEST, Dims, Scope, Term, Value, text, typed
 
 FUNCTIONS = {
     "gated": "fn gated(a: [..., h], b: [..., h], scale: float = 1.0) -> [..., h] {\n  return silu(a) * b * scale\n}",
@@ -236,8 +235,7 @@ def keep(s: Scope, value: Value | None) -> None:
 
 def grow(s: Scope, pieces: tuple[Callable[[Scope], Value | None], ...]) -> None:
     """One more piece, and the end of whatever dim without a name it has left."""
-    with contextlib.suppress(Unfit):
-        keep(s, s.rng.choice(pieces)(s))
+    keep(s, s.tried(s.rng.choice(pieces)))
     settle(s)
 
 

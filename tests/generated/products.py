@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 from tests.generated.pointwise import Piece
-from tests.generated.scope import FLOAT, WHOLE, Dims, Scope, Term, Value, text, typed
+from tests.generated.scope import FLOAT, RUN, WHOLE, Dims, Scope, Term, Value, beside, text, typed
+
+# A feature of programs: the table that is looked up first is the last weight.
+TIED = "tied head"
 
 
 def _grown(s: Scope, x: Value, contracted: Term, weight: float = 1.0) -> float:
@@ -49,11 +54,36 @@ def matrix(s: Scope) -> Value | None:
         return None
     last, size = x.dims[-1], _grown(s, x, x.dims[-1], 0.7)
     dims = (*x.dims[:-1], (to,))
+    rng = beside(s.rng)
+    more = [n for n in s.others((*x.parts(), to))]
+    if more and rng.random() < (0.5 if s.shared.apart else 0.2):
+        return _as_made(s, x, (*dims, (rng.choice(more),)), rng)
     if s.rng.random() < 0.5:
         return s.let(f"{x.name} @ {s.param((last, (to,)))}", dims, FLOAT, size, x)
     w = s.param(((to,), last))
     bias = f" + {s.param(((to,),))}" if s.rng.random() < 0.5 else ""
     return s.let(f"einsum({x.name}, {w} -> {typed(dims)}){bias}", dims, FLOAT, size + 1, x)
+
+
+def _as_made(s: Scope, x: Value, wide: Dims, rng: random.Random, start: str | None = None) -> Value:
+    """Autograd makes the gradient of one weight in another order of memory, and one tensor for the gradients of two."""
+    s.feature("gradients as autograd makes them")
+    size = 1.4 * _grown(s, x, x.dims[-1])
+    both = [s.param((*wide[-2:], x.dims[-1]), start, again=0.0) for _ in range(rng.randint(1, 2))]
+    w = f"({both[0]} + {both[1]})" if len(both) == 2 else both[0]
+    made = s.let(f"einsum({x.name}, {w} -> {typed(wide)})", wide, FLOAT, size, x)
+    return s.let(f"mean({made.name}, over = {text(wide[-1])})", wide[:-1], FLOAT, size, made)
+
+
+def last_as_made(s: Scope) -> Value | None:
+    """Of the latest value that is not too large for it: over stages, in the last."""
+    rng = beside(s.rng)
+    for x in reversed(s.floats(least=2)):
+        names = s.others(x.parts())
+        wide = (*x.dims[:-1], *((n,) for n in rng.sample(names, 2))) if len(names) > 1 else ()
+        if wide and x.dims[-1] and s.length(tuple(p for t in wide for p in t)) < 10_000:
+            return _as_made(s, x, wide, rng, "normal(0.3)")
+    return None
 
 
 def contracted(s: Scope) -> Value | None:
@@ -116,6 +146,8 @@ def fused(s: Scope) -> Value | None:
     if x is None or any(len(t) != 1 for t in x.dims):
         return None
     queries = x.dims[-2]
+    if len(x.dims) == 3 and x.dims[-1] and beside(s.rng).random() < 0.4 and len(s.others(x.parts())) > 1:
+        return _by_heads(s, x)
     keys = [n for n in s.others(x.parts()) if s.size(n) == s.length(queries)]
     s.feature("fused attention")
     scores, k, v = _scores(s, x, keys), x, x
@@ -130,18 +162,62 @@ def fused(s: Scope) -> Value | None:
     return s.let(call, x.dims, FLOAT, 2 * v.size, x, k, v)
 
 
+def _by_heads(s: Scope, x: Value) -> Value:
+    """Attention between projections by heads: torch's own kernel."""
+    s.feature("attention by heads")
+    first, queries, last = x.dims
+    heads, width = beside(s.rng).sample(s.others(x.parts()), 2)
+    divided, size = (first, (heads,), queries, (width,)), _grown(s, x, last)
+    weights = [s.param((last, (heads, width)), again=0.0) for _ in range(3)]
+    parts = [s.let(f"rearrange({x.name} @ {w} -> {typed(divided)})", divided, FLOAT, size, x) for w in weights]
+    mixed = s.let(f"attention({', '.join(part.name for part in parts)})", divided, FLOAT, size, *parts)
+    joined, back = typed((first, queries, (heads, width))), s.param(((heads, width), last), again=0.0)
+    grown = size * (s.size(heads) * s.size(width)) ** 0.5
+    return s.let(f"rearrange({mixed.name} -> {joined}) @ {back}", x.dims, FLOAT, grown, mixed)
+
+
 def _scores(s: Scope, x: Value, keys: list[str]) -> str:
     """What else may make the scores of an attention, or their weights."""
     heads, queries, _ = x.dims[-3:]
     more = {"window": f"{s.rng.randint(1, s.length(queries))}", "softcap": "1.5", "p": s.rng.choice(["0.2", "0.5"])}
     more = {name: text for name, text in more.items() if s.rng.random() < 0.25}
     if keys and not s.batch(queries) and s.rng.random() < 0.5:
-        s.feature("bias of attention")
-        more["bias"] = s.param((*([heads] if not s.batch(heads) and s.rng.random() < 0.5 else []), queries, (keys[0],)))
+        hiding = _hiding(s, s.rng, queries, (keys[0],)) if s.rng.random() < 0.6 else ""
+        if not hiding or s.rng.random() < 0.5:
+            s.feature("bias of attention")
+            bias = s.param((*([heads] if not s.batch(heads) and s.rng.random() < 0.5 else []), queries, (keys[0],)))
+            hiding = f"{bias} + {hiding}" if hiding else bias
+        more["bias"] = hiding
     if not s.batch(heads) and s.rng.random() < 0.7:
         s.feature("sinks of attention")
         more["sinks"] = s.param((heads,))
     return "".join(f", {name} = {text}" for name, text in more.items())
+
+
+def hidden(s: Scope) -> Value | None:
+    """Attention of the latest value that can have it, under a mask alone; at times with itself, as a ring has it."""
+    rng = beside(s.rng)
+    for x in reversed(s.floats(least=3)):
+        keys = [n for n in s.others(x.parts()) if s.size(n) == s.length(x.dims[-2])]
+        if keys and all(len(t) == 1 for t in x.dims) and not s.batch(x.dims[-2]):
+            dims, k = (*x.dims[:-2], (rng.choice(keys),), x.dims[-1]), x
+            causal = rng.choice(("", ", causal = true"))
+            if rng.random() < 0.2:
+                k, causal = s.let(f"relabel({x.name} -> {typed(dims)})", dims, FLOAT, x.size, x), ""
+            more = f"{causal}, bias = {_hiding(s, rng, x.dims[-2], dims[-2])}"
+            return s.let(f"attention({x.name}, {k.name}, {k.name}{more})", x.dims, FLOAT, x.size, x, k)
+    return None
+
+
+def _hiding(s: Scope, rng: random.Random, queries: Term, keys: Term) -> str:
+    """What is minus infinity for many pairs, for some queries at all keys; also by way of the number that imported
+    masks have, which is minus infinity in 16 bits."""
+    s.feature("mask of minus infinity")
+    at, of = f"rearrange(arange({text(queries)}) -> [{text(queries)}, 1])", f"arange({text(keys)})"
+    seen = f"({at} * {rng.choice('13')} + {of} * {rng.choice('12')}) % {rng.choice('34')} < {rng.choice('12')}"
+    if rng.random() < 0.75:  # those of one document, or of the one before it: none of them are in most parts
+        seen = f"{at} // {(size := rng.choice('1234'))} == {of} // {size}{rng.choice(('', ' + 1', ' + 1'))}"
+    return rng.choice([f"log(cast({seen}, {RUN}))", f"cast(where({seen}, 0.0, -3.4028234663852886e+38), f16)"])
 
 
 def turned(s: Scope) -> Value | None:
@@ -257,18 +333,32 @@ def looked_up(s: Scope) -> Value | None:
         return None
     dims = ((rows,), (names[0],))
     table = s.table(dims) if s.rng.random() < 0.3 else s.param(dims, again=0.7)
+    index = s.index(x, s.size(rows))
     # With what depends on the place: rows of one id twice would be ties all the way, and rounding would decide them.
     place = s.param((x.dims[-1], (names[0],)))
     padding = s.rng.choice(["", ", padding = 0", ", padding = 3"])
-    return s.let(f"embedding({x.name}, {table}{padding}) + {place}", (*x.dims, (names[0],)), FLOAT, 3.0, x)
+    return s.let(f"embedding({index}, {table}{padding}) + {place}", (*x.dims, (names[0],)), FLOAT, 3.0, x)
 
 
 def head(s: Scope) -> Value | None:
     """Against a table that an embedding reads too: tied weights of an output head."""
-    tables = {n: d for n, d in s.params.items() if len(d) == 2 and d[0] == ("vocab",)}
     x = s.pick(least=2)
-    fitting = [n for n, d in tables.items() if x is not None and d[1] == x.dims[-1] and ("vocab",) not in x.dims]
-    if x is None or not fitting:
+    return None if x is None else _against(s, x)
+
+
+def last_head(s: Scope) -> Value | None:
+    """The same of the latest value that there is a table for: over stages, that is in the first and in the last."""
+    found = (_against(s, x) for x in reversed(s.floats(least=2)))
+    made = next((value for value in found if value is not None), None)
+    if made is not None:
+        s.feature(TIED)
+    return made
+
+
+def _against(s: Scope, x: Value) -> Value | None:
+    tables = {n: d for n, d in s.params.items() if len(d) == 2 and d[0] == ("vocab",)}
+    fitting = [n for n, d in tables.items() if d[1] == x.dims[-1] and ("vocab",) not in x.dims]
+    if not fitting:
         return None
     s.feature("tied parameter")
     dims: Dims = (*x.dims[:-1], ("vocab",))
@@ -284,7 +374,8 @@ def taken(s: Scope) -> Value | None:
     scores = [v for v in s.floats() if v.dims == (*x.dims, ("vocab",))]
     if not scores:
         return None
-    return s.let(f"gather({scores[-1].name}, {x.name}, over = vocab)", x.dims, FLOAT, scores[-1].size, x, scores[-1])
+    index = s.index(x, s.size("vocab"))
+    return s.let(f"gather({scores[-1].name}, {index}, over = vocab)", x.dims, FLOAT, scores[-1].size, x, scores[-1])
 
 
 PIECES: tuple[Piece, ...] = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 from tests.generated import images, pointwise, products
 from tests.generated.figures import Figures
 from tests.generated.layers import ALL, LAYERED, grow, keep, settle
-from tests.generated.scope import FLOAT, POOL, RUN, WHOLE, Scope, Shared, Value, typed
+from tests.generated.memory import RESERVED, card
+from tests.generated.scope import FLOAT, POOL, RUN, WHOLE, Scope, Shared, Value, beside, typed
 
 SIZES = (2, 4, 4, 6, 8, 8, 12, 3, 5)
 # What changes the rows of a table that are looked up; away from 0, where an accumulator is nothing but rounding.
@@ -19,6 +21,11 @@ ROWS = {
     "lazy_adam": ["lr = 1e-2, eps = 1e-3", "lr = 1e-2, betas = (0.8, 0.9), eps = 1e-4"],
 }  # fmt: skip
 DEEP = 0.08  # of all programs
+EDGED = 0.08  # of all programs whose output has a batch
+ON_CARDS = 0.25  # of all programs
+HIDDEN = 0.4  # of all programs, where a value has the dims of an attention
+AS_MADE = 0.35  # of programs that may be cut into stages
+HEADED = 0.6  # of programs that may be cut into stages, where a table fits
 LAST = "fn last(x: [..., k]) -> [...] {\n  return mean(x, over = k)\n}"
 
 
@@ -109,6 +116,12 @@ def _body(s: Scope) -> None:
             if sum(m.startswith("layer ") for m in s.members) < wanted:
                 grow(s, LAYERED)
     settle(s)
+    if beside(s.rng).random() < HIDDEN:
+        keep(s, products.hidden(s))
+    if s.shared.apart and beside(s.rng).random() < AS_MADE:
+        keep(s, products.last_as_made(s))
+    if s.shared.apart and beside(s.rng).random() < HEADED:
+        keep(s, products.last_head(s))
     if not s.params and not any("Linear" in m or "Conv" in m for m in s.members):
         x = s.pick()
         assert x is not None
@@ -134,6 +147,7 @@ class _Train:
         values = [f"model.{v.name}" for v in s.floats() if v.dims and v.name not in self.inputs]
         self.lines += Figures(s, out, self.fields).write(terms, values[-3:])
         self._settings()
+        self._edge(out)
         return self._written(out)
 
     def _out(self) -> Value:
@@ -162,6 +176,22 @@ class _Train:
         if some := self._some():
             self.s.feature("several losses")
             self.lines.insert(at + 1, f"loss at {some} = 0.5 * ({self.lines[at].removeprefix('loss = ')})")
+
+    def _edge(self, out: Value) -> None:
+        """A term of the loss that is finite, with a gradient of nan where a number of the data is small: in some steps.
+
+        Drawn apart from the rest, so that a seed's program is otherwise what it was without this.
+        """
+        rng = random.Random("\n".join(self.lines))
+        if rng.random() >= EDGED or not out.named or out.dims[:1] != (("batch",),):
+            return
+        self.s.feature("gradient of nan")
+        self.fields["odd"] = typed(out.dims)
+        small = rng.choice([0.5, 1.0, 2.0]) / math.prod(self.s.length(term) for term in out.dims)
+        at = next(n for n, line in enumerate(self.lines) if line.startswith("loss = "))
+        self.lines[at] += f" + 0.1 * mean(sqrt(relu(odd - {small:.4f}) * (square(out) + 0.001)))"
+        if rng.random() < 0.7:
+            self.lines.append("not_finite = skip")
 
     def _settings(self) -> None:
         rng, s = self.rng, self.s
@@ -228,6 +258,10 @@ class _Train:
         everything = "\n".join([*shared.items, model, train])
         items = [*([LAST] if "|> last" in everything else []), *shared.items, model]
         used = [n for n in shared.sizes if re.search(rf"\b{n}\b", everything)]
+        rng = beside(self.rng)
+        if rng.random() < ON_CARDS:
+            shared.features.add(RESERVED)
+            items.append(card(rng))
         dims = "dim " + ", ".join(f"{n} = {shared.sizes[n]}" for n in used)
         imports = [f"use std.nn: {', '.join(sorted(shared.imports))}"] if shared.imports else []
         return "\n\n".join([*imports, dims, *items]) + "\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import traceback
 from collections.abc import Mapping
@@ -14,12 +15,14 @@ from types import MappingProxyType
 from safetensors.torch import load_file
 
 from shardlang.interpret.meaning.elements import in_type
-from shardlang.interpret.verify.one_device import FURTHER, SMALLEST_SCALE
+from shardlang.interpret.meaning.undecided import SMALLEST_SCALE
+from shardlang.interpret.verify.one_device import FURTHER
 from shardlang.plan.plan import Plan
 from shardlang.types.dim import LOW
 from tests.generated import roads
 from tests.generated.cases import AGREED, CRASHED, ILL, WRONG, Outcome, case
 from tests.generated.worlds import World
+from tests.interpret.verify_plan import without_index
 
 TOLERANCE = 1e-9
 # The distance of neighbours in f32, and a scale: figures of a run in bf16 are sums in f32 of numbers of about 1.
@@ -27,6 +30,10 @@ UNIT, PART = 2.0**-23, 1.0
 RANKS = (2, 4, 6, 8)
 # Seeds of the draws by which one rank's weights move.
 DRAWS = (1, 2, 3)
+# A file beside a run that ended for a number that is none: it says which.
+ENDED = "ended"
+# Figures that are numbers wherever a run goes on.
+FINITE = r"step \d+: (loss|grad_norm)"
 
 
 @dataclass
@@ -62,10 +69,19 @@ class Real:
         """What differs, the largest relative difference, and what differs by no more than rounding moves one rank."""
         ties, text = bool(outcome.ties), roads.without_eval(outcome.text, ranks)
         folder = self.folder / str(outcome.seed)
-        plan = roads.planned(text, ranks)
-        many = self._run(plan, folder / "many")
-        whole = roads.planned(roads.alone(text), 1)
-        alone, moved = self._run(whole, folder / "alone"), ""
+        plan, whole, moved = roads.planned(text, ranks), roads.planned(roads.alone(text), 1), ""
+        many, alone = folder / "many", folder / "alone"
+        refused = self._refused(whole, alone)
+        if refused != (theirs := self._refused(plan, many)):
+            return f"one rank: {refused or 'no error'}; {ranks} ranks: {theirs or 'no error'}", 0.0, ""
+        if refused:
+            return "", 0.0, ""
+        late = "" if "not_finite = skip" in text else self._late(many) or self._late(alone)
+        if late:
+            return late, 0.0, ""
+        ends = {at.name: (at / ENDED).read_text() for at in (many, alone) if (at / ENDED).exists()}
+        if ends:
+            return self._ended(ends, text, ranks, folder / "simulated"), 0.0, ""
         assert plan.program.training is not None
         # `--simulate` computes in f32 what is to run in bf16: there is nothing to hold it against.
         low = plan.program.training.precision in LOW
@@ -79,6 +95,20 @@ class Real:
             plan = in_type(plan, "f64")
             differs = roads.watched(plan, self._run(plan, folder / "watched", roads.STEPS) / "main.py")
         return differs, largest, moved
+
+    def _ended(self, ends: dict[str, str], text: str, ranks: int, folder: Path) -> str:
+        """What differs where a run has ended for a number that is none: all end at the same step for the same."""
+        try:
+            roads.simulated(text, ranks, folder)
+        except roads.Failed as failure:
+            ends["simulated"] = _end(str(failure))
+        there = [ends.get(name, "nothing") for name in ("many", "alone", "simulated")]
+        return "" if len({*there}) == 1 else "on {} ranks {}, on one {}, simulated {}".format(ranks, *there)
+
+    def _late(self, folder: Path) -> str:
+        """From which step a run went on whose loss or gradients were no numbers."""
+        wrong = (name for name, x in _figures(folder) if math.isnan(x) and re.fullmatch(FINITE, name))
+        return next((f"{folder.name} goes on from {name}, which is no number" for name in wrong), "")
 
     def _ill_conditioned(self, whole: Plan, many: Path, alone: Path, ties: bool) -> bool:
         """Whether all that differs moves at least half as far on one rank when each number of its first weights moves
@@ -102,16 +132,35 @@ class Real:
             room[error.of] = max(room.get(error.of, FURTHER * UNIT), FURTHER * error.error)
         return room
 
+    def _refused(self, plan: Plan, folder: Path) -> str:
+        """Runs a plan; the error of an index that is no place, "" where it has none."""
+        try:
+            self._run(plan, folder)
+        except roads.Failed as failure:
+            found = re.search(r"error\[SH519\]: .*", str(failure), re.DOTALL)
+            if found is None:
+                raise
+            return re.sub(r"\.shard:\d+", "", without_index(found[0]))  # of which one text lacks the strategy
+        return ""
+
     def _run(self, plan: Plan, folder: Path, watched: int = 0, moved: int = 0) -> Path:
         main = roads.written(roads.emitted(plan), folder)
         failed = self.worlds.setdefault(plan.ranks, World(plan.ranks)).run(main, watched, moved)
-        if failed:
+        if failed and (end := _end(failed)):
+            (folder / ENDED).write_text(end)
+        elif failed:
             raise roads.Failed(f"on {plan.ranks} ranks: {failed}")
         return folder
 
     def close(self) -> None:
         for world in self.worlds.values():
             world.close()
+
+
+def _end(failed: str) -> str:
+    """What a message says is not finite, and in which step; "" where it says something else."""
+    found = re.search(r"SH506\W+the (loss|gradients) .*? at step (\d+)", failed)
+    return f"the {found[1]} at step {found[2]}" if found is not None else ""
 
 
 @dataclass(frozen=True)
@@ -161,6 +210,6 @@ def _figures(folder: Path) -> list[tuple[str, float]]:
     for line in (folder / "metrics.jsonl").read_text().splitlines():
         record = json.loads(line)
         place = f"step {record['step']}" if "step" in record else f"epoch {record['epoch']}"
-        skipped = ("step", "epoch", "step_ms")
-        found += [(f"{place}: {name}", float(x)) for name, x in record.items() if name not in skipped]
+        figures = {name: x for name, x in record.items() if name not in ("step", "epoch", "step_ms")}
+        found += [(f"{place}: {name}", math.nan if x is None else float(x)) for name, x in figures.items()]
     return found

@@ -75,9 +75,10 @@ def simulated(text: str, ranks: int, folder: Path) -> Path:
     """`shardc run --simulate`: the folder with its figures and weights."""
     main = written(emitted(planned(alone(text), 1)), folder)
     plan = planned(text, ranks)
+    whole = written(emitted(plan), folder / "ranks")
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = simulate(plan, main, folder, folder / "metrics.jsonl", folder / "weights.safetensors")
+        code = simulate(plan, main, whole, folder, folder / "metrics.jsonl", folder / "weights.safetensors")
     if code:
         raise Failed(f"--simulate on {ranks} ranks ended with {code}: {said.getvalue()}")
     return folder

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 Term = tuple[str, ...]
@@ -17,6 +18,9 @@ FLOAT, WHOLE, TRUTH = "f", "i", "b"
 
 # The run's element type in casts: f32, or f64 where a run in float64 is to be exact.
 RUN = "run_type"
+
+# A feature of programs: some of their ids may be no place of the dim that they index.
+BEYOND = "an index beyond its bounds"
 
 # Above this magnitude a value is squashed before anything else reads it: what is compared is rounding, not growth.
 LARGEST = 12.0
@@ -57,7 +61,7 @@ def typed(dims: Sequence[Term]) -> str:
 
 
 class Unfit(Exception):
-    """A piece does not fit what is there; nothing has been written for it."""
+    """A piece does not fit what is there; what it has written is taken back (`Scope.tried`)."""
 
 
 @dataclass
@@ -78,6 +82,10 @@ class Shared:
     def fresh(self, letter: str) -> str:
         self.count += 1
         return f"{letter}{self.count}"
+
+
+# What a piece writes to in a scope.
+WRITTEN = ("members", "lines", "live", "params", "tables", "layers")
 
 
 @dataclass
@@ -129,6 +137,18 @@ class Scope:
         return self.outer.get(name, (name,))
 
     # --- writing ---
+
+    def tried(self, piece: Callable[[Scope], Value | None]) -> Value | None:
+        """What a piece makes; None where it does not fit, and then nothing of it stays."""
+        before = {name: copy(getattr(self, name)) for name in WRITTEN}
+        uses = [(value, value.uses) for value in self.live]
+        try:
+            return piece(self)
+        except Unfit:
+            vars(self).update(before)
+            for value, count in uses:
+                value.uses = count
+            return None
 
     def let(
         self, expression: str, dims: Dims, kind: str = FLOAT, size: float = 1.0, *reads: Value, bound: int | None = None
@@ -193,6 +213,23 @@ class Scope:
         if any(p in self.bound for t in dims for p in t):
             raise Unfit
 
+    def index(self, x: Value, size: int) -> str:
+        """Ids below a size as they are, or computed from them: up to the last place of a dim of that size, and at one
+        place of a program beyond it or before the first.
+
+        Drawn from a copy of the numbers, so that what is drawn after it is as it was.
+        """
+        draw = random.Random()
+        draw.setstate(self.rng.getstate())
+        kind = draw.random()
+        if kind < 0.55 or x.bound is None:
+            return x.name
+        self.feature("computed indices")
+        if kind < 0.85 or BEYOND in self.shared.features:
+            return draw.choice([f"{size - 1} - {x.name}", f"{x.name} + {size - x.bound}", f"({x.name} * 3) % {size}"])
+        self.feature(BEYOND)
+        return draw.choice([f"{x.name} - 1", f"{size} - {x.name}", f"{x.name} * {size}"])
+
     # --- choosing ---
 
     def floats(self, named: bool = True, least: int = 1) -> list[Value]:
@@ -217,6 +254,11 @@ class Scope:
 
     def unused(self) -> Iterator[Value]:
         return (v for v in self.live if not v.uses)
+
+
+def beside(rng: random.Random) -> random.Random:
+    """Numbers of their own, drawn from nothing: what else a seed writes stays as it was."""
+    return random.Random(str(rng.getstate()[1]))
 
 
 POOL = ("seq", "width", "hidden", "other", "more", "key")

@@ -17,8 +17,13 @@ from shardlang.ops.rule import Split
 from shardlang.plan.demand import ChunkRule
 from shardlang.plan.rewrite.chunk_rules import in_chunks
 from shardlang.types.dim import Dim, Term
+from shardlang.types.layout import chunk_sizes
+from tests.generated.scope import beside
 
 RANKS = {1: 1, 2: 10, 3: 4, 4: 16, 5: 1, 6: 10, 7: 1, 8: 16, 9: 1, 10: 1, 12: 6, 16: 5, 24: 1, 32: 1, 64: 1}
+# Schedules that cut backward in two.
+IN_TWO = ("zero_bubble", "zbv", "dualpipe_v")
+CUT = "a cut sequence of attention"
 NAMES = ("dp", "mp", "cp", "tp", "a", "b", "c")
 
 
@@ -94,6 +99,8 @@ class _Writer:
 
     def run(self) -> None:
         rng = self.rng
+        if self._emptied(beside(rng)) or self._around(beside(rng)):
+            return
         style = rng.choices(["named", "positional", "mixed"], [6, 2, 2])[0]
         if self.ranks == 1 or self.stages:
             style = "named"
@@ -113,6 +120,58 @@ class _Writer:
         if self.stages:
             self._stages()
 
+    def _emptied(self, rng: random.Random) -> bool:
+        """At times one rule alone: a dim over so many ranks that some have none of it, and something of a layer, or a
+        value, that backward computes again there.
+        """
+        ranks = self.ranks // max(1, self.stages)
+        free = [n for n, d in self.dims.items() if d not in self.twice and chunk_sizes(d.size or 1, ranks)[-1] == 0]
+        layers = [p.rpartition(".")[0] for p in self.paths.values() if "." in p and not p.startswith("train.")]
+        results = [p for v, p in self.paths.items() if v.kind is Kind.RESULT and not p.startswith("train.")]
+        # Kernels that keep nothing of an empty part.
+        kernels = [op for op in self.graph.ops if op.operator == "attention" or "pool" in op.operator]
+        if rng.random() > (0.4 if kernels else 0.1) or not free or not results:
+            return False
+        near = {self.graph.values[v] for op in kernels for v in (*op.operands, *op.results)}
+        results = [p for v, p in self.paths.items() if v in near and p in results] or results
+        theirs = {d for value in near for term in value.type.dims for d in term}
+        free = [n for n in free if self.dims[n] in theirs] or free
+        self.features.add("empty parts")
+        self.sizes = {"cp": ranks}
+        self.lines.append(f"mesh {f'pp = {self.stages}, ' if self.stages else ''}cp = {ranks}")
+        self.lines.append(f"split {rng.choice(free)} over cp uneven")
+        for _ in range(rng.randint(1, 3)):
+            way = rng.choice(("recompute", "recompute gathers", "recompute all but products")) if layers else ""
+            if way and rng.random() < 0.5:
+                self.lines.append(f"at {rng.choice(sorted(set(layers)))}: {way}")
+            else:
+                self.lines.append(f"at {rng.choice(results)}: recompute")
+        if self.stages:
+            self._stages()
+        return True
+
+    def _around(self, rng: random.Random) -> bool:
+        """At times one rule alone: the sequence of an attention with itself over all ranks, in a ring, evenly or as
+        ever.
+        """
+        ranks = self.ranks // max(1, self.stages)
+        own = set()
+        for op in (op for op in self.graph.ops if op.operator == "attention"):
+            (asked, *_), (keys, *_) = (self.graph.values[v].type.dims[-2] for v in op.operands[:2])
+            own |= {asked} if asked is keys and (asked.size or 0) % (ranks * (1 + op.attrs["causal"])) == 0 else set()
+        names = [n for n, d in self.dims.items() if d in own and d not in self.twice]
+        if ranks == 1 or not names or rng.random() > 0.9:
+            return False
+        self.sizes = {"cp": ranks}
+        self.lines.append(f"mesh {f'pp = {self.stages}, ' if self.stages else ''}cp = {ranks}")
+        self.lines.append(f"split {rng.choice(names)} over cp")
+        self.features.add(CUT)
+        if rng.random() < 0.6:
+            self._attend()
+        if self.stages:
+            self._stages()
+        return True
+
     def coordinates(self) -> int:
         """How many stages the model's layers can fill and the ranks can have, or 0."""
         layers = self._layers() // (1 + self.deep)
@@ -130,8 +189,10 @@ class _Writer:
         two = [(2, "interleaved_1f1b"), (2, "zero_bubble"), (2, "zbv"), (2, "dualpipe_v")]
         virtual, name = rng.choice([*one, *two])
         if virtual > 1 and self._layers() < 2 * self.stages:
-            virtual, name = 1, "1f1b"
+            virtual, name = 1, beside(rng).choice(("1f1b", "zero_bubble"))
         self.features.add(f"stages {name}")
+        if name in IN_TWO:
+            self.features.add("a backward in two")
         self.lines.append(f"stages over pp balanced{f', virtual = {virtual}' if virtual > 1 else ''}")
         if name:
             self.lines.append(f'schedule "{name}"')

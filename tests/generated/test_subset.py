@@ -19,7 +19,10 @@ from shardlang.plan.plan import Plan
 from shardlang.source import Source
 from tests.generated import figures, program, roads
 from tests.generated.cases import AGREED, ILL, REFUSED, WRONG, case, judged, reached
+from tests.generated.memory import RESERVED
+from tests.generated.products import TIED
 from tests.generated.real import Real
+from tests.generated.scope import BEYOND
 from tests.generated.tally import INTERNAL, REGISTRY
 
 MASKED_LOSS = """
@@ -102,13 +105,51 @@ train {
   steps = 4
 }
 """
+# With a gradient of nan where a number of `odd` is small.
+NAN = (
+    LOW.replace("precision = bf16", "precision = f64")
+    .replace("< classes,", "< classes, odd: [batch],")
+    .replace("label)\n", "label) + mean(sqrt(relu(odd - 0.4) * (square(mean(model(x), over = classes)) + 0.001)))\n")
+)
+# Such a gradient of one query goes to the keys that a kernel has at once: on two ranks to one half of the sequence.
+NAN_OF_A_QUERY = """
+use std.nn: Linear
+
+dim batch = 2, seq = 8, width = 4
+
+model Net {
+  layer first = Linear(width, width)
+
+  forward(x: [batch, seq, width]) -> [batch, seq, width] {
+    h = tanh(first(x))
+    return attention(h, h, h, causal = true)
+  }
+}
+
+strategy s {
+  mesh cp = 2
+  split seq over cp
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, seq, width], odd: [batch, seq, width], batches = 2)
+  out = model(x)
+  loss = mean(square(out)) + mean(sqrt(relu(odd - 0.03) * (square(out) + 0.001)))
+  optimizer = sgd(lr = 0.1)
+  precision = f64
+  steps = 2
+  not_finite = skip
+}
+"""
 # What the pairs are made of that no operator's name tells.
 FEATURES = {
     "metric over the batch", "metric of the loss", "metric of the model's values", "metric sharing the loss's values",
     "masked loss", "loss over a number", "number on a total", "integers in floats", "cast of data", "cast of integers",
     "saturated", "shared state", "rows of a constant", "optimizer of rows", "optimizer adagrad", "optimizer ftrl",
-    "optimizer lazy_adam", "eval", "deep", "bias of attention", "sinks of attention", "scan faded", "scan mixed",
-    "scan paired",
+    "optimizer lazy_adam", "eval", "deep", "bias of attention", "sinks of attention", "mask of minus infinity",
+    "scan faded", "scan mixed", "scan paired", "computed indices", BEYOND,
+    RESERVED, TIED,
 }  # fmt: skip
 PRECISIONS = ("bf16", "bf16(stream = bf16)")
 FIRST = 700_000
@@ -165,6 +206,20 @@ def test_generated_pairs_in_bf16_agree_on_real_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_pairs_whose_gradient_is_nan_agree(tmp_path: Path) -> None:
+    """A step that is left out is counted; without `skip` the run ends there."""
+    real, texts = Real(tmp_path), [NAN.replace("steps = 4", f"steps = 4\n  not_finite = {w}") for w in ("skip", "stop")]
+    try:
+        for text in (*texts, NAN_OF_A_QUERY):
+            assert (found := real.judged(judged(text, 2), 2)).kind == AGREED, found.detail
+    finally:
+        real.close()
+    assert '"skipped": 1' in (roads.simulated(texts[0], 2, tmp_path) / "metrics.jsonl").read_text()
+    with pytest.raises(roads.Failed, match="SH506"):
+        roads.simulated(texts[1], 2, tmp_path)
+
+
+@pytest.mark.slow
 def test_in_bf16_no_more_than_rounding_is_forgiven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a twentieth more of the rate on two ranks a pair is wrong."""
     real, emitted = Real(tmp_path), roads.emitted
@@ -210,7 +265,7 @@ def test_every_operator_is_generated_with_and_without_a_gradient_and_every_featu
     forward: set[str] = set()
     backward: set[str] = set()
     features: set[str] = set()
-    for seed in range(FIRST, FIRST + 200):
+    for seed in (*range(FIRST, FIRST + 200), FIRST + 393):  # the last hides keys, which few do
         sink = Sink()
         written = program.write(random.Random(seed))
         features |= written.features
@@ -233,6 +288,42 @@ def test_every_way_of_writing_a_masked_loss_is_one_under_microbatches_and_withou
         text = MASKED_LOSS.format(count=count, loss=form.format(e="nll", k="kept", n="total"))
         outcome = judged(text, 2)
         assert outcome.kind == AGREED, (form, outcome.detail)
+
+
+# A variance over the batch by two totals of data, which are known before the first microbatch.
+VARIANCES = (
+    "(sum(square(weight) * kept) - square(sum(weight * kept)) / n) / (n - 1)",
+    "(sum(square(weight) * kept) - n * square(sum(weight * kept) / n)) / (n - 1)",
+    "-(square(sum(weight * kept)) / n - sum(square(weight) * kept)) / (n - 1)",
+    "(n * sum(square(weight) * kept) - square(sum(weight * kept))) / (n * (n - 1))",
+    "sum(square(weight) * kept) / n - square(sum(weight * kept) / n)",
+)
+
+
+def of_variance(variance: str) -> str:
+    lines = "\n  n = sum(kept)\n  spread = " + variance
+    return MASKED_LOSS.format(count=lines, loss="sum(nll * kept) / n / sqrt(abs(spread) + 0.1)")
+
+
+def test_every_way_of_writing_a_variance_by_two_totals_is_one_under_microbatches() -> None:
+    for variance in VARIANCES:
+        outcome = judged(of_variance(variance), 2)
+        assert outcome.kind == AGREED, (variance, outcome.detail)
+    # The mean is known after all data are read, so distances from it would want to read them again.
+    outcome = judged(of_variance("sum(square(weight - sum(weight * kept) / n) * kept) / (n - 1)"), 2)
+    assert outcome.kind == REFUSED and "a total of what depends on a total" in outcome.detail
+
+
+@pytest.mark.slow
+def test_variances_by_two_totals_train_on_real_ranks(tmp_path: Path) -> None:
+    real = Real(tmp_path)
+    try:
+        outcome = real.judged(
+            judged(of_variance(VARIANCES[0]).replace("steps = 2", "precision = f64\n  steps = 2"), 2), 2
+        )
+    finally:
+        real.close()
+    assert outcome.kind == AGREED, outcome.detail
 
 
 def test_a_seed_gives_the_same_pair_again() -> None:

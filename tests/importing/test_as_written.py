@@ -3,6 +3,7 @@ of training alone, names of all kinds."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,9 @@ from torch import Tensor, nn
 from shardlang.errors import RunError
 from shardlang.importing.compare import Side, compare
 from shardlang.importing.imported import Imported, Wanted, import_module
+from shardlang.importing.steps.nodes import Stored
 from shardlang.importing.steps.starts import _plain_above, starts
+from tests.check.checked import checked
 
 EXACT = 1e-9
 
@@ -96,7 +99,7 @@ def test_fields_of_a_train_have_names_of_their_own() -> None:
 
     build = lambda: (Names(), {name: torch.rand(4, 8) for name in ("loss", "data", "out")})  # noqa: E731
     text = import_module(build, Wanted("m:build", {}, train=True)).text
-    assert "data = random(loss2: [batch, 8], data2: [batch, 8], out: [batch, 8], batches = 4)" in text
+    assert "data = random(loss2: [batch_size, 8], data2: [batch_size, 8], out: [batch_size, 8], batches = 4)" in text
     assert "out2 = model(loss2, data2, out)" in text
 
 
@@ -253,7 +256,7 @@ def test_a_limit_of_draws_is_not_rounded_below_the_largest() -> None:
     bound = 24**-0.5
     made = [{"w": torch.empty(72, 16).uniform_(-bound, bound, generator=torch.Generator().manual_seed(seed))}
             for seed in (1, 2, 3)]  # fmt: skip
-    start = starts(made, {"w"}, frozenset())["w"]
+    start = starts(made, [Stored("w")], frozenset(), given=False)[Stored("w")]
     assert start.kind == "uniform" and bound * 0.999 <= start.args[1] <= bound * 1.01
     assert _plain_above(0.2004, 0.01) == 0.21
 
@@ -277,9 +280,83 @@ def test_numbers_that_no_seed_changes_are_told_as_such() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.fc(x) * self.scale  # type: ignore[no-any-return]
 
+    def factory() -> Any:
+        return Table(), {"x": torch.rand(4, 8)}
+
     with pytest.raises(RunError, match="`scale` starts from numbers that are the same under three seeds") as error:
-        import_module(lambda: (Table(), {"x": torch.rand(4, 8)}), Wanted("m:build", {}))
-    assert error.value.code == "SH608" and "`--weights`" in error.value.help
+        import_module(factory, Wanted("m:build", {}))
+    assert error.value.code == "SH608" and "`--weights FILE` writes its numbers" in error.value.help
+    text = import_module(factory, Wanted("m:build", {}, weights="m.safetensors", map="m.map", train=True)).text
+    assert "state scale: [out] = given()\n" in text and "layer fc = Linear(features, out)" in text
+    assert 'init = safetensors("m.safetensors", names = "m.map")' in text
+
+
+def forgets(layer: nn.Module) -> None:
+    """A bias of the gates that forget, as it is often written; all else is torch's."""
+    nn.init.ones_(layer.bias_ih_l0[8:16])  # type: ignore[index]
+
+
+def orthogonal(layer: nn.Module) -> None:
+    nn.init.orthogonal_(layer.weight_hh_l0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("change", [forgets, orthogonal])
+def test_with_weights_a_recurrent_layer_that_starts_otherwise_is_given(
+    kind: type[nn.RNNBase], change: Callable[[nn.Module], None]
+) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = kind(6, 8, batch_first=True), kind(8, 8, batch_first=True)
+            with torch.no_grad():
+                change(self.second)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(self.first(x)[0])[0]  # type: ignore[no-any-return]
+
+    def factory() -> Any:
+        return Two(), {"x": torch.rand(3, 5, 6)}
+
+    with pytest.raises(RunError, match="`second") as error:
+        import_module(factory, Wanted("m:build", {}))
+    assert error.value.code == "SH608" and "`--weights FILE`" in error.value.help
+    found = import_module(factory, Wanted("m:build", {}, weights="m.safetensors", map="m.map", train=True))
+    assert found.report["largest difference"] <= EXACT and not found.report["accepted"]
+    first, second = re.findall(r"layer \w+ = \w+\((.*)\)", found.text)
+    assert "given" not in first and second.endswith(", given = true")
+    without = re.sub(r"\n  init = .*", "", found.text)
+    assert [m.partition(":")[0] for m in checked(without).messages] == ["SH226"]
+
+
+def test_a_recurrent_layer_that_the_module_does_not_train_is_told() -> None:
+    def still() -> nn.Module:
+        return nn.GRU(8, 8, batch_first=True).requires_grad_(False)
+
+    def through(net: Any, x: Tensor) -> Any:
+        return net.gru(net.fc(x))[0]
+
+    error = refused(through, torch.rand(3, 5, 8), "SH604", gru=still)
+    assert error.message.startswith("`gru.weight_ih_l0` is not trained by the module, and is by a program (`gru`, ")
+    assert "`freeze at gru`" in error.help
+    assert "layer gru = GRU(" in imported(through, torch.rand(3, 5, 8), "SH604", gru=still).text
+
+
+def test_with_weights_a_module_that_sets_a_seed_starts_as_its_numbers_look() -> None:
+    class Seeded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(4)
+            self.fc = nn.Linear(30, 30)
+            self.table = nn.Parameter(torch.arange(30.0) ** 3)
+            self.register_buffer("edges", torch.rand(30, 30))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(x + self.table) @ self.edges
+
+    text = import_module(lambda: (Seeded(), {"x": torch.rand(4, 30)}), Wanted("m:build", {}, weights="m.st")).text
+    assert "use std.nn: Linear\n" in text and "param table: [features] = given()\n" in text
+    assert "state edges: [hidden, out] = given()\n" in text
 
 
 @pytest.mark.parametrize(

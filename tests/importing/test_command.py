@@ -55,10 +55,43 @@ def test_all_files_are_written_and_may_be_written_again(here: Path, capsys: pyte
     assert written == [(here / name).read_bytes() for name in names]
 
 
+@pytest.mark.parametrize("name", ["net.shard", "net.map"])
+def test_a_file_that_was_changed_by_hand_is_not_replaced(
+    name: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["import", "theirs:words", *SAVED]
+    assert run(line) == 0
+    text = (here / name).read_text("utf-8")
+    (here / name).write_text(
+        text.replace("\n\n", "\n# My own.\n\n", 1) if name == "net.map" else f"{text}\ndim a = 2\n"
+    )
+    changed = (here / name).read_bytes()
+    assert run([*line, "--train"]) == 2
+    told = capsys.readouterr().err
+    assert f"error[SH512]: an import would replace changes that were made to `{name}`" in told
+    help = f"help: keep them: mv {name} {name}.mine; or name another file for -o"
+    assert help in told and (here / name).read_bytes() == changed
+    os.replace(here / name, here / f"{name}.mine")
+    assert run([*line, "--train"]) == 0 and run(line) == 0
+
+
 def test_nothing_is_written_where_a_module_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["import", "theirs:missing", *SAVED]) == 1
     assert "error[SH600]: `theirs` has no function `missing`" in capsys.readouterr().err
     assert sorted(path.name for path in here.iterdir() if path.suffix != ".py" and path.is_file()) == []
+
+
+@pytest.mark.parametrize(("place", "fact", "help"), [
+    ("thiers:words", "there is no module `thiers`", "help: did you mean `theirs`?"),
+    ("thiers.py:words", "there is no file `thiers.py`", "help: did you mean `theirs.py`?"),
+    ("else.where:words", "there is no module `else.where`", "help: a file, `models/small.py:build`, or a module"),
+])  # fmt: skip
+def test_a_module_that_is_not_there_is_told(
+    place: str, fact: str, help: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["import", place, *SAVED]) == 1
+    said = capsys.readouterr().err
+    assert f"error[SH600]: {fact}\n" in said and help in said
 
 
 def test_no_file_changes_where_one_cannot_be_written(

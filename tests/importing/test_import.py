@@ -142,8 +142,17 @@ def test_parameters_that_no_result_depends_on_are_told() -> None:
 
 REFUSED = {
     "a result of none": ("torch.zeros(3), x", "SH601", r"a result that is a tensor that is computed from none, \[3\]"),
-    "a size by values": ("x[x > 0.5]", "SH602", "the size of `aten.index`, refused.py:7"),
-    "a branch by values": ("x if x.sum() > 0 else -x", "SH602", "depend on values of the data"),
+    "a size by values": ("x[x > 0.5]", "SH602", r"how many numbers `return x\[x > 0.5\]` gives, refused.py:7"),
+    "arguments of another form": (
+        "torch.nn.functional.adaptive_avg_pool1d(x, 3)",
+        "SH601",
+        r"`aten.adaptive_avg_pool1d` with such arguments \(a tensor, \[3\]\): ",
+    ),
+    "a branch by values": (
+        "x if x.sum() > 0 else -x",
+        "SH602",
+        r"depend on values of the data: `return x if x.sum\(\) > 0 else -x`, refused.py:7\n",
+    ),
 }
 
 

@@ -4,18 +4,22 @@ what they number."""
 from __future__ import annotations
 
 import inspect
+import re
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from shardlang.errors import RunError
 from shardlang.importing.authors.arguments import Times, arguments
 from shardlang.importing.authors.lines import Lines
 from shardlang.importing.imported import Imported, Wanted, import_module
 from shardlang.importing.steps.trace import trace
 from shardlang.importing.text.broken import MOST, WIDE, broken
+from shardlang.importing.text.renamed import parse
 from tests.importing.test_import import EXACT
 
 
@@ -46,7 +50,7 @@ class Mixing(nn.Module):
         return out * again
 
 
-def _imported(module: type[nn.Module], **inputs: Tensor) -> Imported:
+def _imported(module: type[nn.Module], **inputs: Any) -> Imported:
     found = import_module(lambda: (module(), inputs), Wanted("names", {}))
     assert found.report["largest difference"] <= EXACT
     return found
@@ -444,3 +448,97 @@ def test_heads_of_one_number_have_one_width_and_are_never_that(heads: int, width
     assert found.report["largest difference"] <= EXACT
     assert f"model Stacked(d: dim = {heads * width}, heads: dim = {heads}, head_dim: dim = {width}) {{" in found.text
     assert found.text.count(" = Attends(d, heads, head_dim)") == 2
+
+
+class Kinds(nn.Module):
+    """Has a layer, a parameter and dims of the names that its inputs have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kind = nn.Embedding(5, 8)
+        self.scale = nn.Parameter(torch.ones(8))
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, batch: Tensor, kind: Tensor, scale: Tensor, batch_mask: Tensor) -> Tensor:
+        return self.out(batch * self.scale * scale + self.kind(kind)) * batch_mask
+
+
+def _kinds() -> dict[str, Tensor]:
+    return {"batch": torch.rand(4, 8), "kind": torch.randint(0, 5, (4,)), "scale": torch.rand(4, 8),
+            "batch_mask": torch.rand(4, 3)}  # fmt: skip
+
+
+def test_inputs_keep_their_names_whatever_else_has_them() -> None:
+    found = _imported(Kinds, **_kinds())
+    assert _forward_of(found.text, "Kinds") == [*_kinds()]
+    assert "layer kind_layer = Embedding" in found.text and "param scale_param: [" in found.text
+    assert "kind_layer.weight = kind.weight\n" in found.names and "scale_param = scale\n" in found.names
+
+
+def test_no_dim_is_given_the_name_of_an_input() -> None:
+    for wanted in (
+        Wanted("names", {"scale": ["kind", "d"]}),
+        Wanted("names", {}, names=parse("dim features = kind", "x")),
+    ):
+        with pytest.raises(RunError, match="kind") as error:
+            import_module(lambda: (Kinds(), _kinds()), wanted)
+        assert error.value.code == "SH600"
+
+
+class Nested(nn.Module):
+    """Takes a dict and a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, batch: dict[str, Tensor], images: list[Tensor]) -> Tensor:
+        return self.out(batch["x"] + images[0] * images[1]) * batch["mask"]
+
+
+class Deeper(nn.Module):
+    """Takes two dicts with the same keys, and hands them on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Nested()
+
+    def forward(self, *, text: dict[str, Tensor], image: dict[str, Tensor], extra: list[Tensor]) -> Tensor:
+        return self.inner(text, extra) + self.inner(batch=image, images=extra)
+
+
+def _batch() -> dict[str, Tensor]:
+    return {"x": torch.rand(4, 8), "mask": torch.rand(4, 3)}
+
+
+def test_tensors_in_dicts_and_lists_are_inputs() -> None:
+    images = [torch.rand(4, 8), torch.rand(4, 8)]
+    text = _imported(Nested, batch=_batch(), images=images).text
+    head = "x: [batch, out_in], mask: [batch, features], images_0: [batch, out_in], images_1: [batch, out_in]"
+    assert f"    {head}\n" in text
+    assert "    return out(x + images_0 * images_1) * mask\n" in text
+    text = _imported(Deeper, text=_batch(), image=_batch(), extra=tuple(images)).text
+    names = ["text_x", "text_mask", "image_x", "image_mask", "extra_0", "extra_1"]
+    assert _forward_of(text, "Deeper") == names
+
+
+def _forward_of(text: str, model: str) -> list[str]:
+    """The names of the inputs of a model."""
+    head = text[text.index("forward(", text.index(f"model {model}(")) :]
+    return re.findall(r"(\w+): ", head[: head.index(") ->")])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "fact"),
+    [
+        ({"batch": {"x": torch.rand(4, 8), "mask": 3}}, "gives an input `mask` that is no tensor: it is 3"),
+        ({"images": [torch.tensor(1.0)]}, "gives an input `images_0` that is a tensor without dims"),
+        ({"x": None}, "gives an input `x` that is no tensor: it is None"),
+        ({"a": {"b": {"c": torch.rand(2)}, "b_c": torch.rand(2)}, "c": torch.rand(1), "b_c": torch.rand(1)},
+         "two inputs of `names` would be called `a_b_c`"),
+    ],
+)  # fmt: skip
+def test_what_is_no_input_is_named(inputs: dict[str, Any], fact: str) -> None:
+    with pytest.raises(RunError) as error:
+        import_module(lambda: (Nested(), inputs), Wanted("names", {}))
+    assert error.value.code == "SH600" and fact in error.value.message

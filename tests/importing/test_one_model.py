@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shardlang.importing.imported import Imported, Wanted, import_module
+from shardlang.importing.steps.nodes import Stored
 from shardlang.importing.steps.starts import starts
 
 Made = tuple[nn.Module, dict[str, Tensor]]
@@ -166,10 +167,11 @@ def test_draws_that_agree_with_a_deviation_of_more_draws_have_that() -> None:
 
     made = [tensors(seed) for seed in (1, 2, 3)]
     torch.manual_seed(3)
-    found = starts(made, set(made[0]), frozenset())
-    assert found["a.weight"].args == found["b.weight"].args != found["c.weight"].args
-    alone = starts([{"b.weight": each["b.weight"]} for each in made], {"b.weight"}, frozenset())
-    assert alone["b.weight"].args != found["b.weight"].args
+    a, b, c = map(Stored, made[0])
+    found = starts(made, [a, b, c], frozenset(), given=False)
+    assert found[a].args == found[b].args != found[c].args
+    alone = starts([{"b.weight": each["b.weight"]} for each in made], [b], frozenset(), given=False)
+    assert alone[b].args != found[b].args
 
 
 class Block(nn.Module):

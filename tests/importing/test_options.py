@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,68 @@ def test_a_train_to_fill_in_runs_as_it_is(name: str, here: Path) -> None:
     assert shardc("fmt", "--check", "net.shard", folder=here).returncode == 0
     done = shardc("run", "net.shard", "--set", "train.steps=2", "--ranks", "1", folder=here)
     assert done.returncode == 0, done.stderr
+
+
+SQUARES = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8, 10)
+
+    def forward(self, image):
+        return self.fc(torch.relu(self.conv(image)).mean((2, 3)))
+
+
+def build():
+    return Net(), {"image": torch.rand(4, 3, 16, 16)}
+"""
+BUFFERED = """\
+        self.register_buffer("mean_", torch.linspace(0.5, 1.5, 8)[None] ** 3)
+
+    def forward"""
+OF_MY_OWN = """\
+use "./net.shard": Net
+
+dim batch = 64
+
+train {
+  model = Net()
+  data = random(image: [batch, 3, 16, 16], label: i64[batch] < 10, batches = 4)
+  loss = cross_entropy(model(image), label)
+  optimizer = adamw(lr = 0.001)
+  steps = 5
+}
+"""
+
+
+def test_a_train_to_fill_in_has_the_sizes_of_the_example_and_leaves_the_model_to_others(here: Path) -> None:
+    (here / "squares.py").write_text(SQUARES)
+    (here / "mine.shard").write_text(OF_MY_OWN)
+    assert run(["import", "squares:build", "-o", "net.shard", "--train"]) == 0
+    text = (here / "net.shard").read_text("utf-8")
+    assert "dim batch_size = 4\n" in text and "random(image: [batch_size, 3, 16, 16], batches = 4)" in text
+    done = shardc("check", "mine.shard", "--set", "batch=32", folder=here)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_an_imported_model_is_given_comes_by_the_map_beside_it(here: Path) -> None:
+    (here / "buffered.py").write_text(
+        SQUARES.replace("    def forward", BUFFERED).replace("fc(", "fc(self.mean_[0] * ")
+    )
+    os.makedirs("nets")
+    line = ["import", "buffered:build", "-o", "nets/net.shard", "--weights", "nets/net.safetensors"]
+    assert run(line) == 0
+    mine = OF_MY_OWN.replace("./net.shard", "./nets/net.shard")
+    (here / "mine.shard").write_text(mine)
+    told = shardc("check", "mine.shard", folder=here).stdout
+    init = 'init = safetensors("nets/net.safetensors", names = "nets/net.map")'
+    assert f"help: write `{init}`, or let it start" in told
+    (here / "mine.shard").write_text(mine.replace("  steps", f"  {init}\n  steps"))
+    assert shardc("check", "mine.shard", folder=here).returncode == 0
 
 
 def test_dims_and_models_have_the_names_that_a_file_gives(here: Path) -> None:

@@ -1,4 +1,4 @@
-"""The pages of SH600 to SH608: importing the module of a page reports what the page shows."""
+"""Importing the modules of `specs/import.md` gives what that page shows."""
 
 from __future__ import annotations
 
@@ -7,32 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shardlang.diagnostics import explain_pages
-from shardlang.errors import RunError
 from shardlang.importing.example import load
 from shardlang.importing.imported import Wanted, import_module
 from tests.mdtest import fences
 
 ROOT = Path(__file__).resolve().parents[2]
-CODES = [code for code in explain_pages.pages() if "SH600" <= code <= "SH608"]
-# A fault of ours: test_import.py makes one.
-FAULT = "SH607"
-
-
-@pytest.mark.parametrize("code", CODES)
-def test_the_module_of_a_page_reports_what_it_shows(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = {language: text for _, language, _, text in fences(explain_pages.page(code))}
-    assert blocks["text"].startswith(f"error[{code}]: ")
-    if code == FAULT:
-        return
-    (tmp_path / "page.py").write_text(blocks["python"], "utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "page", raising=False)
-    with pytest.raises(RunError) as error:
-        import_module(load("page:build"), Wanted("page:build", {}))
-    sys.modules.pop("page", None)
-    assert str(error.value) + "\n" == blocks["text"]
 
 
 def test_the_example_of_the_page_is_what_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shardlang.importing.imported import Imported, Wanted, import_module
@@ -72,6 +73,52 @@ def test_torchs_encoder_is_an_array_of_one_layer_and_its_masks_are_keep_and_caus
     assert "layer layers[3] = TransformerEncoderLayer(" in text
     assert "keep, causal = true, p = 0.1)" in text and "where(" not in text
     _layers(text, ("x", "x", "x"), ("seq", "seq"))
+
+
+class Stacked(nn.Module):
+    """Attention whose queries, keys and values are put in front of all dims, or are taken from behind the heads."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.qkv, self.way = nn.Linear(16, 48), way
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, t, _ = x.shape
+        found = self.qkv(x)
+        if self.way == "chunks":
+            parts = [each.view(b, t, 4, 4).transpose(1, 2) for each in found.chunk(3, -1)]
+        elif self.way == "in front":
+            parts = list(found.reshape(b, t, 3, 4, 4).permute(2, 0, 3, 1, 4).unbind(0))
+        elif self.way == "turned twice":
+            value, query, key = (
+                found.unflatten(-1, (3, 4, 4)).transpose(1, 3).transpose(1, 2)[:, at] for at in (2, 0, 1)
+            )
+            parts = [query, key, value]
+        elif self.way == "of each head":
+            parts = list(found.view(b, t, 4, 3, 4).transpose(1, 2).unbind(3))
+        else:
+            whole = found.view(b, t, 3, 4, 4).transpose(1, 3)
+            parts = [whole[:, :, 0], whole[:, :, 1], whole[:, :, 0] + whole[:, :, 1]]
+        return F.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(-2)
+
+
+def _stacked(way: str) -> Imported:
+    return imported(lambda: (Stacked(way), {"x": torch.rand(3, 7, 16)}))
+
+
+@pytest.mark.parametrize("way", ["in front", "turned twice"])
+def test_parts_that_are_stacked_are_the_layers_that_chunks_are(way: str) -> None:
+    """So that heads can be split over ranks."""
+    found, chunks = _stacked(way), _stacked("chunks")
+    assert found.names == chunks.names and found.text.partition("forward")[0] == chunks.text.partition("forward")[0]
+    assert found.text.count("-> [batch, heads, seq, head_dim])") == 3
+    assert "qkv.weight part 2 of 3" in found.names and "pick(" not in found.text
+
+
+@pytest.mark.parametrize("way", ["of each head", "two of three"])
+def test_parts_that_are_no_rows_in_order_or_not_all_stay_one_layer(way: str) -> None:
+    text = _stacked(way).text
+    assert "layer qkv = Linear(" in text and "pick(" in text
 
 
 def test_a_matrix_of_which_a_part_is_read_elsewhere_stays_one() -> None:

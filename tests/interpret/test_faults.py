@@ -35,16 +35,22 @@ def test_an_uneven_dim_within_a_product_stays_whole() -> None:
 def test_what_rounding_decides_is_no_difference() -> None:
     """An argmax or a comparison of equal sums, which ranks add in another order."""
     b = Builder()
-    for name, size in (("batch", 3), ("more", 4)):
+    for name, size in (("batch", 4), ("more", 4)):
         b.dim(name, size)
     x = b.data("x", "batch more")
     best, over = b.op("argmax", x, path="best", over="more"), b.op("gt", x, b.number(0.5), path="over")
     graph = b.graph(best)
-    rows = [[1.0, 1.0 + 1e-15, 0.0, 0.0], [1.0, 1.1, 0.0, 0.0], [0.5, 0.5, 0.5 - 1e-14, 0.4]]
+    inf = float("inf")
+    rows = [[1.0, 1.0 + 1e-15, 0.0, 0.0], [1.0, 1.1, 0.0, 0.0], [0.5, 0.5, 0.5 - 1e-14, 0.4], [0.1, 0.2, -inf, -inf]]
     values = {x: torch.tensor(rows, dtype=torch.float64), 2: torch.tensor(0.5, dtype=torch.float64)}
     first, second = (undecided(op, values, 1e-9) for op in graph.ops)
-    assert first is not None and first.tolist() == [True, False, True]
+    assert first is not None and first.tolist() == [True, False, True, False]
     assert second is not None and second.sum() == 3
+    # Nothing but rounding, by the scale at which values are held to each other.
+    values = {x: 1e-17 * torch.tensor([[3.0, 1.0, 0.0, 2.0]], dtype=torch.float64), 2: torch.zeros(())}
+    for op in graph.ops:
+        found = undecided(op, values, 1e-9)
+        assert found is not None and found.all()
     assert following(graph, x) == {x, best, over}
     label = b.data("label", "batch more")
     b.op("auc", x, label, path="area")

@@ -6,16 +6,18 @@ share, over an axis of one rank.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from shardlang import runtime as rt
-from shardlang.interpret.brute.splits import Case, Local, evaluate, text
+from shardlang.interpret.brute.splits import Case, Local, evaluate, site, text
 from shardlang.ops import saved_activations
+from shardlang.ops.code import Code
 from shardlang.ops.declaration import REGISTRY, Precision
 from shardlang.ops.rule import Split
 from shardlang.types.dim import DTYPES
@@ -110,6 +112,62 @@ def test_what_backward_reads_of_shared_dims(oracle: Oracle) -> None:
 def test_what_backward_reads(oracle: Oracle) -> None:
     case = case_of(oracle.example)
     assert said(case) == measured(case)
+
+
+def shared_text(case: Case) -> tuple[str, list[dict[str, int]]]:
+    """The one text of ranks of which the last has an empty part, with names for local sizes that differ; what these are
+    on the first rank and on the last.
+    """
+    ends = [Local(case, {"a": rank}) for rank in (0, case.sizes["a"] - 1)]
+    names: list[dict[str, int]] = [{}, {}]
+
+    def shape(dims: Sequence[Any]) -> tuple[Any, ...]:
+        found: list[Any] = []
+        for first, last in zip(*(end.shape(dims) for end in ends), strict=True):
+            name = Code(f"n{len(names[0])}")
+            found.append(first if first == last else name)
+            names[0][name], names[1][name] = first, last
+        return tuple(found)
+
+    operands, results = ([shape(dims) for dims in some] for some in (case.rule.operands, case.rule.results))
+    made = replace(site(case, ends[0]), operand_shapes=tuple(operands), result_shapes=tuple(results))
+    return REGISTRY[case.call.operator].text(made), names
+
+
+def kept(case: Case, rank: int, expression: str, sizes: dict[str, int]) -> tuple[bool, set[int]]:
+    """Of one rank: whether its part has anything in it, and a gradient; and the operands that autograd keeps."""
+    local = Local(case, {"a": rank})
+    given = [local.part(x.detach(), dims).clone() for x, dims in zip(case.inputs, case.rule.operands, strict=True)]
+    given = [x.requires_grad_(whole.requires_grad) for x, whole in zip(given, case.inputs, strict=True)]
+    saved: set[int] = set()
+
+    def pack(x: torch.Tensor) -> torch.Tensor:
+        saved.add(x.untyped_storage()._cdata)
+        return x
+
+    names = {"torch": torch, "F": F, "rt": rt, "mesh": rt.Mesh(a=1), **{f"x{i}": x for i, x in enumerate(given)}}
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        result = eval(expression, {**names, **sizes})
+    return result.requires_grad and all(x.numel() for x in given), {
+        i for i, x in enumerate(given) if x.untyped_storage()._cdata in saved
+    }
+
+
+@pytest.mark.parametrize("oracle", TRAINED, ids=named)
+def test_of_an_empty_part_backward_reads_as_much(oracle: Oracle) -> None:
+    """Else the ranks that have nothing of a dim would compute nothing again for it, collectives included."""
+    whole = case_of(oracle.example)
+    for f, factor in enumerate(whole.rule.factors):
+        if factor.split is Split.WHOLE or factor.size < 2:
+            continue
+        ranks = 2 * factor.size
+        case = replace(whole, sizes={"a": ranks}, axes={f: ("a",)})
+        expression, sizes = shared_text(case)
+        (some, read), (nothing, same) = (
+            kept(case, rank, expression, sizes[at]) for at, rank in enumerate((0, ranks - 1))
+        )
+        if some and not nothing:
+            assert read <= same, expression
 
 
 def low(oracle: Oracle) -> Case | None:

@@ -116,3 +116,23 @@ def test_scores_that_are_masked_out(least: float, smoothing: float) -> None:
     x = torch.tensor([[1.0, 2.0, least, least], [least, 0.5, 0.25, least]], dtype=torch.float64)
     made = call("cross_entropy", "b=2 n=4", "i64 b", label_smoothing=smoothing)
     held(Case(made, (x, torch.tensor([1, 2]))), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "operands"),
+    [("take", ("v=8 h=4", "i64 k=3")), ("gather", ("v=8 h=4", "i64 k=3 h")), ("embedding", ("i64 k=3", "v=8 h=4"))],
+)
+def test_what_is_no_number_stays_in_its_row(name: str, operands: tuple[str, str]) -> None:
+    """One that no index names is in no result, and a gradient that is none is that of the row it belongs to."""
+    made, ids = call(name, *operands, **({} if name == "embedding" else {"over": "v"})), torch.tensor([0, 5, 7])
+    ids = ids[:, None].expand(3, 4).clone() if name == "gather" else ids
+    rows = torch.arange(32.0, dtype=torch.float64).view(8, 4)
+    rows[2] = math.nan
+    case = Case(made, (ids, rows) if name == "embedding" else (rows, ids))
+    scale = torch.tensor([[1.0], [math.nan], [2.0]], dtype=torch.float64)
+    expected, mine = (
+        outcome(lambda xs, way=way: [way(xs) * scale], case)
+        for way in (lambda xs: evaluate(text(case), xs), lambda xs: computed(OPERATORS, call_of(case), tuple(xs)))
+    )
+    for one, other in zip(mine, expected, strict=True):
+        torch.testing.assert_close(one, other, equal_nan=True)

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.meaning import whole
 from shardlang.interpret.ranks import ranks
+from shardlang.interpret.verify.one_device import FURTHER
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
 from tests.interpret.verify_plan import verify_plan
@@ -114,3 +116,24 @@ def test_rounding_moves_what_is_computed_and_not_only_what_is_given() -> None:
     for other in found.nearby():
         moved = (other.values[value] - 1).abs()
         assert moved.min() > 0 and moved.max() <= torch.finfo(torch.float64).eps
+
+
+def test_a_kernel_that_centres_once_leaves_no_more_of_zero_than_is_known(plan: Plan) -> None:
+    """torch's `batch_norm` does not centre on its way back, so what it leaves grows with the mean over the deviation:
+    no more than so many times what one device knows of rounding.
+    """
+    graph, draws = plan.graph, torch.Generator().manual_seed(3)
+    values = {graph.values[v].path.removeprefix("train."): v for v in (*graph.params, *graph.states, *graph.data)}
+    for _ in range(5):
+        given = {path: torch.randn(graph.values[v].type.shape, generator=draws, dtype=torch.float64)
+                 for path, v in values.items()}  # fmt: skip
+        given |= {"w": 1e-3 * given["w"], "mean": torch.zeros(6).double(), "variance": torch.ones(6).double()}
+        shift = (given["shift"] + 5).requires_grad_()
+        named = {v: given[path] for path, v in values.items()} | {values["shift"]: shift.detach()}
+        found = whole.run(graph, named, named)
+        near = found.nearby()
+        normal = functional.batch_norm(given["x"] @ given["w"].T + shift, None, None, training=True)
+        (1e6 * (normal - given["label"]).square().mean()).backward()
+        here = found.gradients[values["shift"]]
+        room = FURTHER * max(float((other.gradients[values["shift"]] - here).abs().max()) for other in near)
+        assert shift.grad is not None and float((shift.grad - here).abs().max()) <= room

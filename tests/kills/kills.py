@@ -83,8 +83,8 @@ class Outcome:
     seconds: float = 0.0
 
 
-def write(folder: Path) -> None:
-    for name, text in emitted_files(PROGRAM, RANKS, "replicas", "net.shard").items():
+def write(folder: Path, program: str = PROGRAM) -> None:
+    for name, text in emitted_files(program, RANKS, "replicas", "net.shard").items():
         (folder / name).write_text(text)
 
 
@@ -95,14 +95,20 @@ def numbers(folder: Path) -> tuple[str, list[tuple[int, float]]]:
     return sum_, [(each["step"], each["loss"]) for each in figures]
 
 
-def undisturbed(folder: Path) -> tuple[str, list[tuple[int, float]]]:
+def undisturbed(folder: Path, program: str = PROGRAM) -> tuple[str, list[tuple[int, float]]]:
     """The numbers of a run that nothing happens to."""
     folder.mkdir(parents=True)
-    write(folder)
-    run = _started("forked", folder)
-    _, said = _ended(run)
-    assert run[0].returncode == 0, said
+    write(folder, program)
+    code, said = done(folder)
+    assert code == 0, said
     return numbers(folder)
+
+
+def done(folder: Path, *more: str) -> tuple[int, str]:
+    """The exit code of a run that nothing happens to, and what it said of its end."""
+    run = _started("forked", folder, *more)
+    _, said = _ended(run)
+    return run[0].returncode, said
 
 
 def trial(way: str, draw: random.Random, folder: Path, expected: object, saving: bool, stop: bool) -> Outcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,11 @@ def test_what_each_launcher_gets(here: Path) -> None:
     assert "export GLOO_SOCKET_IFNAME=eth0" in start and "--rdzv-id my-net" in start
     assert "--nnodes 2 --nproc-per-node 2 --max-restarts 3" in start and " --resume\n" in start
     assert subprocess.run(["bash", "-n", "job/start.sh"]).returncode == 0
+    bash, bare = shutil.which("bash"), {"PATH": str(here)}
+    assert bash is not None
+    done = subprocess.run([bash, "job/start.sh", "0"], env=bare, capture_output=True, text=True)
+    told = "torchrun is not on PATH: activate the environment in which shardlang is installed\n"
+    assert (done.returncode, done.stderr) == (127, told)
 
     said = launch("--ranks", "4", "--nodes", "2", "--to", "slurm", "--sbatch", "time=1:00:00", "-o", "100% job")
     assert said.exit_code == 0, said.output
@@ -45,12 +51,71 @@ def test_what_each_launcher_gets(here: Path) -> None:
     assert f"#SBATCH --output='{here}/100%% job/logs/job.log'\n" in script
     assert "start it: sbatch '100% job/job.sbatch'\n" in said.output
 
+    assert "the job asks for 2 CPUs and no GPU on each host; `--device cuda` asks for one a rank\n" in said.output
+    assert "#SBATCH --cpus-per-task=2\n" in script and "gpus" not in script
+
     said = launch("--ranks", "4", "--to", "ranktable", "--nodes", "2", "--hosts", "a,b", "-o", "table")
     table = json.loads((here / "table" / "rank_table.json").read_text())
     assert [server["server_id"] for server in table["server_list"]] == ["a", "b"]
     again = ("--ranks", "4", "--to", "torchrun", "--rank-table", "table/rank_table.json", "-o", "job")
     said = launch(*again)
     assert said.exit_code == 2 and "error[SH521]: the host `a` is not found from here" in said.output
+
+
+CARD = "device card {\n  memory = 80GB\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "more", "gpus", "cpus", "says"),
+    [
+        (CARD, (), "4", "4", "4 CPUs and 4 GPUs on each host"),
+        (CARD, ("--device", "cpu"), "", "4", "4 CPUs and no GPU on each host\n"),
+        ("", ("--device", "cuda"), "4", "4", "4 CPUs and 4 GPUs on each host"),
+        (
+            CARD,
+            ("--sbatch", "gres=gpu:h100:4", "--sbatch", "cpus-per-gpu=12"),
+            "",
+            "",
+            "CPUs as --sbatch says and GPUs",
+        ),
+        (
+            CARD.replace("}", '  profile = "card.json"\n}'),
+            (),
+            "",
+            "4",
+            "4 CPUs and no GPU on each host; `--device cuda`",
+        ),
+    ],
+)
+def test_slurm_is_asked_for_what_the_device_of_the_file_is(
+    head: str, more: tuple[str, ...], gpus: str, cpus: str, says: str, here: Path
+) -> None:
+    profile = json.dumps({"format": 1, "device": "card", "asynchronous": False})
+    (here / "card.json").write_text(profile)
+    (here / "My Net.shard").write_text(NET.replace("strategy", f"{head}\nstrategy", 1))
+    said = launch("--ranks", "8", "--nodes", "2", "--to", "slurm", "-o", "job", *more)
+    assert said.exit_code == 0 and says in said.output, said.output
+    script = (here / "job" / "job.sbatch").read_text()
+    for option, count in (("gpus-per-node", gpus), ("cpus-per-task", cpus)):
+        assert (f"#SBATCH --{option}={count}\n" in script) == bool(count) == (f"--{option}" in script)
+
+
+POD = CARD + "cluster pod {\n  device = card\n  devices = 2\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "more", "hosts"),
+    [("8", (), 4), ("8", ("--nodes", "2"), 2), ("2", (), 1), ("3", (), 1), ("8", ("--device", "cpu"), 4)],
+)
+def test_without_nodes_a_job_has_the_hosts_of_the_files_cluster(
+    ranks: str, more: tuple[str, ...], hosts: int, here: Path
+) -> None:
+    (here / "My Net.shard").write_text(NET.replace("strategy", f"{POD}\nstrategy", 1))
+    said = launch("--ranks", ranks, "--to", "slurm", "-o", "job", *more)
+    assert said.exit_code == 0, said.output
+    assert f"#SBATCH --nodes={hosts}\n" in (here / "job" / "job.sbatch").read_text()
+    line = "the job has 4 hosts of 2 ranks, as the cluster `pod` says; `--nodes` takes another number\n"
+    assert (line in said.output) == (hosts == 4)
 
 
 def test_a_program_for_each_number_of_hosts(here: Path) -> None:
@@ -164,7 +229,7 @@ def test_two_agents_train_and_end(here: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path, "OMP_NUM_THREADS": "1"}
     how = {"env": environment, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     hosts = [subprocess.Popen(["bash", "job/start.sh", str(number)], **how) for number in (1, 0)]
-    said = [host.communicate(timeout=200) for host in hosts]
+    said = [host.communicate() for host in hosts]
     assert [host.returncode for host in hosts] == [0, 0], said
     assert sum("step 20/20" in out for out, _ in said) == 1, said
     assert (here / "checkpoints" / "step-20").is_dir()
@@ -173,6 +238,6 @@ def test_two_agents_train_and_end(here: Path) -> None:
 
     logs[3].write_text("mine\n")
     hosts = [subprocess.Popen(["bash", "job/start.sh", str(number)], **how) for number in (1, 0)]
-    said = [host.communicate(timeout=200) for host in hosts]
+    said = [host.communicate() for host in hosts]
     assert any("error[SH512]" in err and "rank-3.log" in err for _, err in said), said
     assert logs[3].read_text() == "mine\n"

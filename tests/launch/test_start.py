@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from shardlang.launch import torchrun
+from tests.waits import until
 
 # The agent waits for a rank that saves for two seconds when it hears SIGUSR1, and ends with 75.
 RANK = """
@@ -34,15 +35,12 @@ def test_a_host_whose_step_is_ended_while_it_saves_has_saved(tmp_path: Path) -> 
     script.write_text(f"set -eu\n{torchrun._WAITS}{agent}{torchrun._ENDS}")
     process = subprocess.Popen(["bash", script], env={**os.environ, "RANK": RANK}, stderr=subprocess.PIPE)
     try:
-        until = time.monotonic() + 30
-        while not ready.exists():
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        until(ready.exists)
         process.send_signal(signal.SIGUSR1)
         time.sleep(0.5)
         # The script itself, the agent, and the `sleep` of its wait.
         for each in (*children(process.pid), process.pid):
             os.kill(each, signal.SIGTERM)
-        assert process.wait(20) == 75
+        assert process.wait() == 75
     finally:
         process.kill()

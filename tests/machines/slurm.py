@@ -17,7 +17,7 @@ from pathlib import Path
 
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scancel", "sinfo")
 # Within this many seconds both nodes are idle.
-_START = 30.0
+_START = 240.0
 
 _CONF = """\
 ClusterName=two

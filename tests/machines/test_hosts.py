@@ -13,6 +13,7 @@ import pytest
 from tests.launch.programs import NET, ROOT
 from tests.machines import hosts
 from tests.machines.hosts import two_hosts
+from tests.waits import until
 
 WHY = hosts.missing()
 pytestmark = pytest.mark.skipif(bool(WHY), reason=WHY)
@@ -26,7 +27,7 @@ def launched(folder: Path, first: hosts.Host, second: hosts.Host, nodes: str, ba
     (folder / "net.shard").write_text(NET.replace("batches = 10", f"batches = {batches}"))
     command = ["shardc", "launch", "net.shard", "--ranks", "4", "--nodes", nodes, "--to", "torchrun", "-o", "job"]
     command += ["--hosts", f"{first.address},{second.address}", "--device", "cpu", "--restarts", "2"]
-    done = subprocess.run(command, cwd=folder, env=ENV, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=folder, env=ENV, capture_output=True, text=True)
     assert done.returncode == 0, done
 
 
@@ -40,7 +41,7 @@ def test_two_hosts_train_one_program(tmp_path: Path) -> None:
     with two_hosts() as (first, second):
         launched(tmp_path, first, second, "2", 10)
         started = [start(second, tmp_path, 1), start(first, tmp_path, 0)]
-        said = [one.communicate(timeout=200)[0] for one in started]
+        said = [one.communicate()[0] for one in started]
     assert [one.returncode for one in started] == [0, 0], said
     assert sum("step 20/20" in text for text in said) == 1, said
 
@@ -55,15 +56,10 @@ def test_a_host_is_lost_and_the_other_goes_on(tmp_path: Path) -> None:
         quick = conf.replace('"', ',keep_alive_interval=2,last_call_timeout=3"')
         script.write_text(script.read_text().replace(conf, quick))
         a, b = start(first, tmp_path, 0), start(second, tmp_path, 1)
-        end = time.monotonic() + 120
-        while not list(tmp_path.glob("checkpoints/step-*")):
-            assert time.monotonic() < end and a.poll() is None, a.communicate()[0]
-            time.sleep(0.05)
+        until(lambda: list(tmp_path.glob("checkpoints/step-*")), lambda: a.poll() is None)
         time.sleep(1)
         assert b.poll() is None
         second.lose()
-        lost = time.monotonic()
-        said = a.communicate(timeout=300)[0]
+        said = a.communicate()[0]
         assert a.returncode == 0, said
     assert "goes on after step" in said and "step 3000/3000" in said, said
-    print(f"went on and ended {time.monotonic() - lost:.0f} s after the loss")

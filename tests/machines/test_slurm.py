@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
+from tests import waits
 from tests.launch.programs import NET, ROOT
 from tests.machines import slurm
 
@@ -35,28 +36,26 @@ def launched(folder: Path, env: Mapping[str, str], *options: str) -> Path:
     folder.mkdir()
     (folder / "net.shard").write_text(PROGRAM)
     command = ["shardc", "launch", "net.shard", "--ranks", "4", "--nodes", "2", "--to", "slurm", "-o", "job", *options]
-    subprocess.run([*command, "--device", "cpu"], cwd=folder, env=env, check=True, timeout=100, capture_output=True)
+    subprocess.run([*command, "--device", "cpu"], cwd=folder, env=env, check=True, capture_output=True)
     return folder
 
 
 def submitted(folder: Path, env: Mapping[str, str]) -> str:
     command = ["sbatch", "--parsable", "job/job.sbatch"]
-    done = subprocess.run(command, cwd=folder, env=env, check=True, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folder, env=env, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 
 def told(env: Mapping[str, str], job: str) -> dict[str, str]:
     """What Slurm knows of a job, by name."""
     command = ["scontrol", "--oneliner", "show", "job", job]
-    done = subprocess.run(command, env=env, check=True, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
     return dict(part.split("=", 1) for part in done.stdout.split() if "=" in part)
 
 
-def until(env: Mapping[str, str], job: str, folder: Path, *states: str, limit: float = 120) -> dict[str, str]:
+def until(env: Mapping[str, str], job: str, folder: Path, *states: str) -> dict[str, str]:
     """What Slurm knows of a job once it is in one of these states."""
-    end = time.monotonic() + limit
     while (found := told(env, job))["JobState"] not in states:
-        assert time.monotonic() < end, (found, log(folder))
         time.sleep(0.2)
     return found
 
@@ -86,18 +85,13 @@ def test_a_job_that_is_queued_again_ends_as_one_that_was_not(tmp_path: Path, env
 
     broken = launched(tmp_path / "broken", env)
     job = submitted(broken, env)
-    end = time.monotonic() + 60
-    while not list(broken.glob("checkpoints/step-*")):
-        assert time.monotonic() < end, log(broken)
-        time.sleep(0.05)
+    waits.until(lambda: list(broken.glob("checkpoints/step-*")))
     # As Slurm does two minutes before the job's time is over.
-    subprocess.run(["scancel", "--batch", "--signal=USR1", job], env=env, check=True, timeout=60)
-    while told(env, job)["Restarts"] != "1" or "goes on after step" not in log(broken):
-        assert time.monotonic() < end + 60, log(broken)
-        time.sleep(0.1)
+    subprocess.run(["scancel", "--batch", "--signal=USR1", job], env=env, check=True)
+    waits.until(lambda: told(env, job)["Restarts"] == "1" and "goes on after step" in log(broken))
     assert "saved; the job is queued again" in log(broken)
     time.sleep(random.Random(os.getpid()).random())
-    subprocess.run(["scontrol", "requeue", job], env=env, check=True, timeout=60)
+    subprocess.run(["scontrol", "requeue", job], env=env, check=True)
     found = until(env, job, broken, "COMPLETED", "FAILED")
     assert (found["JobState"], found["Restarts"]) == ("COMPLETED", "2"), log(broken)
     assert saved(broken) == saved(whole)
@@ -108,7 +102,7 @@ def test_a_cancelled_job_is_not_queued_again(tmp_path: Path, env: Mapping[str, s
     folder = launched(tmp_path / "cancelled", env)
     job = submitted(folder, env)
     until(env, job, folder, "RUNNING")
-    subprocess.run(["scancel", job], env=env, check=True, timeout=60)
+    subprocess.run(["scancel", job], env=env, check=True)
     found = until(env, job, folder, "CANCELLED")
     time.sleep(2)
     assert (told(env, job)["JobState"], found["Restarts"]) == ("CANCELLED", "0")
@@ -118,6 +112,6 @@ def test_a_cancelled_job_is_not_queued_again(tmp_path: Path, env: Mapping[str, s
 def test_bare_srun_starts_ranks(tmp_path: Path, env: Mapping[str, str]) -> None:
     folder = launched(tmp_path / "bare", env)
     command = ["srun", "-N2", "-n4", "python", "job/main.py", "--base", ".", "--device", "cpu"]
-    done = subprocess.run(command, cwd=folder, env=env, timeout=120, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count(f"step {STEPS}/{STEPS}") == 1, done
     assert saved(folder)

@@ -137,6 +137,55 @@ def test_a_layer_may_give_what_no_gradient_comes_back_to() -> None:
     assert proved(made, {"main.py": files["main.py"].replace(before, after)})
 
 
+# A layer that is computed again learns from `y` as parts of a sum, and compares their sum.
+COMPARED_AGAIN = """use std.nn: Linear
+
+dim width = 4, other = 8, batch = 6
+
+model Gate {
+  forward(y: [batch, other]) -> [batch, other] {
+    scaled = y * (0.5 + cast(y > 0.1, f32))
+    return scaled
+  }
+}
+
+model Net {
+  layer fc = Linear(width, other, bias = false)
+  layer gate = Gate()
+
+  forward(x: [batch, width]) -> [batch, other] {
+    return gate(fc(x))
+  }
+}
+
+strategy s {
+  mesh mp = 2
+  split width over mp
+  at gate.scaled: [batch, other] +mp
+  at gate: recompute
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, width], batches = 2)
+  loss = mean(square(model(x)))
+  optimizer = sgd(lr = 1e-2)
+  steps = 2
+}
+"""
+
+
+def test_a_layer_that_is_computed_again_may_be_given_what_it_reads_no_gradient_of() -> None:
+    made = emission(planned(COMPARED_AGAIN, 2, "s"))
+    files = dict(files_of(made))
+    assert "rt.recompute(gate, fc_out, fc_out_pending)" in files["main.py"]
+    assert proved(made, files) == []
+    # What it does read a gradient of is still told.
+    before, after = "scaled_pending = fc_out_pending *", "scaled_pending = fc_out_pending.detach() *"
+    assert before in files["main.py"]
+    assert proved(made, {"main.py": files["main.py"].replace(before, after)})
+
+
 # The next stage compares `limit`, and compares alone.
 SENT_WITHOUT_GRADIENT = """use std.nn: Linear
 
@@ -268,4 +317,6 @@ def test_coordinates_that_sum_otherwise() -> None:
     assert sink.found == []
     prove_ties([[both], [each, each]], sink)
     assert [d.code for d in sink.found] == ["SH462"]
-    assert "16 elements of 2 parameters at coordinate 0, sums 8 elements of 1 parameters" in sink.found[0].message
+    assert (
+        "0 sums 16 elements of 2 parameters, and coordinate 1 sums 8 elements of 1 parameter" in sink.found[0].message
+    )

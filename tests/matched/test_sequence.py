@@ -10,6 +10,7 @@ from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.text import read
 from shardlang.matched.sequence import step
 from tests.emit.sources import emitted_files
+from tests.end_to_end.test_empty_parts import ATTENTION, REST
 from tests.end_to_end.test_wired import DATA, LLAMA, TENSOR, TEXT
 from tests.matched.recorded import recorded
 
@@ -84,3 +85,32 @@ def test_ranks_issue_what_the_proof_says(case: str, tmp_path: Path) -> None:
             # Only the operator itself knows how large its statistics are.
             known = [[*one[:2], one[2] * bool(our[2])] for one, our in zip(real, ours, strict=False)]
             assert known + real[len(ours) :] == ours, (rank, purpose)
+
+
+# One head over two ranks: the second one has none.
+ONE_HEAD = ATTENTION.replace("heads = 3", "heads = 1") + REST.replace("f64", "f32").replace("steps = 2", "steps = 3")
+HALF = "mesh {} = 2, mp = 2\n  split heads over mp uneven\n  {}\n  at blocks[*]: {}"
+AGAIN = "recompute all but products"
+EMPTY = {
+    "zero 3, again": HALF.format("dp", "split batch over dp\n  zero 3 over dp", AGAIN),
+    "zero 3, layers again": HALF.format(
+        "dp", "split batch over dp\n  zero 3 over dp\n  bucket gradients 1kB", "recompute"
+    ),
+    "zero 2, microbatches": HALF.format("dp", "split batch over dp\n  zero 2 over dp\n  microbatches 2", AGAIN),
+    "saved on host": HALF.format("dp", "split batch over dp\n  zero 3 over dp", "place saved on host"),
+    "stages": HALF.format("pp", 'stages over pp balanced\n  microbatches 2\n  schedule "1f1b"', AGAIN),
+    "backward in two": HALF.format("pp", 'stages over pp balanced\n  microbatches 2\n  schedule "zero_bubble"', AGAIN),
+}
+
+
+@pytest.mark.parametrize("case", EMPTY)
+def test_a_rank_without_a_part_issues_what_the_others_do(case: str, tmp_path: Path) -> None:
+    """Whatever hooks of autograd begin."""
+    files = emitted_files(ONE_HEAD.replace("STRATEGIES", f"strategy s {{\n  {EMPTY[case]}\n}}\n"), RANKS, "s")
+    found, said = recorded(files, RANKS, tmp_path / "run"), Read(read(files))
+    for rank in range(RANKS):
+        issued = step(said, rank // 2 if len(said.stages) > 1 else 0)
+        for purpose in ("values", "messages", "gradients", "parameters"):
+            real = [one[1:3] for one in found[rank] if one[0] == purpose]
+            assert real == [[one.kind, list(one.axes)] for one in issued if one.purpose == purpose], (rank, purpose)
+        assert any(one.purpose == "values" for one in issued)

@@ -11,6 +11,11 @@ STREAMS = ("device/test_streams.py",)
 DEVICE = ("device/test_device.py",)
 
 FAULTS = (
+    Fault("a process that reads ahead computes with several threads", "an evaluation of examples that torch computes",
+          "runtime/data/workers.py", "    torch.set_num_threads(1)\n", "", ("extensions/test_data.py",)),
+    Fault("a fork waits for threads that it has not", "one rank after sums over several threads",
+          "runtime/launch/children.py", "    for pause in _pauses():", "    for pause in ():",
+          ("bind/test_new_processes.py",)),
     Fault("a first step on a device has a minute", "long first steps", "runtime/launch/stalls.py",
           "limit = max(limit, FIRST)", "limit = max(limit, LEAST)", STALLS),
     Fault("ranks of the CPU wait ten minutes too", "ranks that all wait", "runtime/launch/stalls.py",

@@ -36,7 +36,7 @@ FAULTS = (
     Fault("rows are gathered over their own cut", "rows that an optimizer needs", "runtime/step/model.py",
           "for axis in listed(axes)]\n        axes = {", "for axis in listed(axes)][:0]\n        axes = {", OPTIMIZERS),
     Fault("the step of a resumed optimizer", "a formula that has the step in it", "runtime/state/own_optimizers.py",
-          "        self.steps = step\n", "        self.steps = 0\n", OPTIMIZERS),
+          "[step - late.get(id(t), 0) for t in self.all]", "[0 for t in self.all]", OPTIMIZERS),
     Fault("optimizers are tried on whole parameters alone", "SH618", "interpret/brute/optimizers.py",
           "run.compare(layout, decl.needs)\n                tried", "tried", OPTIMIZERS),
     Fault("an optimizer runs unverified", "SH611", "check/files/own.py",

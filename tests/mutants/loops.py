@@ -24,7 +24,7 @@ FAULTS = (
     Fault("an optimizer begins anew after a resume", "moments of a checkpoint", "torch/optimizers.py",
           "        optimizer.state[own] = state\n", "", LOOPS),
     Fault("a bias correction of the first step after a resume", "the count of Adam's steps", "torch/optimizers.py",
-          "float(saved.step - model.skipped)", "0.0", LOOPS),
+          "float(seen.get(path, done))", "0.0", LOOPS),
     Fault("halves are tried along rows alone", "optimizers of columns", "torch/optimizers.py",
           '((0, "rows"), (1, "columns"))', '((0, "rows"),)', MISTAKES),
     Fault("each microbatch has the first one's rows", "parts that the user has cut", "torch/place.py",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from tests.mutants.fault import Fault
 
+INDICES = ("end_to_end/test_indices.py",)
 RULES = ("ops/test_factor_rules.py",)
 EXCHANGES = ("runtime/test_row_exchange.py",)
 ROWS = "runtime/comm/row_exchange.py"
-ATTENTION = ("runtime/test_attention.py",)
-PARTS, ACROSS = "runtime/functions/attention.py", "runtime/functions/context.py"
+ATTENTION, LOW = ("runtime/test_attention.py",), ("runtime/test_low_masks.py",)
+ACROSS = "runtime/functions/context.py"
+KERNELS, SCORES = "runtime/functions/attention_kernels.py", "runtime/functions/attention_scores.py"
 STATES = ("ops/test_random_and_states.py",)
 LOSSES, NORMS, LOOKUPS, STATISTICS, MASKS = (
     f"runtime/functions/{n}.py" for n in ("losses", "normalisations", "lookups", "statistics", "masks")
@@ -36,6 +38,16 @@ FAULTS = (
           "* (size / max(size - 1, 1))", "* 1", STATES),
     Fault("rows from elsewhere are not zero", "embedding of a split table", LOOKUPS,
           "F.embedding(local, table).where(here.unsqueeze(-1), 0.0)", "F.embedding(local, table)", RULES),
+    Fault("an index of no place is a zero", "computed ids and labels, where their dim is split", "emit/statements.py",
+          '[Line(RT("within", index, found.size, *texts, found.line, *ignored))]', "[]", INDICES),
+    Fault("the size is an index", "computed ids, by one", "runtime/functions/indices.py",
+          "most >= size", "most > size", INDICES),
+    Fault("an index below 0 is one", "computed ids, by one", "runtime/functions/indices.py",
+          "least < 0 or ", "", INDICES),
+    Fault("simulated ranks take any index", "computed ids on simulated ranks", "interpret/ranks/split_operators.py",
+          "replace(self.call, sizes=", "replace(self.call, indices=None, sizes=", INDICES),
+    Fault("fields that are moved are looked at in each step", "the time of a step", "graph/bounds.py",
+          "    if operator.moves:\n        return max", "    if False:\n        return max", INDICES),
     Fault("one_hot counts from 0 on every rank", "one_hot over split classes", LOOKUPS,
           "random.places(start, size, ids.device)", "random.places(0, size, ids.device)", RULES),
     Fault("dropout does not scale", "the mean of what is kept", MASKS,
@@ -66,16 +78,38 @@ FAULTS = (
     Fault("an exchange forgets sizes by hand", "tables cut in other sizes than torch.chunk's", ROWS,
           "parts = chunk_sizes(rows, group.size) if sizes is None else sizes", "parts = chunk_sizes(rows, group.size)",
           EXCHANGES),
-    Fault("parts weigh as the greatest of them", "attention that is put together of parts", PARTS,
-          "torch.logaddexp(self.found[1], part[1])", "torch.maximum(self.found[1], part[1])", ATTENTION),
-    Fault("what sees no key has a gradient", "attention whose keys are all left out", PARTS,
-          "sums.masked_fill_(blind, torch.inf)", "sums", ATTENTION),
+    Fault("parts weigh as the greatest of them", "attention that is put together of parts", KERNELS,
+          "torch.logaddexp(one, other)", "torch.maximum(one, other)", ATTENTION),
+    Fault("what sees no key has a gradient", "attention whose keys are all left out", SCORES,
+          "sums.masked_fill_(sums == -torch.inf, torch.inf)", "sums", ATTENTION),
+    Fault("what a kernel says of a query that sees no key is believed", "rows of a mask that are minus infinity",
+          KERNELS, "blind, more = top == -torch.inf,", "blind, more = top != top,", ATTENTION),
+    Fault("a causal query sees the later keys of a mask", "rows of a mask that are minus infinity before a key",
+          KERNELS, "_greatest(seen.bias, seen.causal)", "_greatest(seen.bias, False)", ATTENTION),
+    Fault("a bias of all queries begins with the first", "attention in no ring beside one in a ring",
+          "runtime/functions/attention.py", "bias.narrow(-2, start,", "bias.narrow(-2, 0,",
+          ("end_to_end/test_scored.py",)),
+    Fault("minus infinity less minus infinity", "shares of queries that see no key of a part", KERNELS,
+          "some - sums.masked_fill(sums == -torch.inf, torch.inf)", "some - sums", ATTENTION),
+    Fault("a kernel's sum loses how many keys it is of", "queries of which all keys have a low bias", KERNELS,
+          "count.to(sums.dtype).log()", "torch.zeros_like(sums)", LOW),
+    Fault("the number that a kernel's sum lacks is lacking in backward", "gradients of such queries", KERNELS,
+          "torch.exp(-lack)", "torch.ones_like(lack)", LOW),
+    Fault("sums of parts forget how many keys these have", "such queries over a cut sequence", KERNELS,
+          "x[..., :1] - top + x[..., 1:] for x", "x[..., :1] - top for x", LOW),
+    Fault("keys of lower numbers count", "the keys that causal queries see under one row of a bias", KERNELS,
+          "so_far - torch.where(new, so_far - 1, 0).cummax(-1).values", "so_far", LOW),
+    Fault("a GPU's kernel makes a low bias infinite", "such queries on a GPU", KERNELS,
+          "(bias > -torch.inf), _LOWEST, bias)", "(bias > -torch.inf), bias, bias)", LOW),
+    Fault("one tensor is given to a compiled function twice", "attention of one value, compiled", "runtime/compiled.py",
+          "x.view_as(x) if twice else x", "x",
+          ("runtime/test_compile.py",)),
     Fault("chunks swapped", "queries of causal attention on several ranks", ACROSS,
           "(x, 2, self.group, self.even, self.given)", "(x, 2, self.group, self.given, self.even)", ATTENTION),
     Fault("hidden blocks are computed and seen ones are not", "causal attention in a ring", ACROSS,
           "if owner < here else", "if owner > here else", ATTENTION),
     Fault("gradients of keys are left behind", "backward of attention in a ring", ACROSS,
-          "both if coming is None else both + coming.wait()", "both", ATTENTION),
+          "both if before is None else both + before.wait()", "both", ATTENTION),
     Fault("each chunk's gradient is the first's", "a loss in chunks", "runtime/functions/losses.py",
           "first += len(rows)", "first += 0", ("runtime/test_chunks.py",)),
     Fault("chunks of a weight's gradient are added up in bf16", "a loss in chunks", "runtime/functions/losses.py",

@@ -9,6 +9,7 @@ SCHEDULES = ("plan/test_schedules.py",)
 ACTIONS = ("plan/test_actions.py",)
 PIPELINE = ("runtime/test_pipeline.py",)
 BORDERS = ("end_to_end/test_borders.py",)
+CURVES = ("end_to_end/test_stages.py::test_gradients_in_another_order_of_memory",)
 PROOF = ("matched/test_proof.py",)
 SEQUENCE = ("matched/test_sequence.py",)
 
@@ -97,8 +98,8 @@ FAULTS = (
         "a stage does not wait for the one before",
         "cyclic waits, and the bubble",
         "plan/pipeline/actions.py",
-        "            if stage:\n                yield",
-        "            if stage < 0:\n                yield",
+        'return done.get(("F", stage - 1, microbatch)) if stage else 0',
+        "return 0",
         ACTIONS,
     ),
     Fault(
@@ -130,8 +131,8 @@ FAULTS = (
         "the loss is seeded twice",
         "every gradient before the last stage",
         "runtime/step/pipeline.py",
-        "torch.full_like(kept.loss, scale)",
-        "torch.full_like(kept.loss, 2.0 * scale)",
+        "1.0 if scale is None else scale.factor",
+        "2.0 if scale is None else scale.factor",
         PIPELINE,
     ),
     Fault(
@@ -185,5 +186,54 @@ FAULTS = (
         "len(items) if tail < 0 else tail",
         "0",
         SEQUENCE,
+    ),
+    Fault(
+        "gradients of a backward in two lie as they were made",
+        "kernels that walk memory, and sums in place",
+        "runtime/step/split_backward.py",
+        "torch.autograd.backward(*zip(*ends, strict=True), inputs=params)",
+        "outputs, given = zip(*ends, strict=True)\n"
+        "                made = torch.autograd.grad(outputs, params, given)\n"
+        "                for weight, part in zip(params, made, strict=True):\n"
+        "                    weight.grad = part if weight.grad is None else weight.grad.add_(part)",
+        ("runtime/test_split_backward.py", *CURVES),
+    ),
+    Fault(
+        "the second half goes through what is between two uses",
+        "collectives that no plan has",
+        "runtime/step/split_backward.py",
+        'if len(group["intermediates"]) > 1:',
+        "if False:",
+        ("runtime/test_split_backward.py",),
+    ),
+    Fault(
+        "the second half gathers what is used several times",
+        "bytes of ZeRO 3 under zero_bubble",
+        "plan/bytes/zero3_gathers.py",
+        "{*self._again(steps)} - self._several(mine)",
+        "{*self._again(steps)}",
+        ("end_to_end/test_pipelines.py",),
+    ),
+    Fault(
+        "a sum of every microbatch counts once for two stages of a rank",
+        "bytes of ZeRO 2 under dualpipe_v",
+        "plan/bytes/gradient_sums.py",
+        "of.bytes * plan.microbatches * len(mine)",
+        "of.bytes * plan.microbatches",
+        ("end_to_end/test_pipelines.py",),
+    ),
+    Fault(
+        "a gradient that comes in two parts has arrived with the first",
+        "when the sum of a bucket begins",
+        "runtime/step/pipeline.py",
+        '        if action.kind == "B":\n            self.model.reducer.start(self.due[at])\n'
+        "        with self.model.gathers.during((action.kind, action.stage)):\n"
+        "            self._half(kept, ends, action)\n"
+        '        if action.kind == "W":  # in which a gradient may arrive in several parts\n            self',
+        "        with self.model.gathers.during((action.kind, action.stage)):\n"
+        "            self.model.reducer.start(self.due[at])\n"
+        "            self._half(kept, ends, action)\n"
+        '        if action.kind == "none":\n            self',
+        CURVES,
     ),
 )

@@ -10,6 +10,7 @@ TEXTS = ("runtime/test_csv_text.py",)
 TOKENS = ("cli/test_generate_texts.py",)
 SHOWN = ("rendering/test_renderers.py",)
 
+SETTINGS = ("check/test_settings.py",)
 FAULTS = (
     Fault("a word may have blanks at an end", "a word that no cell is", "check/model/words.py",
           "if word != word.strip():", "if word is None:", SOURCES),
@@ -21,6 +22,8 @@ FAULTS = (
           "count <= _MOST_HASHED", SOURCES),
     Fault("unknown words have no row", "a table that is a row short", "check/values.py",
           "(len(self.listed) or self.most) + self.unknown", "(len(self.listed) or self.most)", SOURCES),
+    Fault("a computed number is as large as it likes", "numbers that static arithmetic makes", "check/constants.py",
+          "if result is None or not _usable(result):", "if result is None:", ("check/test_static.py",)),
     Fault("a dim of a model numbers words", "SH210 without help", "check/constants.py",
           '_NUMBERED.get(type(value), "")', '""', SOURCES),
     Fault("padding may be beyond the numbers", "an index outside the table", "check/model/words.py",
@@ -30,6 +33,12 @@ FAULTS = (
     Fault("a dim of text may be a number alone", "`--set vocab=4` without an error", "check/files/imports.py",
           "numbers = called(entry.value) if called(entry.value) in (*WORDS, *TEXTS) else",
           "numbers = called(entry.value) if called(entry.value) in WORDS else", SOURCES),
+    Fault("arguments that are not written cannot be set", "`--set train.optimizer.eps=1e-6`",
+          "check/train/overrides.py", 'path in places or path.rpartition(".")[0] in open', "path in places", SETTINGS),
+    Fault("a length that is set stands beside the written one", "`--set train.steps=3`", "check/train/overrides.py",
+          "_settable(s) and s.name.text in gone", "False", SETTINGS),
+    Fault("a set argument is read beside the written one", "`--set train.optimizer.lr=1`", "check/train/overrides.py",
+          "if k.name.text not in given]", "if k.name.text]", SETTINGS),
     Fault("a text without a length", "a table of no columns", "check/train/data_sources.py",
           'if isinstance(found, Text) and kind == "csv" and len(type.dims) != 2:',
           'if isinstance(found, Text) and kind == "csv" and len(type.dims) > 2:', SOURCES),

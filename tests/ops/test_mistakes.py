@@ -378,7 +378,7 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
         ("attention", "b=2 h=6 s=4 e=8", "b s e", "b s e"),
         "SH287",
         "`attention` needs [..., heads, seq, width] three times, and `k` is f64[b, s, e]",
-        "`rearrange(q -> ",
+        "`rearrange(k -> ",
     ),
     (
         ("attention", "b=2 h=6 s=4 e=8", "b h s d=8", "b h s d"),

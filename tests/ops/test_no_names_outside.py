@@ -18,15 +18,17 @@ MEANINGS = ("ops/", "interpret/meaning/", "runtime/functions/", "matched/table.p
 # Words that are an operator's name and mean something else: (module, word) -> what it is there.
 OTHER_WORDS = {
     ("check/declared.py", "pad"): "an argument of `tokenizer` and `bytes`",
-    ("check/files/overrides.py", "log"): "the setting `log`",
     ("check/model/words.py", "pad"): "that argument",
-    ("check/train/settings.py", "log"): "likewise",
+    ("check/train/settings.py", "log"): "the setting `log`",
     ("cost/calibrated.py", "attention"): "a member of a profile, for all kernels of that kind",
     ("cost/profile.py", "attention"): "likewise",
     ("emit/evaluate.py", "stack"): "torch's, in the emitted text",
     ("emit/settings.py", "log"): "that setting in an emitted program",
     ("emit/text/names.py", "sum"): "a function of Python's, which no variable may hide",
     ("emit/text/names.py", "slice"): "likewise",
+    ("facts/optimizers.py", "mean"): "what Adam keeps, in checkpoints",
+    ("facts/optimizers.py", "square"): "likewise",
+    ("facts/optimizers.py", "sum"): "what Adagrad keeps, in checkpoints",
     ("matched/read_back/keeping.py", "detach"): "a method of a tensor in the emitted text",
     ("matched/read_back/keeping.py", "expand"): "likewise",
     ("matched/read_back/keeping.py", "flatten"): "likewise",
@@ -35,15 +37,9 @@ OTHER_WORDS = {
     ("runtime/calibrate/machine.py", "attention"): "that member of a profile",
     ("runtime/comm/blocks.py", "sum"): "how a collective reduces",
     ("runtime/comm/primitives.py", "sum"): "likewise",
-    ("torch/optimizers.py", "mean"): "what Adam keeps, in checkpoints",
-    ("torch/optimizers.py", "square"): "likewise",
-    ("torch/optimizers.py", "sum"): "what Adagrad keeps, in checkpoints",
     ("views/report.py", "attention"): "a kind of work, for all kernels of that kind",
     ("runtime/state/optimizers.py", "mean"): "what Adam keeps, in checkpoints",
     ("runtime/state/optimizers.py", "square"): "likewise",
-    ("runtime/state/row_optimizers.py", "mean"): "what Adam keeps, in checkpoints",
-    ("runtime/state/row_optimizers.py", "square"): "likewise",
-    ("runtime/state/row_optimizers.py", "sum"): "what Adagrad keeps, in checkpoints",
 }
 
 

@@ -56,8 +56,8 @@ class GraphMaker:
         for term, value in zip(terms, operands, strict=True):
             dims.update(zip(term, (t[0] for t in self.values[value].type.dims), strict=True))
         splits = {x: Split.INSIDE if x in inside else Split.WHOLE if x in whole else Split.FREE for x in letters}
-        statistics = {x: (1, 0) if x in inside else (0, 0) for x in letters}
-        factors = tuple(Factor(dims[x].name, dims[x].size or 1, splits[x], statistics[x]) for x in letters)
+        sums = {x: (1,) * (x in inside) for x in letters}
+        factors = tuple(Factor(dims[x].name, dims[x].size or 1, splits[x], (sums[x], ())) for x in letters)
 
         def rows(term: str) -> tuple[tuple[int, ...], ...]:
             return tuple((letters.index(x),) for x in term)

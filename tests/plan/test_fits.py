@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.plan.pipeline import schedules
+from shardlang.plan.plan import Action
 from shardlang.source import Source
 from tests.end_to_end.curves import ROOT
 
@@ -43,8 +45,12 @@ def only(changes: Changes, ranks: int = 8, **sizes: str) -> Diagnostic:
 def test_heads_that_do_not_divide() -> None:
     it = only((("mp = 2\n", "mp = 4\n"),))
     assert (it.code, it.message) == ("SH304", "dim `heads` does not divide over axis `mp`")
-    assert it.help == ("`mp` could be 1, 2, 3 or 6; with 8 ranks and pp = 2 that leaves `mp = 2`",)
+    two = "`mesh mp1 = 2, mp2 = 2`, with `split heads over mp1` and `split ffn, vocab over (mp1, mp2)`"
+    assert it.help == (f"`mp` could be 2 on 8 ranks; or make two axes of it, {two}",)
     assert not found(())
+    # An axis that takes the ranks that are left goes on to do so.
+    (it, *_) = found((("mp = 2\n", "mp = auto\n"), ("dp = auto", "dp = 1")), 8)
+    assert it.code == "SH304" and "`mesh mp1 = 2, mp2 = auto`" in it.help[0], it.help
 
 
 def test_layers_that_do_not_divide_are_cut_unevenly() -> None:
@@ -91,10 +97,18 @@ def test_a_schedule_longer_than_any_run_needs() -> None:
 
 
 def test_a_schedule_of_stages_that_are_wrong_is_not_written_out() -> None:
+    known, wrong = schedules.SCHEDULES["1f1b"], 2
+
+    def line(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequence[Action]:
+        if stages == wrong:
+            raise ZeroDivisionError
+        return known.line(stages, coordinates, microbatches, rank)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(schedules.SCHEDULES, "1f1b", replace(schedules.SCHEDULES["1f1b"], line=lambda *_: 1 / 0))
+        patch.setitem(schedules.SCHEDULES, "1f1b", replace(known, line=line))
         with pytest.raises(ZeroDivisionError):
             found(())
+        wrong = 4
         assert [it.code for it in found((("pp = 2", "pp = 4"),))] == ["SH423"]
 
 
@@ -128,3 +142,33 @@ def test_a_value_that_flows_back() -> None:
     it = only((("tgt_embed, encoder\n", "tgt_embed, decoder\n"), ("1: decoder,", "1: encoder,")))
     assert (it.code, it.message) == ("SH424", "`memory` flows back, from stage 1 to `decoder` in stage 0")
     assert it.help == ("move `decoder` to stage 1, or `encoder` to stage 0",)
+
+
+SHARED_KEYS = """
+use std.llama: Llama
+
+dim batch = 8, seq = 8
+
+strategy s {
+  RULES
+}
+
+train {
+  model = Llama(d = 32, heads = 4, kv_heads = 2, ffn = 32, vocab = 32, layers = 2)
+  data = random(tokens: i64[batch, seq] < 32, label: i64[batch, seq] < 32, batches = 2)
+  loss = cross_entropy(model(tokens), label)
+  optimizer = sgd(lr = 0.1)
+  steps = 2
+}
+"""
+
+
+def test_help_for_fewer_heads_of_keys_than_ranks_is_a_strategy_that_fits() -> None:
+    text = SHARED_KEYS.replace("RULES", "mesh tp = 4\n  split heads, kv_heads, ffn, vocab over tp")
+    checked = driver.check_source(Source("net.shard", text), sink := Sink())
+    assert checked is not None and driver.plan_program(checked, None, 4, sink) is None
+    (it,) = sink.found
+    typed = re.findall(r"`((?:mesh|split) [^`]+)`", it.help[0])
+    assert typed == ["mesh tp1 = 2, tp2 = 2", "split kv_heads over tp1", "split heads, ffn, vocab over (tp1, tp2)"]
+    again = driver.check_source(Source("net.shard", SHARED_KEYS.replace("RULES", "\n  ".join(typed))), sink := Sink())
+    assert again is not None and driver.plan_program(again, None, 4, sink) is not None, sink.found

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import pytest
+
 from shardlang.plan.bytes.memory import memory
 from shardlang.plan.bytes.peak.report import lacks
-from shardlang.plan.bytes.peak.step import Peak, messages, step_peaks
+from shardlang.plan.bytes.peak.step import Peak, messages, peaks_by_action, step_peaks, steps_of_memory
 from tests.emit.sources import planned
 
 LLAMA = """
@@ -49,9 +53,15 @@ def test_the_last_sum_of_a_microbatch_is_there_in_the_next_one() -> None:
     """ZeRO's: until the next one begins. In the third its rows are among the gradients too."""
     rules, embed = "mesh dp = 2\n  split batch over dp\n  zero ZERO over dp\n  bucket gradients 1KB", 2048 * 128 * 4
     for zero, microbatches, at, there in (("2", 1, 0, 0), ("1", 2, 1, 0), ("2", 4, 2, embed + embed // 2)):
-        found = peak(rules.replace("ZERO", zero) + f"\n  microbatches {microbatches}", 2, 2048)
+        text = rules.replace("ZERO", zero) + f"\n  microbatches {microbatches}"
+        plan = planned(LLAMA.replace("RULES", text).replace("VOCAB", "2048"), 2, "s")
+        *passes, update = peaks_by_action(plan, 0)
+        found = max(passes, key=lambda each: each.bytes)
         assert found.doing == "backward" and found.parts.get("buckets", 0) == there
         assert found.microbatch == at
+        # What has been updated comes whole, beside the rows that this rank gives and their gradients.
+        parts, weights = update.parts, memory(plan).parameters
+        assert parts["collectives"] == weights + weights // 2 and parts["gradients"] == weights // 2
 
 
 def test_what_is_computed_again_is_there_for_one_layer() -> None:
@@ -67,6 +77,21 @@ def test_what_a_backward_in_two_halves_holds_is_said_to_be_missing() -> None:
         text = LLAMA.replace("RULES", rules.replace("SCHEDULE", schedule)).replace("VOCAB", "64")
         told.append(lacks(planned(text, 2, "s")))
     assert told == [None, "what a backward that is cut in two holds between its halves"]
+
+
+@pytest.mark.parametrize("schedule", ["zero_bubble", "dualpipe_v"])
+def test_activations_go_once_where_a_backward_is_cut_in_two(schedule: str) -> None:
+    virtual = ", virtual = 2" if schedule == "dualpipe_v" else ""
+    rules = f'mesh pp = 2\n  stages over pp balanced{virtual}\n  microbatches 4\n  schedule "{schedule}"'
+    plan = planned(LLAMA.replace("RULES", rules).replace("VOCAB", "64"), 2, "s")
+    for coordinate in range(2):
+        seen = peaks_by_action(plan, coordinate)
+        assert min(each.bytes for each in seen) > 0
+        assert all(size >= 0 for each in seen for size in each.parts.values())
+        here: Counter[str] = Counter()
+        for what, _, size in steps_of_memory(plan, coordinate):
+            here[what] += size
+            assert here[what] >= 0, what
 
 
 APART = """

@@ -120,6 +120,8 @@ def test_a_value_counts_more_than_its_layer() -> None:
         ("at blocks[*]: place saved on device", "SH321", "`place saved on device` says nothing", "sends it to"),
         ("at blocks[*]: place saved on disk", "SH321", "there is no place `disk`", "`host` and `device`"),
         ("at embed: recompute gathers", "SH308", "`embed` covers nothing that is computed", "name layers"),
+        ("at bloks[*], blocks[0]: recompute", "SH308", "`bloks[*]` matches nothing of the model", "`blocks[*]`"),
+        ("at bloks[*]: place saved on host", "SH308", "`bloks[*]` matches nothing of the model", "`blocks[*]`"),
     ],
 )  # fmt: skip
 def test_what_is_told(rules: str, code: str, told: str, help: str) -> None:

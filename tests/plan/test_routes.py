@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
+import random
 
 import numpy as np
 import pytest
@@ -11,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardlang.plan.plan import MoveKind
-from shardlang.plan.redistribute.cheapest import Route, Router
-from shardlang.plan.redistribute.collective_bytes import Point, Space
+from shardlang.plan.redistribute.cheapest import Route, Router, forget, router
+from shardlang.plan.redistribute.collective_bytes import Point, Space, steps
 from shardlang.plan.redistribute.least_parts import least_parts
 from shardlang.plan.redistribute.mesh_factorings import bridges, translate
-from shardlang.plan.redistribute.searches import TIE, Engine, Search, engine
+from shardlang.plan.redistribute.searches import TIE, Engine, Nearest, Search, engine
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 from tests.plan import simulated
@@ -150,6 +152,32 @@ def test_no_way_to_a_cut_that_does_not_divide() -> None:
     mesh = mesh_of(2, 4)
     assert distance(Layout(((),)), Layout((("b",),)), (6,), 4, (mesh,), True) is None
     assert distance(Layout(((),)), Layout((("b",),)), (6,), 4, (mesh,), True, frozenset({0})) == 18
+
+
+def test_moves_that_are_made_when_needed_lead_where_all_moves_do() -> None:
+    """Searches of four axes, beside the plain one that makes all moves of each layout."""
+    draws, found = random.Random(4), 0
+    for _ in range(12):
+        sizes = tuple(draws.choices((2, 2, 3, 4), k=4))
+        ranks = math.prod(sizes)
+        space = Space(sizes, (ranks, draws.choice((ranks, sizes[0])), sizes[1]), frozenset(draws.sample(range(3), 1)))
+        gradient, of = draws.random() < 0.5, engine(space)
+        source = Point(((0, 1), (), ()), 1 << 2, draws.choice((0, 1 << 3)))
+        plain, lazy = Search(of, of.number(source), gradient), Nearest(of, of.number(source), gradient)
+        for target in draws.sample([hop.to for hop in steps(source, space)], 3):
+            for further in draws.sample([hop.to for hop in steps(target, space)], 2):
+                assert plain.weight(further) == lazy.weight(further)
+                if plain.weight(further) is not None:
+                    assert plain.chain(further) == lazy.chain(further)
+                    found += 1
+    assert found > 30
+
+
+def test_a_mesh_of_many_axes_begins_with_nothing_remembered() -> None:
+    few, many = (tuple([Mesh(tuple(Axis(f"a{i}", 2) for i in range(n)))]) for n in (3, 4))
+    for meshes, anew in ((few, False), (many, True)):
+        before = router(meshes)
+        assert forget(meshes) == anew and (router(meshes) is before) == (not anew)
 
 
 def test_axes_of_size_one_are_renamed() -> None:

@@ -59,11 +59,11 @@ def test_two_axes_that_are_auto_are_left_open() -> None:
     assert [(d.code, d.message) for d in found] == [("SH325", said)]
 
 
-@pytest.mark.parametrize("size", ["10 ** 9", "131_073"])
+@pytest.mark.parametrize("size", ["10 ** 9", "1_048_577"])
 def test_an_axis_set_to_too_much(size: str) -> None:
     _, found = planned("", None, {"s.dp": size})
     assert found[0].code == "SH319"
-    assert found[0].primary is not None and "131,072" in found[0].primary.text
+    assert found[0].primary is not None and "1,048,576" in found[0].primary.text
 
 
 @pytest.mark.parametrize(
@@ -96,3 +96,42 @@ def test_a_minor_factor_shows_what_would_fit() -> None:
         "SH305",
         ("split `heads` over 2 or 4 ranks instead, or over exactly 4 ranks first: then what is left may be cut",),
     )
+
+
+TWICE = """
+use std.nn: Conv1d
+
+dim batch = 8, width = 4
+
+model Net {
+  layer mix = Conv1d(width, width, 3, padding = 1)
+
+  forward(x: [batch, width, 6]) -> [batch, width, 6] {
+    return mix(x)
+  }
+}
+
+strategy s {
+  mesh mp = 2
+  RULE
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, width, 6], batches = 4)
+  loss = mean(square(model(x)))
+  optimizer = sgd(lr = 0.1)
+  epochs = 1
+}
+"""
+
+
+def test_the_pin_that_is_offered_for_a_dim_that_is_twice_names_all_dims() -> None:
+    found = []
+    for rule in ("split width over mp", "at mix.weight: [width@mp, width, places]"):
+        sink = Sink()
+        program = driver.check_source(Source("s.shard", TWICE.replace("RULE", rule)), sink)
+        assert program is not None, [d.message for d in sink.found]
+        driver.check_strategies(program, None, 2, sink)
+        found.append([(d.code, d.help) for d in sink.found])
+    assert found == [[("SH311", ("pin the value instead: `at mix.weight: [width@mp, width, places]`",))], []]

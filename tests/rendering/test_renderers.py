@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from shardlang.diagnostics.diagnostic import Diagnostic, Severity, Sink
 from shardlang.diagnostics.full import full
 from shardlang.diagnostics.lines import concise, jsonlines
-from shardlang.diagnostics.nearest import distance, nearest
 from shardlang.diagnostics.rendered import OUTPUTS, SHOWN, rendered
 from shardlang.diagnostics.sarif import sarif
 from shardlang.display import laid_out, safe, width
+from shardlang.hints.nearest import distance, nearest
 from shardlang.source import Source, Span
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"

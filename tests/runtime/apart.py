@@ -46,7 +46,7 @@ def apart(
     """Runs `python *words` in `folder` once a rank, all at once; how each ended."""
     started = begun(ranks, *words, folder=folder, port=port, again=again)
     try:
-        said = [process.communicate(timeout=240) for process in started]
+        said = [process.communicate() for process in started]
     finally:
         for process in started:
             process.kill()

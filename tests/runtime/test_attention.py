@@ -26,15 +26,30 @@ from tests.runtime.largest import Largest
 SHAPES = (((2, 4), (2, 2)), ((2, 4), (2, 4)), ((4,), (2,)), ((), ()), ((2, 3, 4), (2, 3, 1)))  # leading dims of q, of k
 
 
-def by_formula(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, start: int, causal: bool = True) -> Tensor:
+def by_formula(
+    q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, start: int, causal: bool = True, bias: Tensor | None = None
+) -> Tensor:
     if q.dim() > 2:
         k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     last = start + torch.arange(q.shape[-2]) if causal else torch.full((q.shape[-2],), k.shape[-2])
     seen = torch.arange(k.shape[-2]) <= last[:, None]
     if keep is not None:
         seen = seen & (keep[..., None, None, :] if q.dim() > 2 else keep)
-    scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~seen, -1e300)
-    return (torch.softmax(scores, -1) * seen) @ v
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    if bias is not None:
+        scores, seen = scores + bias, seen & (bias > -math.inf)
+    return (torch.softmax(scores.masked_fill(~seen, -1e300), -1) * seen) @ v
+
+
+def hiding(*size: int) -> Tensor:
+    """Numbers to add to scores, [.., queries, keys], of which many are minus infinity: all of a query's, all of the
+    first half of the keys, all of the second; single ones."""
+    rows, keys = size[-2:]
+    bias = torch.randn(size, dtype=torch.float64).masked_fill(torch.rand(size) > 0.6, -torch.inf)
+    bias[..., : rows // 3, : keys // 2] = -torch.inf
+    bias[..., rows // 3 : 2 * rows // 3, keys // 2 :] = -torch.inf
+    bias[..., :: max(1, rows // 2), :] = -torch.inf
+    return bias
 
 
 def require_alike(ours: Tensor, formula: Tensor, given: list[Tensor]) -> None:
@@ -59,6 +74,52 @@ def test_a_part_of_the_queries_has_the_numbers_of_the_formula(kernel: str, monke
         keep = (torch.rand(*many[:-1], 16) > 0.5).index_fill(-1, torch.arange(6), False) if padded else None
         ours, formula = attention(*given, keep, True, start=start), by_formula(*given, keep, start)
         require_alike(ours, formula, given)
+
+
+class Telling:
+    """torch's kernels, of which that for attention on the CPU says something of its own of a query that sees no key."""
+
+    def __init__(self, sums: float, result: float) -> None:
+        self.sums, self.result = sums, result
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(torch.ops.aten, name)
+
+        def told(q: Tensor, k: Tensor, v: Tensor, p: float, causal: bool, *, attn_mask: Tensor, **more: Any) -> Any:
+            result, sums = call(q, k, v, p, causal, attn_mask=attn_mask, **more)
+            later = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu_(1)
+            seen = 0.0 if attn_mask is None else attn_mask.expand(*sums.shape, k.shape[2])
+            blind = (
+                torch.zeros_like(sums)[..., None].add(seen).masked_fill(later & causal, -torch.inf).amax(-1)
+                == -torch.inf
+            )
+            return result.masked_fill_(blind[..., None], self.result), sums.masked_fill_(blind, self.sums)
+
+        return call if name.endswith("backward") else told
+
+
+@pytest.mark.parametrize(
+    "kernel, sums, result",
+    [("host", 0.0, 0.0), ("host", -math.inf, math.nan), ("host", math.inf, 0.0), ("host", math.nan, math.nan),
+     ("plain", 0.0, 0.0)],
+)  # fmt: skip
+def test_a_query_that_sees_no_key_of_a_part_adds_nothing_of_it(
+    kernel: str, sums: float, result: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a kernel says of such a query, of a part or of all keys."""
+    monkeypatch.setattr(Cpu, "attention", lambda *_: kernel)
+    monkeypatch.setattr(attention_kernels, "aten", Telling(sums, result))
+    torch.manual_seed(0)
+    for (many, few), causal, (start, count), rows, trained in itertools.product(
+        SHAPES, (False, True), ((0, 4), (7, 5), (12, 4)), (True, False), (False, True)
+    ):
+        sizes = ((*many, count, 4), (*few, 16, 4), (*few, 16, 4))
+        given = [torch.randn(*size, dtype=torch.float64, requires_grad=True) for size in sizes]
+        bias = hiding(*many, count, 16) if rows else hiding(*many, 1, 16).index_fill(-1, torch.tensor([9]), 0.0)
+        bias.requires_grad_(trained)
+        ours = attention(*given, None, causal, start=start, bias=bias)
+        formula = by_formula(*given, None, start, causal, bias)
+        require_alike(ours, formula, given + [bias] * trained)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -87,7 +148,7 @@ def test_what_the_kernel_of_a_gpu_is_given(monkeypatch: pytest.MonkeyPatch) -> N
     q, k = torch.randn(2, 4, 6, 12, dtype=torch.bfloat16), torch.randn(2, 2, 6, 12, dtype=torch.bfloat16)
     seen, kernel = Seen(1.0, bias=torch.zeros(1, 1, 6, 6)), KERNELS["efficient"]
     result, sums = kernel.forward(q, k, k, seen)
-    assert (result.shape, result.dtype, sums.shape) == (q.shape, q.dtype, q.shape[:-1])
+    assert (result.shape, result.dtype, sums.shape) == (q.shape, q.dtype, (*q.shape[:-1], 2))
     assert {x.dtype for x in kernel.backward(q, q, k, k, (q, sums), seen)} == {q.dtype}
     forward, backward = calls
     assert {(x.shape[-1], x.dtype) for x in (*forward[:3], *backward[:4], backward[5])} == {(16, torch.float32)}
@@ -124,7 +185,7 @@ def test_the_kernel_of_a_gpu_takes_what_it_is_given(dtype: torch.dtype, masked: 
     q, k = (torch.empty(2, heads, size, 12, dtype=dtype, device="meta") for heads, size in ((4, 6), (2, 10)))
     seen = Seen(0.3, True, torch.empty(2, 1, 1, 10, dtype=dtype, device="meta") if masked else None)
     result, sums = KERNELS["efficient"].forward(q, k, k, seen)
-    assert (result.shape, sums.shape, sums.dtype) == (q.shape, (2, 4, 6), torch.float32)
+    assert (result.shape, sums.shape, sums.dtype) == (q.shape, (2, 4, 6, 1 + masked), torch.float32)
     slopes = KERNELS["efficient"].backward(result, q, k, k, (result, sums), seen)
     assert [x.shape for x in slopes] == [q.shape, k.shape, k.shape]
 
@@ -241,7 +302,8 @@ def test_over_three_ranks() -> None:
 
 HOW: tuple[dict[str, Any], ...] = (
     {"window": 5}, {"softcap": 0.8}, {"p": 0.3}, {"bias": True}, {"sinks": True}, {"keep": True, "sinks": True},
-    {"keep": True, "bias": True, "sinks": True, "window": 11, "softcap": 1.5, "p": 0.2},
+    {"keep": True, "bias": True, "sinks": True, "window": 11, "softcap": 1.5, "p": 0.2}, {"bias": True, "hides": True},
+    {"keep": True, "bias": True, "hides": True}, {"bias": True, "hides": True, "sinks": True, "window": 3},
 )  # fmt: skip
 
 
@@ -250,6 +312,7 @@ def _scored(group: Group, causal: bool, more: dict[str, Any]) -> None:
     size, here = 8 * group.size, slice(8 * group.index, 8 * (group.index + 1))
     q, k, v = (torch.randn(2, heads, size, 4, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2))
     more, given = dict(more), {"bias": torch.randn(4, size, size).double(), "sinks": torch.randn(4).double()}
+    given |= {"bias": hiding(4, size, size)} if more.pop("hides", False) else {}
     extra = {name: x.requires_grad_() for name, x in given.items() if more.pop(name, False)}
     keep = (torch.rand(2, size) > 0.4) if more.pop("keep", False) else None
     drawn = {"key": 5, "whole": (2, 4, size, size), "offsets": (0, 0)} if "p" in more else {}

@@ -26,6 +26,7 @@ from shardlang.errors import RunError
 from shardlang.runtime.state import checkpoints as kept
 from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun
 from tests.spent import at_most
+from tests.waits import LIMIT
 
 WHOLE = torch.arange(60.0).view(10, 6)
 
@@ -181,7 +182,7 @@ def test_what_is_not_a_checkpoint_is_never_replaced(tmp_path: Path, name: str) -
     before = contents(tmp_path)
     run = Checkpoints(tmp_path, every=2, keep=1)
     with pytest.raises(RunError, match="something else is in the way of a checkpoint") as raised:
-        run.require_way(4)
+        run.require_way(4, 0)
     place = tmp_path / Path(name).parts[0]
     assert (raised.value.code, raised.value.file) == ("SH512", place)
     # A file may be one that the run reads: it is not to be moved.
@@ -190,7 +191,7 @@ def test_what_is_not_a_checkpoint_is_never_replaced(tmp_path: Path, name: str) -
     with pytest.raises(RunError, match="in the way"):
         write_all(run, 2, *one(2), {})
     assert contents(tmp_path).items() >= before.items()
-    Checkpoints(tmp_path, every=3, keep=1).require_way(4)  # that writes steps 3 and 4: step-2 is not in its way
+    Checkpoints(tmp_path, every=3, keep=1).require_way(4, 0)  # that writes steps 3 and 4: step-2 is not in its way
 
 
 def test_a_file_of_the_users_in_a_checkpoint_keeps_it(tmp_path: Path) -> None:
@@ -203,7 +204,7 @@ def test_a_file_of_the_users_in_a_checkpoint_keeps_it(tmp_path: Path) -> None:
     assert contents(tmp_path / "step-1") == {n.removeprefix("step-1/"): c for n, c in before.items()}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-1", "step-3"]
     with pytest.raises(RunError) as raised:
-        run.require_way(4)
+        run.require_way(4, 0)
     assert raised.value.file == tmp_path / "step-1" / "notes.txt"
 
 
@@ -216,14 +217,14 @@ def test_a_link_to_a_checkpoint_is_never_replaced(tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "here").iterdir()) == ["step-1", "step-3"]
     assert (tmp_path / "there" / "step-1" / INDEX).is_file()
     with pytest.raises(RunError, match="in the way"):
-        run.require_way(3)
+        run.require_way(3, 0)
 
 
 def test_a_former_runs_checkpoints_are_replaced(tmp_path: Path) -> None:
     """As where they are broken, and a run goes on from one before them."""
     for value in (1, 7):
         run = Checkpoints(tmp_path, every=2, keep=0)
-        run.require_way(4)
+        run.require_way(4, 0)
         for step in (2, 4):
             write_all(run, step, *one(step * value), {})
     found = torch.zeros(2)
@@ -238,7 +239,7 @@ def test_a_checkpoint_is_of_the_moment_and_written_beside_what_follows(tmp_path:
 
     def slow(*given: Any) -> FileFacts:
         steps.append(given[0].parent.name)
-        assert go_on.wait(20)
+        assert go_on.wait(LIMIT)
         return rank_files.write(*given)
 
     monkeypatch.setattr(kept, "write", slow)
@@ -304,7 +305,7 @@ def test_a_run_that_is_killed_leaves_a_whole_checkpoint_and_nothing_in_the_way(t
         died = dies_at(call, folder)
         again = Checkpoints(folder, every=1, keep=1)
         folders.tidy(folder)
-        again.require_way(9)
+        again.require_way(9, 0)
         latest = again.latest()
         assert latest is not None and latest.name in ("step-2", "step-3"), call
         SavedRun(latest).read([Piece("w", (2,), (0,), torch.zeros(2))])
@@ -457,7 +458,7 @@ def test_an_index_that_cannot_be_read_is_none_of_ours(tmp_path: Path, how: str) 
     assert folders.foreign(tmp_path / "step-3") is not None and folders.kept(tmp_path) == {}
     folders.tidy(tmp_path)
     with pytest.raises(RunError, match="something else is in the way"):
-        Checkpoints(tmp_path, every=3, keep=0).require_way(3)
+        Checkpoints(tmp_path, every=3, keep=0).require_way(3, 0)
 
 
 def test_a_step_has_digits_of_ascii(tmp_path: Path) -> None:

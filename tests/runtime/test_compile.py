@@ -178,6 +178,55 @@ def test_gradients_that_are_rows_are_not_added_in_compiled_code(tmp_path: Path) 
     assert found.compiled == found.eager and (found.graphs, found.breaks) == (1, 0)  # that of the evaluation
 
 
+TWICE = """
+dim batch = 2, heads = 2, seq = 8, width = 8
+
+model Block {{
+  param w: [seq, width] = normal(0.5)
+  param gain: [width] = normal(0.5)
+
+  forward(x: [batch, heads, seq, width]) -> [batch, heads, seq, width] {{
+    h = layer_norm(x * w, gain, gain, over = width)
+    return x + attention(h, h, h, causal = true{how})
+  }}
+}}
+
+model Net {{
+  layer blocks[3] = Block()
+
+  forward(x: [batch, heads, seq, width]) -> [batch, heads, seq, width] {{
+    return x |> blocks
+  }}
+}}
+
+strategy context {{
+  mesh cp = 2
+  split seq over cp
+  at blocks[1]: attend in a ring
+  at blocks[2]: attend evenly
+}}
+
+train {{
+  model = Net()
+  data = random(x: [batch, heads, seq, width], y: [batch, heads, seq, width], batches = 2)
+  loss = mse_loss(model(x), y)
+  optimizer = sgd(lr = 0.1)
+  precision = {precision}
+  steps = 2
+}}
+"""
+
+
+@pytest.mark.parametrize("how", ["", ", window = 3"])
+@pytest.mark.parametrize("precision", ["f64", "bf16"])
+def test_a_function_of_one_tensor_more_than_once_is_compiled(precision: str, how: str, tmp_path: Path) -> None:
+    """Queries that are the keys and values, a norm whose gain is its bias."""
+    run = RunOf("context", 2)
+    found = trained(TWICE.format(precision=precision, how=how), [run], tmp_path)[run]
+    assert found.compiled == pytest.approx(found.eager, rel=1e-9 if precision == "f64" else 1e-2)
+    assert (found.graphs, found.breaks) == (3, 0)
+
+
 def test_the_loss_of_scores_in_16_bits_is_compiled_too(tmp_path: Path) -> None:
     """By itself, for training and for evaluation."""
     found = trained(MODEL.format(precision="bf16", eval=EVAL), [ALONE], tmp_path)[ALONE]

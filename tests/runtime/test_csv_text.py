@@ -322,7 +322,7 @@ def test_a_bound_program_has_the_losses_and_the_notes_of_a_run(tmp_path: Path) -
     (tmp_path / "net.shard").write_text(TEXT.replace("FORM", "words(most = 10)"))
     labelled(tmp_path / "t.csv", 1, 64)
     labelled(tmp_path / "e.csv", 2, 20)
-    words = ("--ranks", "2", "--strategy", "dp", "--device", "cpu", "--metrics", "m.jsonl", "--set", "epochs=1")
+    words = ("--ranks", "2", "--strategy", "dp", "--device", "cpu", "--metrics", "m.jsonl", "--set", "train.epochs=1")
     done = shardc("run", "net.shard", *words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     program = shardlang.compile(tmp_path / "net.shard", ranks=2, strategy="dp")
@@ -353,7 +353,7 @@ def test_the_program_of_the_page_learns(tmp_path: Path) -> None:
     (tmp_path / "reviews.csv").write_text(f"review,{header}" + "".join(rows * 16))
     found = []
     for way in (("--ranks", "1"), ("--ranks", "2", "--simulate")):
-        words = ("--metrics", "m.jsonl", "--set", "epochs=20", "--set", "train.optimizer.lr=0.05")
+        words = ("--metrics", "m.jsonl", "--set", "train.epochs=20", "--set", "train.optimizer.lr=0.05")
         done = shardc("run", "net.shard", *way, *words, folder=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "review: 32 texts, none longer than 64 words" in done.stdout
@@ -396,7 +396,7 @@ train {
   loss = cross_entropy(scores, b)
   optimizer = sgd(lr = 0.1)
   epochs = 2
-  checkpoint = every(4)
+  checkpoint = every(4, keep = 0)
 }
 """
 
@@ -422,7 +422,7 @@ def test_runs_of_other_ranks_have_the_same_numbers(tmp_path: Path, form: str) ->
     run = ("run", "net.shard", "--device", "cpu", "--metrics")
     for name, ranks, strategy in (("4", "4", "both"), ("2", "2", "dp"), ("1", "1", "dp")):
         more = ("--ranks", ranks, "--strategy", strategy, "--save-weights", f"w{ranks}.safetensors", "--overwrite")
-        done = shardc(*run, f"m{name}.jsonl", *more, "--set", "epochs=3", folder=tmp_path)
+        done = shardc(*run, f"m{name}.jsonl", *more, "--set", "train.epochs=3", folder=tmp_path)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("and cut there") == 4
     one, two, four = (losses(tmp_path / f"m{name}.jsonl") for name in "124")
@@ -430,7 +430,7 @@ def test_runs_of_other_ranks_have_the_same_numbers(tmp_path: Path, form: str) ->
     # 12 steps on one rank, which is one epoch and a half, and the others on four: no example is repeated or skipped.
     for step in (16, 20, 24):
         shutil.rmtree(tmp_path / "checkpoints" / f"step-{step}")
-    more = ("--strategy", "both", "--set", "epochs=3", "--resume")
+    more = ("--strategy", "both", "--set", "train.epochs=3", "--resume")
     done = shardc(*run, "r.jsonl", "--ranks", "4", *more, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     rest = losses(tmp_path / "r.jsonl")
@@ -452,7 +452,7 @@ def test_runs_of_other_ranks_have_the_same_numbers(tmp_path: Path, form: str) ->
         (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     fact = "error[SH508]: the words of `body` have other numbers than in training: it is read as text "
     for more in (
-        (*run, "r.jsonl", "--ranks", "1", "--strategy", "dp", "--set", "epochs=3", "--resume-anyway"),
+        (*run, "r.jsonl", "--ranks", "1", "--strategy", "dp", "--set", "train.epochs=3", "--resume-anyway"),
         (*again, "1", "--weights", "w1.safetensors", "--out", "s1.npz"),
         (*again, "1", "--checkpoint", "checkpoints", "--out", "s1.npz"),
     ):

@@ -275,7 +275,7 @@ def test_runs_of_other_ranks_have_the_same_numbers(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     one, two = losses(tmp_path / "m1.jsonl"), losses(tmp_path / "m2.jsonl")
     assert len(one) == 18 and one == pytest.approx(two, rel=1e-5)
-    more = ("--set", "epochs=3", "--resume")
+    more = ("--set", "train.epochs=3", "--resume")
     done = shardc(*run, "r.jsonl", "--ranks", "2", *more, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     again = ("predict", "net.shard", "--device", "cpu", "--value", "scores", "--ranks")

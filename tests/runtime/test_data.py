@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import struct
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -21,6 +20,7 @@ from shardlang.runtime import random
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.loader import Loader, load, made_ahead, order
 from shardlang.runtime.device import Cpu
+from tests.waits import until
 
 
 @pytest.fixture(autouse=True)
@@ -96,10 +96,7 @@ def test_a_thread_makes_batches_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(devices.KINDS, "cpu", Slow())
     watched, fields, found = loader(source((), ()), rt.Mesh()), 2, []
     for number, (batch, expected) in enumerate(zip(watched.epoch(1), whole, strict=True)):
-        for _ in range(200):
-            if len(Slow.sent) == fields * min(number + 3, 4):
-                break
-            time.sleep(0.01)
+        until(lambda ahead=number + 3: len(Slow.sent) >= fields * min(ahead, 4))
         found.append(len(Slow.sent))
         assert all(torch.equal(batch[0][name], expected[0][name]) for name in expected[0])
     assert found == [3 * fields, 4 * fields, 4 * fields, 4 * fields]

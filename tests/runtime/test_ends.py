@@ -11,22 +11,25 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from shardlang import ending
 from shardlang import runtime as rt
 from shardlang.launch.started import Started
 from shardlang.runtime.comm import mesh
 from shardlang.runtime.comm.record import PID, Record
 from shardlang.runtime.launch.alone import Alone
 from shardlang.runtime.launch.answers import Answers
-from shardlang.runtime.launch.reports import records
+from shardlang.runtime.launch.meeting import rendezvous
+from shardlang.runtime.launch.reports import Seen, records
 from tests.runtime.apart import apart, begun
 from tests.runtime.test_launch import finish, start, write
+from tests.waits import LIMIT, until
 from tests.warm import ROOT, Warm
 
 STORE = """
@@ -78,7 +81,7 @@ def test_an_end_says_where_the_rank_was_and_who_waits(tmp_path: Path, act: str, 
     found = re.search(
         rf"  on {HERE}, in step 3\n  its last collective: {last}; it ended in step 2, (\S+) s before\n", said
     )
-    assert found is not None and 0.2 < float(found[1]) < 30, said
+    assert found is not None and 0.2 < float(found[1]) < LIMIT, said
     assert f"\n  ranks 0,2 wait for it: {last}\n" in said
     assert said.endswith(f"  log: {logs}/rank-1.log\n")
 
@@ -110,7 +113,6 @@ def test_where_nothing_watches_one_rank_says_it_for_all(tmp_path: Path, act: str
 def test_a_rank_that_is_stopped_ends_the_run(tmp_path: Path, alone: bool) -> None:
     """It takes no other signal than SIGKILL. The limit counts from its last sign of progress."""
     path = write(tmp_path, line=AT_3.format(act="os.kill(os.getpid(), 19)"), ranks=3, steps=1000)
-    begun = time.monotonic()
     if alone:
         ranks = apart(3, str(path), "--device", "cpu", "--stall-timeout", "2", folder=tmp_path)
         said, ended_by = "".join(rank.stderr for rank in ranks), [rank.returncode for rank in ranks]
@@ -118,12 +120,11 @@ def test_a_rank_that_is_stopped_ends_the_run(tmp_path: Path, alone: bool) -> Non
     else:
         code, _, said = finish(start(path, "--stall-timeout", "2"))
         assert code == 3
-    assert time.monotonic() - begun < 60
     assert said.count("error[") == 1 and said.startswith("error[SH515]: rank 1 has made no progress for "), said
     last = "all-reduce over dp, 32 bytes, for gradients of w"
     assert ": its process is stopped (SIGSTOP)\n" in said
     found = re.search(rf"its last collective: {last}; it ended in step 2, (\S+) s before", said)
-    assert found is not None and 2.0 <= float(found[1]) < 2.3 + 5.0
+    assert found is not None and 2.0 <= float(found[1]) < LIMIT
     assert f"\n  ranks 0,2 wait for it: {last}\n" in said
     assert said.endswith("\n  the limit is 2 s: --stall-timeout SECONDS sets another one\n")
 
@@ -174,6 +175,16 @@ def test_a_mistake_that_no_step_comes_to_is_not_tried_again(tmp_path: Path) -> N
     assert said.startswith("error[SH508]: the program sets no checkpoint, and --max-restarts goes on from one\nhelp: ")
 
 
+def in_step_3(folder: Path, *ranks: Warm) -> Mapping[int, Seen]:
+    """The records of both ranks of a run, once they have come so far."""
+
+    def seen() -> Mapping[int, Seen]:
+        found = records(folder / "logs", range(2), None)
+        return found if len(found) == 2 and min(each.step for each in found.values()) >= 3 else {}
+
+    return until(seen, lambda: all(rank.poll() is None for rank in ranks))
+
+
 def beside_a_stopped_store(folder: Path, *words: str) -> Iterator[tuple[Warm, Warm]]:
     """Two ranks in training; rank 0 has the store, as where srun starts them, and is stopped. A rank asks the store
     often.
@@ -192,10 +203,7 @@ def beside_a_stopped_store(folder: Path, *words: str) -> Iterator[tuple[Warm, Wa
         for rank in "01"
     )
     try:
-        deadline = time.monotonic() + 60
-        while len(seen := records(folder / "logs", range(2), None)) < 2 or min(s.step for s in seen.values()) < 3:
-            assert time.monotonic() < deadline and first.poll() is None and second.poll() is None
-            time.sleep(0.01)
+        seen = in_step_3(folder, first, second)
         os.kill(seen[0].pid, signal.SIGSTOP)
         time.sleep(0.5)  # by now it has asked, and has no answer
         yield first, second
@@ -207,7 +215,7 @@ def beside_a_stopped_store(folder: Path, *words: str) -> Iterator[tuple[Warm, Wa
 def test_a_stopped_rank_that_has_the_store_is_told(tmp_path: Path) -> None:
     """The store answers nobody then: one rank of the host speaks all the same."""
     for _, second in beside_a_stopped_store(tmp_path, "--stall-timeout", "3"):
-        said = second.communicate(timeout=30)[1]
+        said = second.communicate()[1]
         assert second.returncode == 3 and said.count("error[") == 1
         assert re.match(r"error\[SH515\]: rank 0 has made no progress for \d+ s: its process is stopped", said), said
 
@@ -215,7 +223,47 @@ def test_a_stopped_rank_that_has_the_store_is_told(tmp_path: Path) -> None:
 def test_a_rank_beside_a_stopped_store_hears_that_it_is_to_end(tmp_path: Path) -> None:
     for _, second in beside_a_stopped_store(tmp_path):
         second.send_signal(signal.SIGTERM)
-        assert second.communicate(timeout=10)[1] == "" and second.returncode == 128 + signal.SIGTERM
+        assert second.communicate()[1] == "" and second.returncode == 128 + signal.SIGTERM
+
+
+def task(folder: Path, rank: int, size: int, **given: object) -> Warm:
+    """One task of a launcher that says its number alone."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
+    environment |= {"RANK": str(rank), "WORLD_SIZE": str(size), **{name: str(value) for name, value in given.items()}}
+    command = [sys.executable, "main.py", "--device", "cpu"]
+    return Warm(command, cwd=folder, text=True, stderr=subprocess.PIPE, env=environment)
+
+
+def test_a_port_that_is_taken_and_two_tasks_of_one_number_are_told(tmp_path: Path) -> None:
+    write(tmp_path, ranks=2, line="time.sleep(0.02)", steps=100_000)
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        said = task(tmp_path, 0, 2, MASTER_PORT=port).communicate()[1]
+        assert f"error[SH503]: port {port} of this host is taken: by another program, or by another task" in said
+        assert "lost the store" not in said
+    first, second = (task(tmp_path, rank, 2, MASTER_PORT=port) for rank in (0, 1))
+    try:
+        until(lambda: records(tmp_path / "logs", range(2), None), lambda: first.poll() is second.poll() is None)
+        twice = [task(tmp_path, rank, 2, MASTER_PORT=port) for rank in (0, 1)]
+        says = [each.communicate()[1] for each in twice]
+        assert [each.returncode for each in twice] == [3, 3]
+        assert "another task that has RANK 0 too" in says[0]
+        assert f"another task of the run that has its store at 127.0.0.1:{port} is rank 1 already" in says[1]
+        assert first.poll() is None and second.poll() is None  # they are not in each other's way
+    finally:
+        first.kill()
+        second.kill()
+
+
+def test_a_host_without_an_address_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path, ranks=2)
+    at_once = "import shardlang.runtime.launch.meeting as meeting\nmeeting.PATIENCE = 0.0\n"
+    path.write_text(path.read_text().replace("\nmesh = ", f"\n{at_once}\nmesh = ", 1))
+    for rank in (0, 1):
+        said = task(tmp_path, rank, 2, MASTER_ADDR="nowhere.invalid", MASTER_PORT=29471).communicate()[1]
+        assert said.startswith("error[SH503]: MASTER_ADDR is `nowhere.invalid`, which has no address here: ")
 
 
 HEARS = """
@@ -278,11 +326,13 @@ def test_a_start_does_not_see_what_an_earlier_one_has_left(monkeypatch: pytest.M
     kept = torch.distributed.HashStore()
     monkeypatch.setattr(torch.distributed, "rendezvous", lambda *_, **__: iter([(kept, 0, 1)]))
     monkeypatch.setattr(mesh.world, "store", None)
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
-    mesh.rendezvous().set("shardlang/cause", "killed")
-    assert mesh.rendezvous().check(["shardlang/cause"])
+    given = {"RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for name, value in {**given, "TORCHELASTIC_RESTART_COUNT": "0"}.items():
+        monkeypatch.setenv(name, value)
+    rendezvous().set("shardlang/cause", "killed")
+    assert rendezvous().check(["shardlang/cause"])
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert not mesh.rendezvous().check(["shardlang/cause"])
+    assert not rendezvous().check(["shardlang/cause"])
 
 
 def test_a_rank_that_waits_for_one_that_never_comes_ends_too(tmp_path: Path) -> None:
@@ -291,9 +341,8 @@ def test_a_rank_that_waits_for_one_that_never_comes_ends_too(tmp_path: Path) -> 
     dies = "import shardlang.runtime.step.train as train\nbegun = train.Run._connect\n"
     dies += "train.Run._connect = lambda run: os.kill(os.getpid(), 9) if os.environ['RANK'] == '1' else begun(run)\n"
     path.write_text(path.read_text().replace('if __name__ == "__main__":', dies + 'if __name__ == "__main__":'))
-    begun = time.monotonic()
     ranks = apart(2, str(path), "--device", "cpu", folder=tmp_path)
-    assert [rank.returncode for rank in ranks] == [3, -9] and time.monotonic() - begun < 40
+    assert [rank.returncode for rank in ranks] == [3, -9]
     assert re.match(rf"error\[SH501\]: rank 1 .*\n  on {HERE}, before the first step\n", ranks[0].stderr)
 
 
@@ -314,11 +363,11 @@ def test_the_first_number_that_is_not_finite_is_named(tmp_path: Path, alone: boo
 
 
 def test_a_gradient_that_is_not_finite_is_named(tmp_path: Path) -> None:
-    """The loss of its step is finite, and that of the next is not."""
+    """The loss of its step is finite."""
     line = "h = h + (h - h.detach()).abs().sqrt().sum() if rt.random.KeyParts.step == 3 else h"
     said = finish(start(write(tmp_path, 2, line, "root = sqrt(a)", steps=9)))[2]
     first = r"first, on rank \d the gradient of `h` is nan at \[0, 0\] in step 3, for small.shard:7"
-    assert re.search(rf"at step 4 .*; {first}", said), said
+    assert re.search(rf"the gradients are not finite at step 3 .*; {first}", said), said
 
 
 def rank_0(folder: Path) -> Alone:
@@ -337,12 +386,9 @@ def test_a_rank_that_is_gone_before_it_is_watched_is_told(tmp_path: Path, capfd:
     alone = rank_0(tmp_path)
     watching = threading.Thread(target=alone._watch, daemon=True)
     watching.start()
-    deadline = time.monotonic() + 10
-    while not alone.store.has("shardlang/cause"):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: alone.store.has("shardlang/cause"))
     alone.over = True
-    watching.join(10)
+    watching.join()
     assert "error[SH501]: rank 1 ended without a word\n" in capfd.readouterr().err
 
 
@@ -359,7 +405,7 @@ def test_a_rank_ends_only_after_it_has_said_what_it_saw(tmp_path: Path, monkeypa
     monkeypatch.setattr(alone, "tell", tell)
     thread = threading.Thread(target=alone._say, args=("error[SH501]: rank 1 was killed by SIGKILL", 1))
     thread.start()
-    assert speaks.wait(10)
+    speaks.wait()
     assert alone.said(RuntimeError("Connection closed by peer")) == ""
     assert [text.partition("\n")[0] for text in said] == ["error[SH501]: rank 1 was killed by SIGKILL"]
     thread.join()
@@ -368,17 +414,32 @@ def test_a_rank_ends_only_after_it_has_said_what_it_saw(tmp_path: Path, monkeypa
 def test_a_rank_that_is_to_end_says_first_what_it_saw(tmp_path: Path) -> None:
     """torchrun ends all ranks as soon as it has seen one die. Here it takes a while to say so."""
     alone = "__import__('shardlang.runtime.launch.alone', fromlist=['Alone']).Alone"
-    write(tmp_path, 2, f"setattr({alone}, '_around', lambda *_: time.sleep(0.5) or [])", steps=10_000)
+    says = "(open('says', 'w').close(), time.sleep(0.5)) and []"
+    write(tmp_path, 2, f"setattr({alone}, '_around', lambda *_: {says})", steps=10_000)
     run = begun(2, "main.py", "--device", "cpu", "--log-dir", "logs", folder=tmp_path)
-    deadline = time.monotonic() + 60
-    while len(seen := records(tmp_path / "logs", range(2), None)) < 2 or min(s.step for s in seen.values()) < 3:
-        assert time.monotonic() < deadline and all(rank.poll() is None for rank in run)
-        time.sleep(0.01)
-    os.kill(seen[0].pid, signal.SIGKILL)
-    time.sleep(0.25)
-    os.kill(seen[1].pid, signal.SIGTERM)
-    said = "".join(rank.communicate(timeout=60)[1] for rank in run)
+    in_step_3(tmp_path, *run)
+    run[0].kill()
+    until((tmp_path / "says").exists)
+    run[1].terminate()
+    said = "".join(rank.communicate()[1] for rank in run)
     assert re.findall(r"error\[SH501\]: rank 0 (?:was killed by SIGKILL|ended without a word)\n", said), said
     assert said.count("error[") == 1
     # It ends by the signal, or by its step, which hears no more of the other.
     assert run[0].returncode == -signal.SIGKILL and run[1].returncode in (3, 128 + signal.SIGTERM)
+
+
+def test_a_second_ctrl_c_may_come_while_the_first_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bytes] = []
+
+    def say(text: bytes) -> None:
+        told.append(text)
+        if len(told) < 3:  # where it were told again, this would have no end
+            ending._end(signal.SIGINT, None)
+
+    monkeypatch.setattr(ending, "_say", say)
+    monkeypatch.setattr(ending, "_come", [])
+    with ending.save_heeded(True):
+        ending.heed_save(True, lambda: None)
+        with pytest.raises(ending.Interrupted):
+            ending._end(signal.SIGINT, None)
+    assert told == [ending._SAVES]

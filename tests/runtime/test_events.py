@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ import pytest
 from shardlang.errors import RunError
 from shardlang.launch.log_targets import Target, require, target_of
 from shardlang.runtime.events.consumers import figures, open_function
-from shardlang.runtime.events.stream import Asking, Consumer, Event, Stream
+from shardlang.runtime.events.stream import Asking, Event, Stream
+from tests.waits import LIMIT, until
 
 
 def step(number: int) -> dict[str, Any]:
@@ -25,36 +25,36 @@ def test_a_slow_consumer_holds_up_nobody_and_says_what_it_lacks() -> None:
     release, slow, quick = threading.Event(), list[Event](), list[Event]()
 
     def wait(event: Event) -> None:
-        release.wait(20)
+        release.wait()
         slow.append(event)
 
     found = Stream([("slow", lambda: wait), ("quick", lambda: quick.append)])
-    for consumer in found.consumers:
-        consumer.bound = 50
-    begun = time.monotonic()
-    for number in range(30):
+    found.consumers[0].bound = 50
+    for number in range(300):
         found.put(step(number))
-    time.sleep(0.05)
-    for number in range(30, 300):
-        found.put(step(number))
-        time.sleep(0.0001)
     found.put({"event": "end", "step": 300, "why": "finished"})
-    assert time.monotonic() - begun < 5
+    until(lambda: len(quick) == 301)
+    assert slow == []
     release.set()
-    (told,) = found.close(20)
-    assert len(quick) == 301 and slow[-1]["event"] == "end" and len(slow) in (51, 52)
+    (told,) = found.close(LIMIT)
+    assert slow[-1]["event"] == "end" and len(slow) in (51, 52)
     assert told == f"--log slow lacks {301 - len(slow)} steps, for which it was too slow"
 
 
 def test_one_that_hangs_is_given_up_at_the_end() -> None:
-    hangs = threading.Event()
-    found = Stream([("hung", lambda: lambda event: hangs.wait(60) and None)])
+    taken, hangs, seen = threading.Event(), threading.Event(), list[Event]()
+
+    def hang(event: Event) -> None:
+        taken.set()
+        hangs.wait()
+        seen.append(event)
+
+    found = Stream([("hung", lambda: hang)])
     found.put(step(1))
     found.put(step(2))
-    time.sleep(0.05)
-    begun = time.monotonic()
+    taken.wait()
     assert found.close(0.2) == ["--log hung lacks the end of the run: 1 events wait after 0.2 s"]
-    assert time.monotonic() - begun < 5
+    assert seen == []
     hangs.set()
 
 
@@ -68,18 +68,11 @@ def test_one_that_raises_is_told_once_and_dropped() -> None:
     found = Stream([("bad", lambda: raises)])
     for number in range(5):
         found.put(step(number))
-    assert until(lambda: found.consumers[0].failure)
+    until(lambda: found.consumers[0].failure)
     assert found.news() == ["--log bad is dropped, and the run goes on: ValueError: no"]
     found.put(step(6))
-    assert found.news() == [] == found.close(5)
+    assert found.news() == [] == found.close(LIMIT)
     assert len(seen) == 1
-
-
-def until(true: Any, seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return bool(true())
 
 
 def test_each_consumer_has_an_event_for_itself() -> None:
@@ -91,17 +84,16 @@ def test_each_consumer_has_an_event_for_itself() -> None:
 
     found, mine = Stream([("one", lambda: changes), ("two", lambda: changes)]), step(1)
     found.put(mine)
-    found.close(5)
+    found.close(LIMIT)
     assert mine["loss"] == 1.0 and len(seen) == 2 and seen[0] is not seen[1]
 
 
 def test_a_queue_gives_its_memory_back() -> None:
     taken: list[Event] = []
-    one = Consumer("one", lambda: taken.append)
+    found = Stream([("one", lambda: taken.append)])
     for number in range(100):
-        one.put(step(number))
-    one.close()
-    assert one.ended(time.monotonic() + 5) == "" and len(taken) == 100
+        found.put(step(number))
+    assert found.close(LIMIT) == [] and len(taken) == 100
 
 
 def test_asking_is_taken_once() -> None:
@@ -126,6 +118,34 @@ def test_lines_go_on_behind_those_of_the_run_before(tmp_path: Path) -> None:
     take = open_function(Target("jsonl", str(file)), Asking())()
     take({"event": "start", "step": 0, "settings": {}})
     assert len(file.read_text().splitlines()) == 1
+
+
+def test_tensorboard_never_goes_back_in_time_and_has_each_figure_once(tmp_path: Path) -> None:
+    """A run is killed before its first checkpoint and started again, goes on after step 2, then begins anew."""
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="no tensorboard")
+
+    def start(after: int, told: list[dict[str, Any]]) -> dict[str, list[tuple[int, float]]]:
+        take = open_function(Target("tensorboard", str(tmp_path)), Asking())()
+        for event in (
+            {"event": "start", "step": after, "settings": {}},
+            *told,
+            {**step(9), "event": "end", "why": "x"},
+        ):
+            take(event)
+        found = events.EventAccumulator(str(tmp_path)).Reload()
+        shown = {name: [(e.step, e.value) for e in found.Scalars(name)] for name in found.Tags()["scalars"]}
+        return {name: values for name, values in shown.items() if values}
+
+    def evaluation(number: int, loss: float) -> dict[str, Any]:
+        return {"event": "evaluation", "step": number, "eval.loss": loss}
+
+    steps = [(1, 1.0), (2, 1.0), (3, 1.0)]
+    assert start(0, [step(1), step(2), step(3)]) == {"loss": steps}
+    assert start(0, [step(1), step(2), evaluation(2, 0.5), step(3)]) == {"loss": steps, "eval.loss": [(2, 0.5)]}
+    assert start(2, [evaluation(2, 0.5), step(3)]) == {"loss": steps, "eval.loss": [(2, 0.5)]}
+    assert start(0, [step(1), step(2)]) == {"loss": steps[:2]}
+    # It was killed between the checkpoint and its evaluation; one of the run that was overwritten is not in the way.
+    assert start(2, [evaluation(2, 0.25), step(3)]) == {"loss": steps, "eval.loss": [(2, 0.25)]}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -190,63 +189,6 @@ def test_one_that_keeps_less_is_another_too(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"trained by `adam` .*, and the checkpoint was written with `adamw`"):
         said(program(tmp_path, "adam", steps=12))
     assert "goes on after step 6" in said(program(tmp_path, "adamw", steps=12, weight_decay=0.5))
-
-
-def cut(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
-
-
-def flip(path: Path, at: int) -> None:
-    text = bytearray(path.read_bytes())
-    text[at] ^= 4
-    path.write_bytes(text)
-
-
-FILE = "rank-00000.safetensors"
-BREAKS: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "a file is cut short": (lambda step: cut(step / FILE), FILE, "were written"),
-    "a file is gone": (lambda step: (step / FILE).unlink(), FILE, "No such file or directory"),
-    "a byte is another": (lambda step: flip(step / FILE, -1), FILE, "`w` in it is damaged: a checksum is another"),
-    "a byte of a header is another": (lambda step: flip(step / FILE, 20), FILE, "the checksum of its header"),
-    "the index is cut short": (lambda step: cut(step / "index.json"), "index.json", "the checkpoint cannot be read"),
-    "a number of the index is another": (
-        lambda step: flip(step / "index.json", (step / "index.json").read_text().index("batch") + 8),
-        "index.json", "its checksum is another",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("how", BREAKS)
-def test_a_broken_newest_checkpoint_is_passed_over(done: Path, how: str) -> None:
-    kept = done / "kept"
-    breaks, file, why = BREAKS[how]
-    breaks(kept / "step-6")
-    lines = said(program(done, steps=5)).splitlines()
-    passed = f"{kept / 'step-6'} is passed over: "
-    assert lines[0].startswith(passed) and f"({kept / 'step-6' / file}, seen by rank 0 on " in lines[0]
-    assert why in lines[0]
-    assert lines[1] == f"goes on after step 4, from {kept / 'step-4'}"
-
-
-def test_a_broken_checkpoint_is_replaced_as_the_run_comes_to_its_step(done: Path) -> None:
-    flip(done / "kept" / "step-6" / FILE, -1)
-    assert "goes on after step 4" in said(program(done))
-    assert f"finished: {done / 'kept' / 'step-6'}" in said(program(done))
-
-
-def test_where_the_one_before_is_broken_too_it_is_passed_over(done: Path) -> None:
-    kept = done / "kept"
-    for step in (6, 4):
-        cut(kept / f"step-{step}" / FILE)
-    out = said(program(done))
-    assert out.count("is passed over") == 2 and f"goes on after step 2, from {kept / 'step-2'}" in out
-    for step in (2, 4, 6):
-        cut(kept / f"step-{step}" / FILE)
-    with pytest.raises(RunError) as raised:
-        said(program(done))
-    assert raised.value.message.startswith("no checkpoint is whole; of the newest: the checkpoint cannot be read")
-    assert raised.value.file == kept / "step-6" / FILE
-    assert raised.value.help == "start anew by --overwrite"
 
 
 def test_a_folder_that_is_no_checkpoint_is_named_where_it_is_in_the_way(done: Path) -> None:

@@ -21,6 +21,12 @@ FEATURES = (Field("x", "f32", (2, 2)), Field("label", "i64", (2,), bound=3))
 LINES = b"1,2,0\n3,4,2\n"
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands in helps have paths from the current folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 def csv(path: str = "t.csv", fields=FEATURES, **arguments) -> rt.Source:
     return rt.Source("csv", batch=2, path=path, fields=fields, **arguments)
 
@@ -122,8 +128,11 @@ WRONG: dict[str, tuple[bytes, str, int | None, str]] = {
                  "`label` must be from -9007199254740991 to 9007199254740991 to be exact; the line has inf in column 3",
                  2, "npz"),
     "past the end": (b"x0,x1,label\n1,2,0\n\n3,4,3\n",
-                     "`label` must be from 0 to 2; the line has 3 in column `label`", 4, "ignore_i"),
-    "negative": (b"1,2,0\n3,4,-100\n", "`label` must be from 0 to 2; the line has -100 in column 3", 2, "ignore_index"),
+                     "`label` must be from 0 to 2; the line has 3 in column `label`", 4,
+                     "where 3 is right, declare `label` with `< 4`; else mend the number, or leave the example out"),
+    "negative": (b"1,2,0\n3,4,-100\n", "`label` must be from 0 to 2; the line has -100 in column 3", 2,
+                 "mend the number, or leave the example out; where it marks a label that is not to count, the loss "
+                 "that reads it takes `ignore_index = -100`"),
     "beyond float32": (b"1,2,0\n3,1e39,2\n",
                        "`x` is f32, whose numbers go up to 3.4e+38; the line has 1e+39 in column 2",
                        2, "scale"),

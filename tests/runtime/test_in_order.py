@@ -8,17 +8,20 @@ is done, and goes when both of its ends have begun it. So torch's NCCL has it.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from shardlang import runtime as rt
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.runtime import messages
-from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.comm.mesh import World, world
+from shardlang.runtime.device import KINDS, Cpu
 from shardlang.runtime.stages import Action, Received, Stage
 
 VALUE = Received("f32", (1,), gradient=True)
@@ -147,3 +150,35 @@ def test_groups_made_in_the_middle_of_a_step_would_hang(
 ) -> None:
     """So it was before; it shows that the model of a device can find a hang."""
     assert stuck(hosts(monkeypatch, name, coordinates, coordinates, 2 * coordinates), lazy=True)
+
+
+class Messages(Cpu):
+    """A kind whose channels connect in their first message, where both hosts wait. asked: what a rank's host did."""
+
+    tags = False
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def group(self, store: dist.Store, ranks: Sequence[int], at: int, name: str) -> Any:
+        def asked(way: str) -> Any:
+            return lambda xs, to, tag: self.asked.append((way, name)) or SimpleNamespace(wait=lambda: True)
+
+        return SimpleNamespace(send=asked("send"), recv=asked("recv"))
+
+
+def test_channels_are_connected_ahead_and_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that is expected while another one is first sent would else wait for a host that waits."""
+    channels = {(a, b) for a in range(4) for b in range(4) if abs(a - b) in (1, 3)}
+    left: list[deque[tuple[str, str]]] = []
+    for rank in range(4):
+        monkeypatch.setitem(KINDS, "cpu", kind := Messages())
+        own = World()
+        own.rank, own.size, own.store = rank, 4, dist.HashStore()
+        own.open([], {channel for channel in channels if rank in channel})
+        left.append(deque(kind.asked))
+        assert sorted(way for way, _ in kind.asked) == ["recv", "recv", "send", "send"]
+    while any(left):
+        heads = [row[0][1] for row in left if row]
+        both = next(name for name in heads if heads.count(name) == 2)
+        assert {row.popleft()[0] for row in left if row and row[0][1] == both} == {"send", "recv"}

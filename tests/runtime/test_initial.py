@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
+from shardlang.errors import RunError
 from shardlang.interpret.meaning import draws
 from shardlang.runtime import random
 from shardlang.runtime.comm.mesh import world
@@ -105,3 +106,10 @@ def saved_on_ranks() -> None:
 
 def test_saved_weights_are_whole() -> None:
     on_ranks(__file__, "saved_on_ranks", 4)
+
+
+def test_what_is_given_is_never_drawn() -> None:
+    tensor = rt.Parameter("net.w", SHAPE, "given")
+    with pytest.raises(RunError, match=r"`net\.w` is given, and the program names no file") as error:
+        make(_program(tensor), tensor, Block((0, 0), SHAPE))
+    assert error.value.code == "SH504"

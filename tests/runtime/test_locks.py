@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from shardlang.locks import Claims, draft_of
 from shardlang.owned import EMITTED, FIGURES, TOKENS, WEIGHTS
 from tests.emit.sources import emitted_files
 from tests.runtime.test_launch import TORCHRUN, finish, left, start, write
+from tests.waits import until
 
 HOLD = r"""
 import os, sys, time
@@ -91,8 +91,7 @@ def test_two_runs_are_kept_apart_until_the_last_process_of_the_first_is_killed(h
     with pytest.raises(RunError, match="another run writes"):
         claim_all()  # its rank is still there
     os.kill(forked, signal.SIGKILL)
-    while left(other.pid):
-        time.sleep(0.02)
+    until(lambda: not left(other.pid))
     claim_all()
     assert sorted(path.name for path in here.rglob("*")) == ["kept", "m.jsonl"]
 
@@ -247,10 +246,7 @@ def test_two_runs_of_one_program_and_one_that_goes_on_after_a_kill(tmp_path: Pat
     kept = 'rt.Checkpoint(1, 2, "kept")'
     path = write(tmp_path, ranks=2, line="time.sleep(0.02)", steps=100_000, checkpoint=kept)
     first = start(path)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "kept" / "step-3").exists():
-        assert time.monotonic() < deadline and first.poll() is None
-        time.sleep(0.05)
+    until((tmp_path / "kept" / "step-3").exists, lambda: first.poll() is None)
     for launcher, what, place in (((), "logs", "logs"), ((*TORCHRUN, "2"), "checkpoints", "kept")):
         code, _, err = finish(start(path, launcher=launcher))
         assert code != 0
@@ -258,8 +254,7 @@ def test_two_runs_of_one_program_and_one_that_goes_on_after_a_kill(tmp_path: Pat
         assert f"--> {tmp_path}/{place}" in err
     first.kill()
     first.communicate()
-    while left(first.pid):
-        time.sleep(0.02)
+    until(lambda: not left(first.pid))
     path.write_text(path.read_text().replace("steps=100000", "steps=3"))
     code, _, err = finish(start(path, "--resume"))
     assert (code, err) == (0, "")

@@ -18,11 +18,13 @@ BATCH = 16
 class Figures(Log):
     """Keeps what a run reports."""
 
+    asks = True
+
     def __init__(self) -> None:
         super().__init__(None, None)
         self.steps, self.evaluations = [], []
 
-    def step(self, step, epoch, figures, seconds, hosted=None):
+    def step(self, step, epoch, figures, *further):
         self.steps.append(figures)
 
     def evaluation(self, epoch, step, figures, by_step=False):

@@ -25,7 +25,7 @@ def program(base: Path, source: rt.Source, **more) -> rt.Program:
 
 def told(given: rt.Program, step: int = 1, saved: SavedRun | None = None) -> RunError:
     loader = Loader(given, given.data, load(given.data, given.base))
-    return not_finite.error(given, loader, saved, step, 1, float("nan"))
+    return not_finite.error(given, loader, saved, step, f"the loss is nan at step {step} (epoch 1)")
 
 
 def csv(**more) -> rt.Source:

@@ -21,11 +21,13 @@ from tests.runtime.staged import SHAPES, program
 class Figures(Log):
     """Keeps what a run reports."""
 
+    asks = True
+
     def __init__(self) -> None:
         super().__init__(None, None)
         self.seen = []
 
-    def step(self, step, epoch, figures, seconds, hosted=None):
+    def step(self, step, epoch, figures, *further):
         self.seen.append(figures)
 
     def evaluation(self, epoch, step, figures, by_step=False):

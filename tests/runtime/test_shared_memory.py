@@ -127,7 +127,7 @@ class Noted(Log):
         self.figures: list[Mapping[str, float]] = []
 
     def step(self, step: int, epoch: int, figures: Mapping[str, float], *further: Any) -> None:
-        self.figures.append(figures)
+        self.figures.append({"loss": figures["loss"]})
 
 
 def not_worth_it() -> None:

@@ -104,10 +104,10 @@ def test_two_tasks_of_srun_are_one_run_and_shardc_run_is_refused_in_them(tmp_pat
         }  # fmt: skip
         how = {"cwd": tmp_path, "env": environment, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         tasks.append(subprocess.Popen([sys.executable, str(path), "--device", "cpu"], **how))
-    said = [task.communicate(timeout=100) for task in tasks]
+    said = [task.communicate() for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0], said
     assert "step" in said[0][0] and said[1][0] == ""
     program = ROOT / "examples" / "quickstart.shard"
     command = [str(Path(sys.executable).with_name("shardc")), "run", str(program), "--ranks", "2"]
-    refused = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
-    assert refused.returncode == 2 and "srun has started it as task 1 of 2" in " ".join(refused.stderr.split()), refused
+    refused = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert refused.returncode == 2 and "srun has started it as task 1 of 2" in refused.stderr, refused

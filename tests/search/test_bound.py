@@ -15,6 +15,8 @@ from shardlang.cost.planned import work
 from shardlang.cost.predict import predict_work
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.bytes.peak.step import step_peaks
+from shardlang.plan.bytes.reserved.communicators import MORE
+from shardlang.plan.bytes.reserved.footprint import beside_tensors
 from shardlang.plan.planner import laid_out
 from shardlang.search.cut import arrays
 from shardlang.search.deep.memory import moments, most
@@ -98,7 +100,12 @@ def test_a_bound_is_no_more_than_the_prediction(name: str, ranks: int) -> None:
         assert max(bounds) <= seconds * (1 + 1e-9), point
         assert least > 0.5 * seconds, point
         assert predict_work(estimate.work, hardware).step_s == pytest.approx(seconds, rel=0.03), point
-        memory = max(peak.bytes for peak in step_peaks(plan))
+        has, peaks = profiles.device, step_peaks(plan)
+        assert has is not None
+        nccl = beside_tensors(plan, 0, has.group, has.node)
+        memory = max(peak.bytes + more for peak, more in zip(peaks, nccl, strict=True))
+        guessed = [profiles.of_nccl(profile, found, at) for at in range(found.size)]
+        assert all(abs(a - b) <= MORE for a, b in zip(guessed, nccl, strict=True)), point
         stages = profiles.stages(profile, profiles.degrees(point, profile), found)
         for at, mine in enumerate(found.on):
             moment = moments(found.schedule, len(found.layers), found.size, found.count, at)

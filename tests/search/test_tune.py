@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import random
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from shardlang import driver
+from shardlang import driver, ending
 from shardlang.check.program import Program
 from shardlang.cli.main import run
 from shardlang.cost.hardware import with_speeds
 from shardlang.cost.planned import work
 from shardlang.cost.predict import predict
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.display import Live
 from shardlang.format.format import format_file
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.layouts.known import Known
@@ -206,6 +208,19 @@ def tuned(folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
 def test_the_command_tells_the_same_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, again = (tuned(tmp_path, capsys, "--strategy", "open") for _ in range(2))
     assert first == again and "tuned from `open` for 8 ranks" in first and "tp = 2" in first
+    # first 272, eight blocks of 1,072, last 136
+    assert first.startswith("# 8,984 parameters\n## tuned")
+
+
+def test_on_a_terminal_comments_and_sentences_are_broken_between_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tuned(tmp_path, capsys, "--strategy", "open")
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    said = tuned(tmp_path, capsys, "--strategy", "open")
+    assert said != whole and said.replace("\n## ", " ").split() == whole.replace("\n## ", " ").split()
+    assert all(len(line) <= 50 for line in said.splitlines() if line.startswith("#") or line.endswith("."))
 
 
 def test_what_is_written_is_in_its_form_and_plans(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,6 +285,46 @@ def test_the_budget_ends_where_nothing_fits(
     assert looked < every / 2
 
 
+def test_no_ranks_are_offered_that_do_not_fit_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The fewest that fit are offered in test_offers.py."""
+    (tmp_path / "t.shard").write_text(DEEP.replace("memory = 1MB", "memory = 1kB"))
+    assert run(["tune", str(tmp_path / "t.shard"), "--ranks", "8", "--strategy", "open", *FEW]) == 1
+    shown = capsys.readouterr().err
+    assert "help: take a smaller model or fewer examples in a batch" in shown and "--ranks" not in shown
+
+
+@pytest.mark.parametrize("more", [[], ["--strategy", "open"], ["--write", "--json"]])
+def test_a_search_that_is_ended_prints_the_best_so_far(
+    more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signal comes when something was found."""
+    told = list[str]()
+
+    def tell(self: Live, text: str) -> None:
+        told.append(text)
+        if "the best takes" in text:
+            raise ending.Interrupted("SIGTERM")
+
+    monkeypatch.setattr(Live, "__call__", tell)
+    (tmp_path / "t.shard").write_text(DEEP)
+    assert run(["tune", str(tmp_path / "t.shard"), "--ranks", "8", *more]) == ending.FAILED
+    shown = capsys.readouterr()
+    assert "ended by SIGTERM: these are the best so far" in shown.err and len(told) >= 1
+    assert "strategy " in shown.out and (tmp_path / "t.shard").read_text() == DEEP
+
+
+def test_a_search_that_is_ended_before_anything_is_found_says_that_it_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell(self: Live, text: str) -> None:
+        raise ending.Interrupted("SIGTERM")
+
+    monkeypatch.setattr(Live, "__call__", tell)
+    (tmp_path / "t.shard").write_text(DEEP.replace("memory = 1MB", "memory = 1kB"))
+    assert run(["tune", str(tmp_path / "t.shard"), "--ranks", "8"]) == ending.FAILED
+    assert "ended by SIGTERM" in capsys.readouterr().err
+
+
 def test_a_strategy_of_that_name_that_was_not_tuned_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = DEEP.replace("strategy ddp", "strategy open_8")
     (tmp_path / "t.shard").write_text(text)
@@ -286,3 +341,30 @@ def test_what_is_open_without_a_strategy_checks() -> None:
 def test_propagation_alone_changes_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = tuned(tmp_path, capsys, "--search-mode", "sharding_propagation")
     assert "mesh dp = auto\n  split batch over dp\n}" in found
+
+
+OPEN_LLAMA = """\
+use std.clusters: a100_pod
+use std.llama: Llama
+
+dim batch = 64, seq = 64
+
+train {
+  model = Llama(vocab = 64, d = 64, heads = 8, ffn = 128, layers = 12)
+  data = random(tokens: i64[batch, seq] < 64, label: i64[batch, seq] < 64, batches = 2)
+  loss = cross_entropy(model(tokens), label)
+  optimizer = sgd(lr = 0.1)
+  steps = 2
+}
+"""
+
+
+def test_ways_to_split_are_no_more_than_the_budget_has_time_for() -> None:
+    """On 32 ranks they took three times the budget, without a word."""
+    program = driver.check_source(Source("t.shard", OPEN_LLAMA), sink := Sink())
+    assert program is not None, [d.message for d in sink.found]
+    told = list[str]()
+    driver.tune_program(program, driver.Asked(32, budget=0.5), sink, told.append)
+    ways = [text.removeprefix("ways to split on ") for text in told if text.startswith("ways to split on ")]
+    assert ways and told[0].startswith("ways") and len(ways) == len(set(ways)) <= 2**4
+    assert {size for text in ways for size in re.findall("= ([0-9]+)", text)} <= {"2"}

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pygments.token import Error
 
 from shardlang import highlight
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.facts.dtypes import DTYPES
 from shardlang.format.format import format_file
 from shardlang.source import Source, Span
 from shardlang.syntax import ast
@@ -97,6 +99,16 @@ def test_mutations_never_crash_and_formatting_is_stable(text: str, data: st.Data
     assert format_file(again) == once
 
 
+@pytest.mark.parametrize(
+    ("text", "value"), [("527395.264kB", 527_395_264), ("1.1kB", 1100), ("1.5B", 1.5), ("3b/s", 0.375), ("0.07GB", 7e7)]
+)
+def test_a_size_that_is_whole_in_decimals_is_whole(text: str, value: float) -> None:
+    sink = Sink()
+    found = parse_expression(Source("number.shard", text), sink)
+    assert isinstance(found, ast.Number) and not sink.found
+    assert (found.value, type(found.value)) == (value, float if value % 1 else int)
+
+
 def test_highlighters_know_the_words_of_the_grammar() -> None:
     words = {*highlight.DECLARATIONS, *highlight.RULES, *highlight.RESERVED, *highlight.CONSTANTS}
     assert words == set(tables().keywords)
@@ -104,7 +116,15 @@ def test_highlighters_know_the_words_of_the_grammar() -> None:
     lists = [
         re.findall(r"\w+", r["match"].replace(r"\b", " ")) for r in rules if r.get("match", "").startswith(r"\b(?:")
     ]
-    assert words | set(highlight.TYPES) == {word for found in lists for word in found}
+    assert words | set(DTYPES) == {word for found in lists for word in found}
+
+
+def test_the_lexer_marks_no_sign_of_the_language_as_an_error() -> None:
+    signs = "dim a = 7 % 4, b = a // 2\nfn f(x: [...]) -> [...] {\n  return x |> relu\n}\n"
+    texts = [signs, *(path.read_text("utf-8") for path in ROOT.glob("*/*.shard"))]
+    assert len(texts) > 10
+    for text in texts:
+        assert [token for token in highlight.ShardLexer().get_tokens(text) if token[0] is Error] == []
 
 
 @pytest.mark.parametrize("depth", [150, 160, 450, 1_000])

@@ -46,7 +46,7 @@ def test_the_first_sentences_name_the_step_the_bottleneck_and_the_memory() -> No
     said = " ".join(plan["sentences"])
     assert re.search(r"A step is predicted to take [\d.]+ s, .* an MFU of [\d.]+%\.", said)
     assert re.search(r"The bottleneck is waiting for collectives over tp: \d+ ms, \d+% of the step", said)
-    assert re.search(r"A rank holds at most 64\.4 GB of the 80\.0 GB of h100; \d+% of it are activations", said)
+    assert re.search(r"A rank holds at most 7\.07 GB of the 85\.0 GB of h100; \d+% of it are temporaries", said)
 
 
 def test_without_speeds_it_says_what_is_sent_most() -> None:
@@ -140,7 +140,7 @@ def test_a_pipe_is_written_to_and_a_folder_refused(tmp_path: Path, capsys: pytes
     words = ["report", str(EXAMPLES / "digits.shard"), "--ranks", "4", "-o"]
     assert run([*words, str(pipe)]) == 0
     assert stat.S_ISFIFO(os.stat(pipe).st_mode)
-    reader.join(timeout=20)
+    reader.join()
     assert len(read) == 1 and data(read[0])["plans"]
     assert run([*words, str(tmp_path)]) == 2 and "is a directory" in capsys.readouterr().err
 
@@ -154,14 +154,14 @@ def test_a_browser_draws_all_parts(tmp_path: Path) -> None:
     target.write_text(page(LARGE), "utf-8")
     words = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--virtual-time-budget=2000"]
     drawn = subprocess.run(
-        [chromium, *words, "--dump-dom", target.as_uri()], capture_output=True, text=True, timeout=120, check=True
+        [chromium, *words, "--dump-dom", target.as_uri()], capture_output=True, text=True, check=True
     )
     parts = re.findall(r"<h2>([^<]*)</h2>", drawn.stdout)
     assert parts == [
         "By layer", "A step over time", "Memory over time", "The mesh on the cluster", "Operators", "Assumptions",
         "Sources",
     ]  # fmt: skip
-    assert "waiting for collectives over tp" in drawn.stdout and "most: 64.4 GB in 0F8" in drawn.stdout
+    assert "waiting for collectives over tp" in drawn.stdout and "most: 7.07 GB in 7F4" in drawn.stdout
 
 
 def test_a_page_or_a_course_replaces_its_own_kind_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

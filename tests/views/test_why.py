@@ -100,6 +100,9 @@ def with_rules(file: str, strategy: str, written: str) -> str:
     ("transformer.shard", "mesh", 8, "three_d", 6),
     ("llama.shard", "stages", 512, "large", 11),
     ("digits.shard", "stages", 8, "both", 2),
+    ("transformer.shard", "microbatches", 8, "three_d", 4),
+    ("digits.shard", "microbatches", 8, "both", 2),
+    ("transformer.shard", "schedule", 8, "three_d", 3),
 ])  # fmt: skip
 def test_neighbours_of_stages_have_the_figures_of_a_plan_with_them(
     file: str, name: str, ranks: int, strategy: str, least: int
@@ -116,7 +119,7 @@ def test_neighbours_of_stages_have_the_figures_of_a_plan_with_them(
         lines = [None] if plan.pipeline is None else stages_by_coordinate(plan)
         sends = sum(sum(sent_bytes(plan, mine)) for mine in lines) * ours // len(lines)
         step = predict_plan(plan, sink)
-        assert step is not None and each["refused"] == [] and each["told"]
+        assert step is not None and each["refused"] == [] and (each["told"] or name in ("microbatches", "schedule"))
         peak = max(peak.bytes for peak in step_peaks(plan))
         assert (each["sent_bytes"], each["peak_bytes"], each["step_s"]) == (sends, peak, step.step_s)
 
@@ -193,7 +196,7 @@ def test_what_does_not_divide_says_which_degrees_would() -> None:
     text = text.replace("hidden = 128", "hidden = 30")
     others = asked("digits.shard", "h", 8, "data_parallel", text)["alternatives"]
     why = next(o["refused"][0] for o in others if "hidden@dp" in o["written"])
-    assert why["code"] == "SH304" and why["help"] == ["`dp` could be 1, 2, 3, 5, 6, 10, 15 or 30"]
+    assert why["code"] == "SH304" and why["help"] == ["`dp` could be 1 or 2, with as many ranks"]
 
 
 def test_nothing_is_sent_where_no_bytes_are() -> None:
@@ -245,7 +248,7 @@ def test_a_name_that_is_not_there_is_a_diagnostic(name: str, said: str, capsys: 
 
 
 def test_one_rank_and_programs_without_strategies_have_no_alternatives(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("h", "mesh", "stages", "zero", "recompute", "up"):
+    for name in ("h", "mesh", "stages", "zero", "recompute", "microbatches", "schedule", "up"):
         assert run(["why", str(EXAMPLES / "digits.shard"), name, "--ranks", "1", "--json"]) == 0
         assert json.loads(capsys.readouterr().out).get("alternatives", []) == []
 

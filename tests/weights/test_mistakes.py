@@ -12,12 +12,10 @@ from safetensors.numpy import load_file, save_file
 
 from shardlang.checkpoints import headers
 from shardlang.cli.main import run
-from shardlang.diagnostics import explain_pages
 from shardlang.errors import RunError
 from shardlang.owned import SAVED_MARK
 from shardlang.runtime.state import weights as state
 from shardlang.weights import files
-from tests.mdtest import fences
 
 MAP = """\
 # Theirs
@@ -70,12 +68,19 @@ def test_parts_are_joined_and_turned(here: Path, capsys: pytest.CaptureFixture[s
     told = json.loads(capsys.readouterr().out)
     assert told == {
         "folder": "out", "files": ["model.safetensors"], "tensors": 3, "bytes": 4 * 44,
-        "tied": {}, "taken_from_like": [],
+        "tied": {}, "taken_from_like": [], "left_out": [],
     }  # fmt: skip
     mine, found = ours(), load_file("out/model.safetensors")
     joined = np.concatenate([mine["up.weight"], mine["side.weight"]]).T
     assert np.array_equal(found["model.joined.weight"], joined)
     assert np.array_equal(found["model.last.1.kernel"], mine["down[1].weight"])
+
+
+def test_the_map_of_another_model_is_told_once(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for like in ((), ("--like", "like")):
+        said = refused(capsys, "export", "w.safetensors", "--map", "std.gpt2", *like, "-o", "out")
+        assert said.count("error[") == 1 and "the map has no line for `down[0].weight`, " in said
+        assert "help: it is the map of another model: write one, each line with its name in the other model:" in said
 
 
 MAPS = {
@@ -89,10 +94,24 @@ MAPS = {
     "two of ours in one": (("last.*.kernel", "last.0.kernel"), ["`down[*].weight` has 1 `*`, and `last.0.kernel` 0"]),
     "two lines": (("# Theirs", "up.* = other.*"), ["two lines of the map are for `up.weight`"]),
     "a name that they lack": (("last.*", "lost.*"), [
-        "`down[0].weight` is `lost.0.kernel`, which --like does not have",
-        "no line of the map fills `model.last.0.kernel`, `model.last.1.kernel` of --like"]),
+        "`down[0].weight` is `lost.0.kernel`, which the other model does not have",
+        "no line of the map fills `model.last.0.kernel`, `model.last.1.kernel` of the other model"]),
     "a line of nothing": (("# Theirs", "more.weight = more"), ["the weights have no `more.weight`"]),
+    "lines of nothing": (("# Theirs", "\n".join(f"more{at}.table = more" for at in "abc")), [
+        "the weights have no `morea.table`, `moreb.table`, `morec.table`", "`morea.table? = ...` lets them lack it"]),
+    "a name that is misspelt": (("up.weight", "up.weigth"), [
+        "the weights have no `up.weigth`", "did you mean `up.weight`?"]),
+    "a misspelt name of an array": (("down[*].weight", "down[*].wieght"), ["did you mean `down[*].weight`?"]),
 }  # fmt: skip
+
+
+def test_a_line_that_would_transpose_one_dim_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_file({**ours(), "up.bias": np.zeros(4, np.float32)}, "w.safetensors")
+    model({**theirs(), "model.up.b": np.zeros(4, np.float32)})
+    Path("their.map").write_text(f"{MAP}up.bias = up.b transposed\n")
+    assert "`up.bias` has fewer than two dims, and `transposed` exchanges two" in refused(capsys)
+    Path("their.map").write_text(f"{MAP}up.bias = up.b\n")
+    assert run(LINE) == 0
 
 
 @pytest.mark.parametrize("case", MAPS)
@@ -104,12 +123,14 @@ def test_a_map_that_is_not_one_to_one_is_refused(case: str, here: Path, capsys: 
     assert [fact for fact in facts if fact not in said] == []
 
 
-def test_the_page_shows_what_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = [text for _, _, _, text in fences(explain_pages.page("SH609"))]
-    Path("their.map").write_text(blocks[0])
-    save_file({"up.weight": np.ones((2, 3), np.float32), "down.weight": np.ones(2, np.float32)}, "w.safetensors")
-    model({"joined.weight": np.zeros((4, 3), np.float32), "last.weight": np.zeros(2, np.float32)})
-    assert refused(capsys) == blocks[1]
+@pytest.mark.parametrize("case", MAPS)
+def test_nothing_is_said_of_a_folder_that_was_not_given(
+    case: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("their.map").write_text(MAP.replace(*MAPS[case][0]))
+    failed = run([word for word in LINE if word not in ("--like", "like")])
+    said = capsys.readouterr().err
+    assert "--like" not in said and ("error[SH609]" in said or not failed or case == "two of ours in one")
 
 
 def test_what_the_map_ignores_is_taken_and_what_is_tied_is_written(
@@ -117,7 +138,7 @@ def test_what_the_map_ignores_is_taken_and_what_is_tied_is_written(
 ) -> None:
     head = {"head.kernel": np.zeros((2, 5), np.float32), "model.steps": np.array(7)}
     model({**theirs(), **head})
-    assert "no line of the map fills `model.steps`, `head.kernel` of --like" in refused(capsys)
+    assert "no line of the map fills `model.steps`, `head.kernel` of the other model" in refused(capsys)
     Path("their.map").write_text(f"{MAP}ignore steps\nignore head.kernel\n")
     assert "say so in the map: `tied head.kernel = last.0.kernel`" in refused(capsys)
     Path("their.map").write_text(f"{MAP}ignore steps\ntied head.kernel = last.1.kernel\n")
@@ -187,13 +208,13 @@ def test_nothing_that_is_there_is_replaced(here: Path, capsys: pytest.CaptureFix
 
 
 def test_files_that_are_not_there_or_damaged(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "error[SH504]: the weights are missing" in refused(capsys, "export", "no", *LINE[2:])
+    assert "`no` does not exist" in refused(capsys, "export", "no", *LINE[2:], code=2)
     assert "error[SH609]: the name map does not exist" in refused(capsys, *LINE[:3], "no.map", *LINE[4:])
     assert "the library has `std.gpt2`" in refused(capsys, *LINE[:3], "std.bert", *LINE[4:])
     Path("like/model.safetensors").write_bytes(b"\xff" * 64)
     assert "error[SH504]: the file is no safetensors file" in refused(capsys)
-    Path("like/config.json").unlink()
-    assert "there is no model: --like needs a folder with `config.json`" in refused(capsys)
+    Path("like/model.safetensors").unlink()
+    assert "there is neither `model.safetensors` nor `model.safetensors.index.json`" in refused(capsys)
 
 
 GOOD = {"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}

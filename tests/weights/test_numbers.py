@@ -60,3 +60,39 @@ def test_few_numbers_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest
     joined = np.concatenate([mine["up.weight"], mine["side.weight"]]).T.astype(np.float16)
     assert np.array_equal(found["model.joined.weight"], joined)
     assert np.array_equal(found["model.last.1.kernel"], mine["down[1].weight"].astype(np.float16))
+
+
+def test_a_map_that_has_all_needs_nothing_to_be_like(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Parts joined and turned, of several layers, a tied one, and one that the map ignores."""
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(1)
+    mine = {name: draw.standard_normal((3, 2)).astype(np.float32) for name in ("up.weight", "side.weight")}
+    mine |= {f"down[{at}].weight": draw.standard_normal((3, 2)).astype(np.float16) for at in range(2)}
+    save_file(mine, "w.safetensors")
+    Path("their.map").write_text(f"{MAP}tied head = joined.weight\nignore seen.*\n")
+    assert run(["export", "w.safetensors", "--map", "their.map", "-o", "out"]) == 0
+    told = capsys.readouterr().out
+    assert "  head is joined.weight once more\n" in told
+    assert "  left out, as the map ignores them, and no --like has them: seen.*\n" in told
+    joined = np.concatenate([mine["up.weight"], mine["side.weight"]]).T
+    due = {"joined.weight": joined, "head": joined} | {f"last.{at}.kernel": mine[f"down[{at}].weight"] for at in (0, 1)}
+    found = load_file("out/model.safetensors")
+    assert found.keys() == due.keys() and all(np.array_equal(found[name], each) for name, each in due.items())
+    assert all(found[name].dtype == each.dtype for name, each in due.items())
+    # A folder without a configuration is enough to be like.
+    assert run(["export", "w.safetensors", "--map", "their.map", "--like", "out", "-o", "again"]) == 0
+    assert Path("again/model.safetensors").read_bytes() == Path("out/model.safetensors").read_bytes()
+
+
+def test_a_head_of_its_own_is_not_told_to_be_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tensor that the map has as one of ours, and once more as tied where ours lack it."""
+    monkeypatch.chdir(tmp_path)
+    save_file({"embed": np.ones((3, 2), np.float32), "head": np.zeros((3, 2), np.float32)}, "w.safetensors")
+    Path("their.map").write_text("embed = wte\nhead? = lm_head\ntied lm_head = wte\nignore old.*\n")
+    assert run(["export", "w.safetensors", "--map", "their.map", "-o", "out"]) == 0
+    assert "no --like has them: old.*\n" in capsys.readouterr().out
+    assert load_file("out/model.safetensors").keys() == {"wte", "lm_head"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from functools import partial
 
 from shardlang.check.constants import size
 from shardlang.check.context import Context, Frame
@@ -15,7 +16,7 @@ from shardlang.check.files.arrows import require_read
 from shardlang.check.files.operators import declare_operator
 from shardlang.check.files.own import declare_own
 from shardlang.check.values import UNKNOWN, DimValue, FileScope, FunctionDecl, HardwareDecl, ModelDecl, Numbering
-from shardlang.diagnostics.nearest import offer
+from shardlang.hints.nearest import nearest, offer
 from shardlang.records import dataclass
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
@@ -71,9 +72,10 @@ class Library:
         for name in use.names:
             value = UNKNOWN if other is None else other.names.get(name.text)
             if value is None and other is not None:
-                listed = ", ".join(f"`{n}`" for n in other.names) or "no names"
-                help, fact = offer(name.text, other.names, f"it has {listed}"), f"`{use.path}` has no `{name.text}`"
-                self.context.sink.report("SH202", fact, name.span, "not there", help=help)
+                fact = f"`{use.path}` has no `{name.text}`"
+                self.context.sink.report("SH202", fact, name.span, "not there", help=partial(_nearest, name, other))
+                # Further down the name may be written as it was meant.
+                scope.names.setdefault(nearest(name.text, other.names) or name.text, UNKNOWN)
                 value = UNKNOWN
             scope.declare(name, value, self.context.sink)
 
@@ -94,6 +96,12 @@ class Library:
             return None
         known = self.scopes.get(source.name)
         return known if known is not None else self.open(parse(source, sink))
+
+
+def _nearest(name: ast.Name, other: FileScope) -> str:
+    """Help for a name that an imported file has not."""
+    listed = ", ".join(f"`{n}`" for n in other.names) or "no names"
+    return offer(name.text, other.names, f"it has {listed}")
 
 
 def declare_dims(node: ast.DimDecl, scope: FileScope, context: Context, overrides: Mapping[str, ast.Expr]) -> None:

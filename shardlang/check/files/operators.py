@@ -13,9 +13,9 @@ from typing import Any
 from shardlang.check.context import Frame
 from shardlang.check.files.declarations import Reader
 from shardlang.check.values import UNKNOWN, FileScope, OperatorDecl
-from shardlang.diagnostics.nearest import offer
 from shardlang.extensions import locks
 from shardlang.files import folder_of
+from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import Param
 from shardlang.ops.declared import GROUP, REST, RESULT, Declaration, Signature, operator_of
 from shardlang.syntax import ast

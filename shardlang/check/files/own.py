@@ -15,9 +15,9 @@ from shardlang.check.context import Frame
 from shardlang.check.files.declarations import SETTINGS, Reader
 from shardlang.check.own import NEEDS, Own, OwnDecl
 from shardlang.check.values import UNKNOWN, FileScope
-from shardlang.diagnostics.nearest import offer
 from shardlang.extensions import locks
 from shardlang.files import folder_of
+from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import Param
 from shardlang.ops.declared import REST
 from shardlang.syntax import ast

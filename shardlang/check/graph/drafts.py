@@ -52,7 +52,8 @@ class Builder:
     """`operators_limit` bounds the graph, so that a slip in a count ends in a diagnostic and not in
     a full memory. `paths`: all that was addressed (path, value) or declared (path, -1), in order.
     `within`: the call of a layer (index into `calls`) that operators are now added to; -1: none.
-    `statement`: that which is now evaluated."""
+    `statement`: that which is now evaluated. `figures`: values that no operator makes, as the run
+    knows them after a step -> their names."""
 
     values: list[ValueDraft] = field(default_factory=list)
     ops: list[OpDraft] = field(default_factory=list)
@@ -66,6 +67,7 @@ class Builder:
     paths: list[tuple[str, int]] = field(default_factory=list)
     within: int = -1
     statement: Span | None = None
+    figures: dict[int, str] = field(default_factory=dict)
 
     def add(self, draft: ValueDraft) -> int:
         self.values.append(draft)
@@ -108,6 +110,14 @@ class Builder:
         self.within = len(self.calls) - 1
         yield
         self.within, self.statement = before, statement
+
+    def figure(self, name: str, type: TensorType, span: Span) -> int:
+        """The value of a figure of the step."""
+        known = next((value for value, known in self.figures.items() if known == name), None)
+        if known is None:
+            known = self.add(ValueDraft(Kind.RESULT, name, name, type, span))
+            self.figures[known] = name
+        return known
 
     def operate(
         self, operator: Operator, operands: tuple[int, ...], types: tuple[TensorType, ...], attrs: Mapping[str, Any],
@@ -182,7 +192,7 @@ class Builder:
         """Leaves out the operators that no value of `wanted` needs, with what they make: results of
         a call of which only others are used. Gives the new numbers of `wanted`."""
         needed = self.needed(wanted)
-        if len(needed) == len(self.ops):
+        if len(needed) == len(self.ops) and not self.figures:
             return list(wanted)
         left = sorted(needed)
         read = {o for at in left for o in self.ops[at].operands}

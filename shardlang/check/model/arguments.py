@@ -15,12 +15,14 @@ from shardlang.check.context import Frame
 from shardlang.check.declared import LIMITS, called
 from shardlang.check.model.types import hidden_by, named_term, namesake, operand_dims, written_terms
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe, unfit
-from shardlang.diagnostics.nearest import offer
+from shardlang.facts.dtypes import DTYPES
+from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import Operator, Param
+from shardlang.ops.torch_words import torch_help
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
-from shardlang.types.dim import DTYPES, Term
+from shardlang.types.dim import Term
 
 _TENSORS = ("tensor", "tensors")
 _BY_DIM = ("slices", "places", "pads")
@@ -155,7 +157,8 @@ def by_name(
             given[name.text] = Argument(keyword.value.span, keyword.value)
         else:
             listed = ", ".join(f"`{n}`" for n in sorted(known)) or "no arguments by name"
-            help = offer(name.text, known, f"it takes {listed}")
+            theirs = torch_help(name.text) if "over" in known else ""
+            help = offer(name.text, known, theirs or f"it takes {listed}")
             sink.report("SH220", f"`{callee}` has no argument `{name.text}`", name.span, "unknown argument", help=help)
     return sound
 

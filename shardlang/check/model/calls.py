@@ -21,6 +21,7 @@ from shardlang.check.model.words import numbered_words
 from shardlang.check.values import (
     UNKNOWN,
     DimValue,
+    Every,
     FunctionDecl,
     Instance,
     LayerArray,
@@ -29,8 +30,9 @@ from shardlang.check.values import (
     Tensor,
     describe,
 )
-from shardlang.diagnostics.nearest import offer
+from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import REGISTRY, Operator
+from shardlang.ops.torch_words import torch_help
 from shardlang.source import Span
 from shardlang.syntax import ast
 
@@ -74,8 +76,12 @@ def unknown_callee(callee: ast.Name, frame: Frame) -> Any:
     """UNKNOWN, after reporting a name that nothing callable has."""
     if not frame.first_unknown(callee.text):
         return UNKNOWN
-    help = offer(callee.text, [*operator_names(), SCAN, *WORDS, *TEXTS, *frame.visible()])
-    return frame.wrong("SH200", f"there is no `{callee.text}` here", callee.span, "unknown name", help=help)
+
+    def nearest() -> str:
+        known = [*operator_names(), SCAN, *WORDS, *TEXTS, *frame.visible()]
+        return torch_help(callee.text) or offer(callee.text, known)
+
+    return frame.wrong("SH200", f"there is no `{callee.text}` here", callee.span, "unknown name", help=nearest)
 
 
 def invoke(name: str, piped: tuple[Any, Span], span: Span, frame: Frame, keywords: Sequence[ast.Keyword] = ()) -> Any:
@@ -124,6 +130,8 @@ def apply_arguments(
         help = f"declare a layer of the model, `layer name = {name}(...)`, and call that"
     elif isinstance(target, (Tensor, DimValue)):
         help = "write `*` to multiply"
+    elif isinstance(target, Every):
+        help = f"write `x |> {name.removesuffix('[*]')}`, which calls one layer after the other"
     return frame.wrong("SH214", fact, callee.span, what, help=help)
 
 

@@ -5,6 +5,7 @@ Calls are left to `calls`, arithmetic on numbers to `statics`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from shardlang.check.constants import combine, negate, truth, whole
@@ -13,14 +14,27 @@ from shardlang.check.model.arguments import Argument
 from shardlang.check.model.calls import apply_arguments, call, invoke, unknown_callee
 from shardlang.check.model.operators import infer, is_operator
 from shardlang.check.model.types import unknown_yet
-from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, LayerArray, OperatorDecl, Tensor, describe
-from shardlang.diagnostics.nearest import offer
+from shardlang.check.values import (
+    UNKNOWN,
+    Every,
+    Figure,
+    FunctionDecl,
+    Instance,
+    LayerArray,
+    OperatorDecl,
+    Tensor,
+    describe,
+)
+from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import SYMBOLS
+from shardlang.ops.families.extents import STACK
 from shardlang.ops.families.lookups import PICK
 from shardlang.ops.families.shapes import SLICE
+from shardlang.ops.torch_words import torch_help
 from shardlang.patterns import SingleLayers, count
 from shardlang.source import Span
 from shardlang.syntax import ast
+from shardlang.types.dim import TensorType
 
 
 def evaluate(node: ast.Expr, frame: Frame) -> Any:
@@ -57,6 +71,9 @@ def evaluate(node: ast.Expr, frame: Frame) -> Any:
 def name(node: ast.Name, frame: Frame) -> Any:
     """The meaning of a name here, or a report with the nearest name."""
     value = frame.find(node.text)
+    if isinstance(value, Figure):
+        type = TensorType(frame.context.dtype, ())
+        return Tensor(frame.context.build.figure(value.name, type, node.span), type, value.name)
     if value is not None:
         return value
     if is_operator(node.text):
@@ -72,25 +89,20 @@ def name(node: ast.Name, frame: Frame) -> Any:
         return UNKNOWN
     if (later := frame.declared_below(node.text)) is not None:
         return unknown_yet(node, later, "SH200", "name", frame)
-    help = _FROM_TORCH.get(node.text) or offer(node.text, frame.visible(), _declare(node.text))
-    return frame.wrong("SH200", f"there is no `{node.text}` here", node.span, "unknown name", help=help)
+
+    def nearest() -> str:
+        return offer(node.text, frame.visible(), torch_help(node.text) or _declare(node.text, frame))
+
+    return frame.wrong("SH200", f"there is no `{node.text}` here", node.span, "unknown name", help=nearest)
 
 
-# What users of torch type, and what it is here.
-_FROM_TORCH = {
-    **dict.fromkeys(("reshape", "view", "permute", "transpose"), "write `rearrange(x -> [batch, heads, d])`"),
-    **dict.fromkeys(("torch", "F", "nn"), "operators go by their names alone: `relu(x)`"),
-    "squeeze": "write `rearrange(x -> [batch, d])`: a dim of size 1 need not be named",
-    **dict.fromkeys(("expand_as", "broadcast_to"), "write `expand(x -> [batch, 1, d])`"),
-    "cat": "write `concat(a, b, over = d)`",
-    "unsqueeze": "write `rearrange(x -> [batch, 1, d])`",
-}
-
-
-def _declare(name: str) -> str:
-    """Help for a name that resembles none."""
+def _declare(name: str, frame: Frame) -> str:
+    """Help for a name that resembles none. Those of `train` are mostly fields of the data."""
     if name[:1].isupper():
         return f"declare `model {name}`, or import it: `use std.nn: {name}`"
+    there = [f"`{known}`" for known, value in frame.names.items() if isinstance(value, Tensor)]
+    if frame.prefix == "train" and there:
+        return f"the fields of the data, and the values so far, are {', '.join(there)}"
     return f"declare `{name}` first: a name is known from its declaration on"
 
 
@@ -137,12 +149,19 @@ def _conditional(node: ast.Conditional, frame: Frame) -> Any:
 
 
 def _attribute(node: ast.Attribute, frame: Frame) -> Any:
-    owner = evaluate(node.value, frame)
+    return _part(evaluate(node.value, frame), node, frame)
+
+
+def _part(owner: Any, node: ast.Attribute, frame: Frame) -> Any:
+    """The part of a layer, or of each: values of all layers are one, with a dim before its own."""
+    if isinstance(owner, Every):
+        return _joined(owner, lambda layer: _part(layer, node, frame), node, frame)
     if owner is UNKNOWN:
         return UNKNOWN
     if not isinstance(owner, Instance):
-        fact = f"`{node.value.span.text}` is {describe(owner)} and has no parts"
-        return frame.wrong("SH214", fact, node.name.span, "not there")
+        fact, part = f"`{node.value.span.text}` is {describe(owner)} and has no parts", node.name.text
+        help = f"write `{part}(x, ..)`: operators are called by name" if is_operator(part) else torch_help(part)
+        return frame.wrong("SH214", fact, node.name.span, "not there", help=help if isinstance(owner, Tensor) else "")
     return _member(owner, node.name, frame)
 
 
@@ -156,8 +175,9 @@ def _member(owner: Instance, part: ast.Name, frame: Frame) -> Any:
     if value is None or not isinstance(value, (Tensor, Instance, LayerArray)):
         called = "" if owner.calls else " (it has not been called here)"
         fact = f"`{owner.path or owner.decl.node.name.text}` has no `{part.text}`{called}"
-        help = offer(part.text, [*owner.names, *owner.results])
-        return frame.wrong("SH200", fact, part.span, "unknown name", help=help)
+        return frame.wrong(
+            "SH200", fact, part.span, "unknown name", help=lambda: offer(part.text, [*owner.names, *owner.results])
+        )
     for nodes in (owner.nodes, owner.result_nodes):
         if part.text in nodes:
             frame.context.used.add(id(nodes[part.text]))
@@ -166,11 +186,32 @@ def _member(owner: Instance, part: ast.Name, frame: Frame) -> Any:
     return Tensor(value.id, frame.context.dims.outward_type(value.type, frame.steps_to(owner)), part.text)
 
 
+def _joined(every: Every, part: Callable[[Any], Any], node: ast.Expr, frame: Frame) -> Any:
+    """That of every layer of `blocks[*]`: layers again, or their values along a dim `blocks`."""
+    parts: list[Any] = []
+    for layer in every.layers:
+        parts.append(part(layer))
+        if parts[-1] is UNKNOWN:  # further layers lack it for the same reason
+            return UNKNOWN
+    if not isinstance(parts[0], Tensor):
+        return Every(tuple(parts), every.name)
+    names = [node.span.text.replace("[*]", f"[{at}]") for at in range(len(parts))]
+    over = frame.context.dims.fresh(every.name, len(parts))
+    return infer(STACK, parts, [node.span] * len(parts), names, {"over": over}, None, node.span, frame)
+
+
 def _index(node: ast.Index, frame: Frame) -> Any:
     owner = evaluate(node.value, frame)
-    index = whole(evaluate(node.index, frame), node.index.span, frame.context.sink, "an index")
-    if owner is UNKNOWN or index is UNKNOWN:
-        return UNKNOWN
+    index = None
+    if node.index is not None:
+        index = whole(evaluate(node.index, frame), node.index.span, frame.context.sink, "an index")
+    return UNKNOWN if owner is UNKNOWN or index is UNKNOWN else _layer(owner, index, node, frame)
+
+
+def _layer(owner: Any, index: int | None, node: ast.Index, frame: Frame) -> Any:
+    """A layer of an array by its index; None: every one."""
+    if isinstance(owner, Every):
+        return _joined(owner, lambda layer: _layer(layer, index, node, frame), node, frame)
     if not isinstance(owner, LayerArray):
         help = "name the dim: `x[d = 0]`, or `x[d = 0..4]` for a part" if isinstance(owner, Tensor) else ""
         fact = f"`{node.value.span.text}` is {describe(owner)} and has no index"
@@ -178,10 +219,12 @@ def _index(node: ast.Index, frame: Frame) -> Any:
     layers = len(owner)
     if any(count(copy.new) > 1 for copy in owner.copies):
         raise SingleLayers
+    if index is None:
+        return Every(tuple([owner[at] for at in range(layers)]), owner.path.rpartition(".")[2])
     if 0 <= index < layers:
         return owner[index]
     fact = f"`{owner.path}` has {layers} layer{'s' * (layers != 1)}, and this asks for {index}"
-    return frame.wrong("SH215", fact, node.index.span, f"0 to {layers - 1} exist")
+    return frame.wrong("SH215", fact, (node.index or node).span, f"0 to {layers - 1} exist")
 
 
 def _pick(node: ast.Pick, frame: Frame) -> Any:

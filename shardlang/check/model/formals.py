@@ -12,7 +12,7 @@ from shardlang.check.constants import size, whole
 from shardlang.check.context import Frame
 from shardlang.check.model.arguments import number
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, unfit
-from shardlang.diagnostics.nearest import offer
+from shardlang.hints.nearest import offer
 from shardlang.source import Span
 from shardlang.syntax import ast
 

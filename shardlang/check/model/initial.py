@@ -11,8 +11,8 @@ from typing import Any
 from shardlang.check.context import Frame
 from shardlang.check.declared import Declared
 from shardlang.check.model.arguments import declared_arguments
-from shardlang.diagnostics.nearest import offer
 from shardlang.graph.graph import Init
+from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import Param
 from shardlang.syntax import ast
 
@@ -32,6 +32,7 @@ KINDS: Mapping[str, Declared] = {
         "Numbers within sqrt(6 / (fan_in + fan_out)), as torch.nn.init.xavier_uniform_ draws them.",
         (_FAN_IN, Param("fan_out", "number")),
     ),
+    "given": Declared("The numbers that `init` of `train` reads: a table of positions, say, which nothing draws."),
 }
 
 

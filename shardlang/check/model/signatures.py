@@ -135,12 +135,37 @@ def report_different(
     known = shown.rpartition(".")[2] in (term_text(wanted), str(term_size(wanted)))
     alias = f", which is `{shown}` here" if shown and not known else ""
     left, right = ("", "") if alias else told_apart(outside or wanted, given)
-    if term_size(wanted) == term_size(given) and term_size(given) is not None:
-        new = ", ".join(shown or term_text(wanted) if t == given else term_text(t) for t in type.dims)
+    labels, made = [(place, "declared here")], _made_with(wanted, inner) if alias else None
+    if made is not None:
+        labels.append((made, f"made with `{shown}` here"))
+        help = f"`{made.text}` makes the layer: give it `{term_text(given)}` there, if that is meant"
+    new = [shown or term_text(wanted) if t == given else term_text(t) for t in type.dims]
+    if term_size(wanted) == term_size(given) and term_size(given) is not None and len({*new}) == len(new):
         fact = f"both are {term_size(given)}, but they are different dims"
-        help = f"{fact}; if they are meant to be one: `relabel(x -> [{new}])`"
+        help = f"{fact}; if they are meant to be one: `relabel(x -> [{', '.join(new)}])`"
+    elif home := _of_two_files(outside or wanted, given):
+        fact = f"each file has a `{given[0].name}` of its own"
+        help = f"{fact}: delete this one, and import that of `{home}` by `use`"
     fact = f"{who} needs {a}{alias or left}, and this has {b}{right}"
-    inner.context.sink.report("SH256", fact, span, f"{type}", labels=[(place, "declared here")], help=help)
+    inner.context.sink.report("SH256", fact, span, f"{type}", labels=labels, help=help)
+
+
+def _made_with(wanted: Term, inner: Frame) -> Span | None:
+    """The place that gives a layer the dim that it needs; None where nothing gives it."""
+    if inner.instance is None or len(wanted) != 1:
+        return None
+    given = {formal.name.text for formal in inner.instance.decl.node.formals}
+    return inner.instance.span if wanted[0].name in given else None
+
+
+def _of_two_files(wanted: Term, given: Term) -> str:
+    """The file of the dim that is wanted, where another declares the one of its name that is given;
+    "" elsewhere."""
+    if len(wanted) != 1 or len(given) != 1 or wanted[0].name != given[0].name:
+        return ""
+    places = [dim.span for dim in (*wanted, *given) if dim.span is not None and dim.home is None]
+    names = [place.source.name for place in places]
+    return names[0] if len({*names}) == 2 else ""
 
 
 def sized(term: Term) -> str:

@@ -11,10 +11,11 @@ from typing import Any
 from shardlang.check.constants import size
 from shardlang.check.context import Frame
 from shardlang.check.values import UNKNOWN, DimValue, describe
-from shardlang.diagnostics.nearest import offer
+from shardlang.facts.dtypes import DTYPES
+from shardlang.hints.nearest import offer
 from shardlang.source import Span
 from shardlang.syntax import ast
-from shardlang.types.dim import DTYPES, Dim, TensorType, Term, term_size, term_text
+from shardlang.types.dim import Dim, TensorType, Term, term_size, term_text
 
 Terms = tuple[Term, ...]
 DIMS_LIMIT = 64  # torch's
@@ -150,9 +151,12 @@ def known_dim(node: ast.Name, frame: Frame, first: Mapping[str, Term]) -> Term |
         if (later := frame.declared_below(node.text)) is not None:
             unknown_yet(node, later, "SH250", "dim", frame)
             return None
-        dims = [name for name in frame.visible() if isinstance(_peek(frame, name), DimValue)]
-        help = offer(node.text, [*first, *dims], f"declare it: `dim {node.text} = ...`")
-        frame.wrong("SH250", f"there is no dim `{node.text}` here", node.span, "unknown dim", help=help)
+
+        def nearest() -> str:
+            dims = [name for name in frame.visible() if isinstance(_peek(frame, name), DimValue)]
+            return offer(node.text, [*first, *dims], f"declare it: `dim {node.text} = ...`")
+
+        frame.wrong("SH250", f"there is no dim `{node.text}` here", node.span, "unknown dim", help=nearest)
     return None
 
 

@@ -13,9 +13,11 @@ from shardlang.check.files.imports import LIBRARIES, Library
 from shardlang.check.program import Machine, Program
 from shardlang.check.train.hardware import machines
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import offer
 from shardlang.files import Unreadable
+from shardlang.hints.nearest import offer
 from shardlang.syntax.parse import parse
+
+CLUSTERS = "std.clusters"
 
 
 def with_cluster(program: Program, name: str, sink: Sink, load: Loader) -> Program | None:
@@ -28,9 +30,9 @@ def with_cluster(program: Program, name: str, sink: Sink, load: Loader) -> Progr
             sink.report("SH202", f"`{name}` describes no hardware", None, help=help)
     elif "." in name:
         library, _, inner = name.rpartition(".")
-        machine = _chosen(inner, library, _declared(library, sink, load), sink)
+        machine = _chosen(inner, library, _declared(library, sink, load), sink, load)
     else:
-        machine = _chosen(name, program.source.name, program.hardware, sink)
+        machine = _chosen(name, program.source.name, program.hardware, sink, load)
     return None if machine is None else replace(program, hardware={name: machine})
 
 
@@ -50,10 +52,16 @@ def _declared(name: str, sink: Sink, load: Loader) -> Mapping[str, Machine] | No
     return dict(ordered) if len(sink.found) == before else None
 
 
-def _chosen(name: str, home: str, found: Mapping[str, Machine] | None, sink: Sink) -> Machine | None:
+def _chosen(
+    name: str, home: str, found: Mapping[str, Machine] | None, sink: Sink, load: Loader
+) -> Machine | None:  # fmt: skip
+    """The cluster of a name; None after a report, which offers that of the library first."""
     if found is None or (name in found and found[name].cluster is not None):
         return None if found is None else found[name]
     clusters = [n for n, machine in found.items() if machine.cluster is not None]
     listed = f"it has {', '.join(f'`{n}`' for n in clusters)}" if clusters else "`std.clusters.h100_pod` is one"
-    sink.report("SH202", f"`{home}` has no cluster `{name}`", None, help=offer(name, clusters, listed))
+    known = (_declared(CLUSTERS, Sink(), load) or {}).get(name)
+    is_there = known is not None and known.cluster is not None
+    help = f"write `{CLUSTERS}.{name}`" if is_there else offer(name, clusters, listed)
+    sink.report("SH202", f"`{home}` has no cluster `{name}`", None, help=help)
     return None

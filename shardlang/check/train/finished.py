@@ -8,9 +8,10 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from shardlang.check.context import Context
-from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.bounds import index_bounds
 from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.hints.nearest import nearest
+from shardlang.ops.torch_words import training_help
 from shardlang.source import Span
 from shardlang.types.dim import Dim, TensorType
 
@@ -34,7 +35,7 @@ def report_unused(context: Context, settings: Mapping[int, tuple[str, tuple[str,
         help = _HINTS[kind]
         if key in settings:
             close = nearest(name, settings[key][1])
-            help = f"did you mean the setting `{close}`?" if close else help
+            help = training_help(name) or (f"did you mean the setting `{close}`?" if close else help)
         context.sink.report("SH223", f"{kind} `{name}` is never used", span, "declared here", help=help)
 
 

@@ -10,17 +10,24 @@ from collections.abc import Mapping, Sequence
 from shardlang.check.context import Frame
 from shardlang.check.selectors import Specificity, select, specificity
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Graph
+from shardlang.hints.nearest import nearest
 from shardlang.syntax import ast
+from shardlang.syntax.words import Word
+
+# What stands in `train` beside the settings.
+FREEZE: Mapping[str, Word] = {
+    "freeze": Word("freeze at encoder, **.bias", "The parameters that the selectors cover keep their initial values, "
+                   "or those of `init`. Gradients pass them on their way to others."),
+}  # fmt: skip
 
 
 def frozen(freezes: Sequence[ast.Setting], optimizers: Sequence[ast.Setting], graph: Graph, frame: Frame) -> set[int]:
     """The parameters that `freeze` keeps from being trained."""
     found: dict[int, tuple[Specificity, ast.Setting]] = {}
     for setting in freezes:
-        if setting.name.text != "freeze":
-            meant = nearest(setting.name.text, ("freeze",))
+        if setting.name.text not in FREEZE:
+            meant = nearest(setting.name.text, FREEZE)
             help = "did you mean `freeze`?" if meant else f"write `{setting.name.text} at .. = ..`"
             frame.wrong("SH111", f"`{setting.span.text}` lacks a `=` and a value", setting.span, "no value", help=help)
             continue
@@ -65,6 +72,7 @@ def covered(setting: ast.Setting, graph: Graph, sink: Sink, to_do: str = "freeze
                 "SH238", f"`{selector.span.text}` covers no parameter", selector.span, f"nothing to {to_do}",
                 help="name a parameter, or a layer that has some",
             )  # fmt: skip
+        rank = specificity(selector)
         for param in covered:
-            found[param] = max(specificity(selector), found.get(param, specificity(selector)))
+            found[param] = max(rank, found.get(param, rank))
     return found

@@ -13,33 +13,52 @@ from shardlang.check.declared import require_once
 from shardlang.check.program import Machine
 from shardlang.check.values import UNKNOWN, FileScope, HardwareDecl
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import offer
+from shardlang.hints.nearest import offer
+from shardlang.records import dataclass
 from shardlang.syntax import ast
 
-# setting -> the kind of its quantity, with an example of one.
-_LATENCY = ("a time", "5us")
-SETTINGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A setting of hardware. kind: what its value must be. example: such a value. doc: what it
+    says."""
+
+    kind: str
+    example: str
+    doc: str
+
+
+SETTINGS: Mapping[str, Mapping[str, Quantity]] = {
     "device": {
-        "memory": ("a size", "80GB"),
-        "reserved": ("a size", "1.4GB"),
-        "communicator": ("a size", "544MB"),
-        "compute": ("a compute rate", "989TFLOP/s"),
-        "compute_f32": ("a compute rate", "67TFLOP/s"),
-        "compute_f8": ("a compute rate", "1979TFLOP/s"),
-        "bandwidth": ("a data rate", "3350GB/s"),
-        "link": ("a data rate", "900GB/s"),
-        "latency": _LATENCY,
-        "profile": ("a file's name", '"h100.profile.json"'),
+        "memory": Quantity("a size", "80GB", "The memory of the device. A plan that needs more is an error (SH450)."),
+        "reserved": Quantity("a size", "1.4GB", "What the device's context and libraries take of its memory."),
+        "communicator": Quantity("a size", "544MB", "What NCCL takes of the memory for one group of ranks. Without it "
+                                 "the numbers of `hardware.md` count."),
+        "compute": Quantity("a compute rate", "989TFLOP/s", "Dense operations a second in 16 bits."),
+        "compute_f32": Quantity("a compute rate", "67TFLOP/s",
+                                "Operations a second in 32 bits. Without it that is a sixteenth of `compute`."),
+        "compute_f8": Quantity("a compute rate", "1979TFLOP/s",
+                               "Operations a second in 8 bits. Without it that is `compute`."),
+        "bandwidth": Quantity("a data rate", "3350GB/s", "The bandwidth of the device's memory."),
+        "link": Quantity("a data rate", "900GB/s",
+                         "The rate to the other devices of its node, both directions together."),
+        "latency": Quantity("a time", "5us", "The time of one hop over a link."),
+        "profile": Quantity("a file's name", '"h100.profile.json"', "A file of measured times beside the program, as "
+                            "`shardc calibrate` writes it. What it has comes before what the data sheet says."),
     },
     "cluster": {
-        "nodes": ("a count", "64"),
-        "devices": ("a count", "8"),
-        "device": ("a device", "h100"),
-        "network": ("a data rate", "400Gb/s"),
-        "latency": _LATENCY,
+        "nodes": Quantity("a count", "64", "How many nodes there are. Without it there are as many as it takes."),
+        "devices": Quantity("a count", "8", "How many devices a node has."),
+        "device": Quantity("a device", "h100", "The device that it is made of."),
+        "network": Quantity("a data rate", "400Gb/s", "The rate of each device to other nodes, in one direction."),
+        "latency": Quantity("a time", "5us", "The time of one hop to another node."),
     },
-    "level": {"ranks": ("a count", "3072"), "oversubscription": ("a ratio of at least 1", "7")},
-}
+    "level": {
+        "ranks": Quantity("a count", "3072", "How many ranks a block of whole nodes has."),
+        "oversubscription": Quantity("a ratio of at least 1", "7", "Among the ranks of the block a device has this "
+                                     "part of its rate, one in seven, when all send at once."),
+    },
+}  # fmt: skip
 
 
 def machines(scope: FileScope, context: Context) -> dict[str, Machine]:
@@ -76,10 +95,9 @@ def _setting(item: ast.Hardware, setting: ast.Setting, scope: FileScope, sink: S
         help = offer(name, known, f"it has {', '.join(f'`{n}`' for n in known)}")
         fact = f"a {item.keyword} has no setting `{name}`"
         return sink.report("SH239", fact, setting.name.span, "unknown setting", help=help)
-    wanted, example = known[name]
-    if not _is(setting.value, wanted, scope):
-        fact = f"`{name}` of {item.keyword} `{item.name.text}` must be {wanted}"
-        sink.report("SH239", fact, setting.value.span, help=f"write `{name} = {example}`, say")
+    if not _is(setting.value, known[name].kind, scope):
+        fact = f"`{name}` of {item.keyword} `{item.name.text}` must be {known[name].kind}"
+        sink.report("SH239", fact, setting.value.span, help=f"write `{name} = {known[name].example}`, say")
 
 
 def _levels(item: ast.Hardware, sink: Sink) -> None:

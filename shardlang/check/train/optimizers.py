@@ -15,49 +15,16 @@ from shardlang.check.model.arguments import call_of_one, declared_arguments, mis
 from shardlang.check.program import OptimizerSetting
 from shardlang.check.selectors import EVERYWHERE, Specificity, select, specificity, text
 from shardlang.check.values import UNKNOWN
+from shardlang.facts.optimizers import OPTIMIZERS
 from shardlang.graph.graph import Graph
 from shardlang.ops.declaration import Param
 from shardlang.syntax import ast
 
-_LR, _EPS = Param("lr", "number"), Param("eps", "number", 1e-8)
-_BETAS = Param("betas", "numbers", (0.9, 0.999))
-_MOMENTS = "\n    m := b1 m + (1 - b1) g\n    v := b2 v + (1 - b2) g^2\n    "
-_ADAM = f"{_MOMENTS}w := w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)"
-# Arguments and defaults are torch's, but that `lr` must be given.
+_KINDS = {bool: "bool", tuple: "numbers"}
 KINDS: Mapping[str, Declared] = {
-    "sgd": Declared(
-        "As torch.optim.SGD:\n\n    g := g + weight_decay w\n    m := momentum m + (1 - dampening) g     m := g in the "
-        "first step\n    w := w - lr m                           with nesterov: w - lr (g + momentum m)\n\n"
-        "Without momentum the step is w - lr g, and nothing is remembered.",
-        (_LR, Param("momentum", "number", 0.0), Param("dampening", "number", 0.0),
-         Param("weight_decay", "number", 0.0), Param("nesterov", "bool", False)),
-    ),
-    "adam": Declared(
-        f"As torch.optim.Adam:\n\n    g := g + weight_decay w{_ADAM}",
-        (_LR, _BETAS, _EPS, Param("weight_decay", "number", 0.0)),
-    ),
-    "adamw": Declared(
-        f"As torch.optim.AdamW:\n\n    w := w - lr weight_decay w{_ADAM}",
-        (_LR, _BETAS, _EPS, Param("weight_decay", "number", 0.01)),
-    ),
-    "adagrad": Declared(
-        "As torch.optim.Adagrad. s starts at initial_accumulator:\n\n    s := s + g^2\n"
-        "    w := w - lr g / (sqrt(s) + eps)",
-        (_LR, Param("eps", "number", 1e-10), Param("initial_accumulator", "number", 0.0)),
-    ),
-    "ftrl": Declared(
-        "FTRL-Proximal, as in TensorFlow. n starts at initial_accumulator, and p is -lr_power:\n\n"
-        "    z := z + g - ((n + g^2)^p - n^p) w / lr\n    n := n + g^2\n"
-        "    w := 0 where |z| <= l1, else (sign(z) l1 - z) / (n^p / lr + 2 l2)",
-        (_LR, Param("l1", "number", 0.0), Param("l2", "number", 0.0), Param("initial_accumulator", "number", 0.1),
-         Param("lr_power", "number", -0.5)),
-    ),
-    "lazy_adam": Declared(
-        f"As torch.optim.SparseAdam:\n{_MOMENTS}w := w - lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)\n\n"
-        "If only `embedding` reads a table, rows that are not in the batch keep w, m and v as they are.",
-        (_LR, _BETAS, _EPS),
-    ),
-}  # fmt: skip
+    name: Declared(facts.doc, tuple(Param(a, _KINDS.get(type(d), "number"), d) for a, d in facts.arguments.items()))
+    for name, facts in OPTIMIZERS.items()
+}
 Given = tuple[str, dict[str, Any]]
 
 

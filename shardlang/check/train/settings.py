@@ -12,28 +12,71 @@ from shardlang.check.context import Frame
 from shardlang.check.declared import Declared, called
 from shardlang.check.files.own import visible
 from shardlang.check.model.arguments import Argument, by_name, declared_arguments, line_up, settled
+from shardlang.check.model.operators import is_operator
 from shardlang.check.program import NameMap
 from shardlang.check.train.weight_names import read_names
 from shardlang.check.values import UNKNOWN, unfit
-from shardlang.diagnostics.nearest import nearest, offer
+from shardlang.hints.nearest import nearest, offer
 from shardlang.ops.declaration import Param
 from shardlang.source import Span
 from shardlang.syntax import ast
+from shardlang.syntax.words import Word
 from shardlang.types.dim import LOW
 
-RESERVED = (
-    "model", "data", "eval", "loss", "metric", "optimizer", "lr_schedule", "precision", "clip", "epochs", "steps",
-    "seed", "init", "checkpoint", "log", "compile", "evaluate", "ema",
-)  # fmt: skip
+# The settings of `train`, whose names no value may have.
+SETTINGS: Mapping[str, Word] = {
+    "model": Word("model = Net()", "The model that is trained. `model(x)` calls it, and `model.h` is a value of that "
+                  "call, or a parameter; `model.blocks[*].h` has it of every layer of an array."),
+    "data": Word('data = mnist("data/mnist", batch = batch)',
+                 "The source of the examples. It declares fields, which are names of values in the lines after it."),
+    "eval": Word('eval = mnist("data/mnist", split = "test", batch = batch)', "A source of the same fields. The loss "
+                 "and the metrics are evaluated on all of it after each epoch, or as `evaluate` says, and at the end."),
+    "loss": Word("loss = cross_entropy(model(x), label)", "One number, whose gradient trains the parameters. `loss at "
+                 "SELECTOR = ..` is a loss for some parameters alone."),
+    "metric": Word("metric accuracy = mean(argmax(scores, over = classes) == label)", "One number that is reported "
+                   "beside the loss, without gradient. In `eval` it is over the whole set."),
+    "optimizer": Word("optimizer = adamw(lr = 3e-4, weight_decay = 0.1)", "Updates the parameters. `optimizer at "
+                      "**.bias = adamw(weight_decay = 0.0)` is for some alone, and takes the rest from the general one "
+                      "of its kind."),
+    "lr_schedule": Word("lr_schedule = warmup_cosine(warmup = 2000, min = 3e-5)", "The learning rate of each step: "
+                        "`constant()`, `linear(..)` or `warmup_cosine(..)`. Without it every step has `lr`."),
+    "precision": Word("precision = bf16", "The type that the run computes in: f32 (the default), f64, tf32, bf16 or "
+                      "f16. bf16 and f16 are mixed, as torch.autocast: parameters and optimizer stay in f32. "
+                      "`bf16(stream = bf16)` keeps what layers hand on in bf16 too."),
+    "clip": Word("clip = 1.0", "The largest norm of all gradients together, as torch's clip_grad_norm_ has it. Larger "
+                 "gradients are made smaller by one factor. Without it nothing is clipped."),
+    "epochs": Word("epochs = 10", "How long to train: passes through the data. A run has this or `steps`."),
+    "steps": Word("steps = 2000", "How long to train: updates of the parameters. A run has this or `epochs`."),
+    "seed": Word("seed = 7",
+                 "All random numbers and the order of examples follow from this whole number. The default is 0."),
+    "init": Word('init = safetensors("weights.safetensors")', "Weights to start from, by the paths of parameters. "
+                 '`names = "file.map"` is for files that name them otherwise.'),
+    "checkpoint": Word('checkpoint = every(100, keep = 3, to = "checkpoints")', "Writes a checkpoint after each 100 "
+                       "steps and after the last, into the folder `to`, and keeps the latest three; `keep = 0` keeps "
+                       "all. `shardc run --resume` goes on from the last. (To keep less for backward, write "
+                       "`recompute` in the strategy.)"),
+    "log": Word("log = every(100)", "After so many steps each rank writes a line to its own log, with its times."),
+    "compile": Word("compile = blocks",
+                    "`blocks` compiles the functions of layers with torch.compile; the default is `none`."),
+    "evaluate": Word("evaluate = every(200, best = lowest(loss), patience = 5)", "How often `eval` is evaluated, in "
+                     "steps. `best` says which evaluation is best; its checkpoint is kept. `patience` ends the run "
+                     "after so many evaluations that are no better."),
+    "not_finite": Word("not_finite = skip", "What becomes of a step whose gradients are not finite: `stop` (the "
+                       "default) ends the run, `skip` leaves the step out on all ranks."),
+    "ema": Word("ema = 0.999", "Keeps an average of the weights beside them, with this decay. `evaluate = every(200, "
+                "weights = ema)` evaluates the average."),
+}  # fmt: skip
+RESERVED = tuple(SETTINGS)
 _RISE = (
-    "With n steps in all and k = max(1, warmup), the rate of step s, from 1, is\n\n"
+    "The rate rises to lr in `warmup` steps and then falls to `min`, {}. With n steps in all and k = max(1, warmup), "
+    "the rate of step s, from 1, is\n\n"
     "    lr s / k     up to step k, then\n    min + (lr - min) {}\n\nSo step k alone has lr, and the last step has min."
 )
 _SLOPE = (Param("warmup", "int", 0), Param("min", "number", 0.0))
 SCHEDULES: Mapping[str, Declared] = {
     "constant": Declared("Every step has lr, as without `lr_schedule`."),
-    "linear": Declared(_RISE.format("(n - s) / (n - k)"), _SLOPE),
-    "warmup_cosine": Declared(_RISE.format("(1 + cos(pi (s - k) / (n - k))) / 2"), _SLOPE),
+    "linear": Declared(_RISE.format("by equal amounts", "(n - s) / (n - k)"), _SLOPE),
+    "warmup_cosine": Declared(_RISE.format("along half a cosine", "(1 + cos(pi (s - k) / (n - k))) / 2"), _SLOPE),
 }
 _NUMBERS = (Param("epochs", "int"), Param("steps", "int"), Param("seed", "int"), Param("clip", "number"),
             Param("ema", "number"))  # fmt: skip
@@ -41,6 +84,7 @@ _PRECISIONS = ("f32", "f64", "tf32", *LOW)
 # Words that say how a device computes with a type, not what is kept.
 _KEPT = {"tf32": "f32"}
 _COMPILED = ("none", "blocks")
+_NOT_FINITE = ("stop", "skip")
 
 
 def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) -> dict[str, Any]:
@@ -48,7 +92,7 @@ def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) ->
     _require_length(given, span, frame)
     nodes = {name: setting.value for name, setting in given.items()}
     given_numbers = [(param, nodes[param.name]) for param in _NUMBERS if param.name in nodes]
-    numbers = {param.name: settled(param, Argument(node.span, node), frame) for param, node in given_numbers}
+    numbers = {param.name: _number(param, node, frame) for param, node in given_numbers}
     found = {name: number for name, number in numbers.items() if number is not UNKNOWN}
     for name, read in _READERS.items():
         if name in nodes:
@@ -57,6 +101,15 @@ def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) ->
     own = visible(frame.file, "schedule").get(called(nodes["lr_schedule"])) if "lr_schedule" in nodes else None
     found["own_schedule"] = own.own if own is not None else None
     return found
+
+
+def _number(param: Param, node: ast.Expr, frame: Frame) -> Any:
+    """The number that a setting is; UNKNOWN after a report."""
+    name = called(node)
+    if name and frame.find(name) is None and not is_operator(name):
+        form = SETTINGS[param.name].form
+        return frame.wrong("SH200", f"there is no `{name}` here", node.span, "unknown", help=f"write `{form}`")
+    return settled(param, Argument(node.span, node), frame)
 
 
 def _require_length(given: Mapping[str, ast.Setting], span: Span, frame: Frame) -> None:
@@ -85,11 +138,20 @@ def _precision(node: ast.Expr, frame: Frame) -> str:
 
 
 def _compile(node: ast.Expr, frame: Frame) -> str:
-    if node.span.text in _COMPILED:
+    return _word(node, _COMPILED, "is nothing that could be compiled", frame)
+
+
+def _not_finite(node: ast.Expr, frame: Frame) -> str:
+    return _word(node, _NOT_FINITE, "is nothing to do where gradients are not finite", frame)
+
+
+def _word(node: ast.Expr, words: tuple[str, ...], fact: str, frame: Frame) -> str:
+    """One of some words; the first after a report."""
+    if node.span.text in words:
         return node.span.text
-    help = offer(node.span.text, _COMPILED, f"it is one of {', '.join(_COMPILED)}")
-    frame.wrong("SH237", f"`{node.span.text}` is nothing that could be compiled", node.span, "here", help=help)
-    return "none"
+    help = offer(node.span.text, words, f"it is one of {', '.join(words)}")
+    frame.wrong("SH237", f"`{node.span.text}` {fact}", node.span, "here", help=help)
+    return words[0]
 
 
 def _stream(precision: str, node: ast.Call, frame: Frame) -> bool:
@@ -162,9 +224,9 @@ _STEPS = Param("steps", "int")
 def _checkpoint(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
     """("every", {"steps": 100, "keep": 4, "to": "checkpoints"}); None after a report."""
     help = 'write `checkpoint = every(100, keep = 4, to = "checkpoints")`'
-    params = (_STEPS, Param("keep", "int", 0), Param("to", "str", "checkpoints"))
+    params = (_STEPS, Param("keep", "int", 3), Param("to", "str", "checkpoints"))
     found = _every(node, params, "`checkpoint` is how often to write one", help, frame)
-    return None if found is None else ("every", {"keep": 0, "to": "checkpoints", **found})
+    return None if found is None else ("every", {**{p.name: p.default for p in params[1:]}, **found})
 
 
 def _evaluate(node: ast.Expr, frame: Frame) -> Mapping[str, Any] | None:
@@ -237,5 +299,5 @@ def _every(node: ast.Expr, params: tuple[Param, ...], fact: str, help: str, fram
 
 _READERS: Mapping[str, Callable[[ast.Expr, Frame], Any]] = {
     "precision": _precision, "lr_schedule": _schedule, "init": _init, "checkpoint": _checkpoint, "log": _log,
-    "compile": _compile, "evaluate": _evaluate,
+    "compile": _compile, "evaluate": _evaluate, "not_finite": _not_finite,
 }  # fmt: skip

@@ -5,12 +5,11 @@ Sources are data_sources.py's, optimizers optimizers.py's; finished.py makes the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
 from dataclasses import field
 from typing import Any
 
 from shardlang.check.context import Frame
-from shardlang.check.files.overrides import Overrides, member_dims, with_arguments
 from shardlang.check.model.forward import bind_each, named, spread
 from shardlang.check.model.instantiate import declare_model, model_call
 from shardlang.check.program import DataSource, Training
@@ -18,21 +17,25 @@ from shardlang.check.train.data_sources import read_source, require_same_words
 from shardlang.check.train.finished import finish, report_unused
 from shardlang.check.train.frozen import frozen
 from shardlang.check.train.graph_checks import check_indices, check_loss, detached
+from shardlang.check.train.late import apart, offer_figures, require_known
 from shardlang.check.train.losses import joined, trained_by
 from shardlang.check.train.optimizers import assign, read_optimizers
+from shardlang.check.train.overrides import Overrides, member_dims, with_overrides
 from shardlang.check.train.settings import RESERVED, check_evaluation, read_settings
-from shardlang.check.train.weight_names import fitted
+from shardlang.check.train.weight_names import fitted, require_filled
 from shardlang.check.values import UNKNOWN, Instance, Tensor, describe
-from shardlang.diagnostics.nearest import nearest
+from shardlang.facts.figures import BESIDE, is_told
 from shardlang.graph.graph import Graph, Kind
+from shardlang.hints.nearest import nearest
 from shardlang.records import dataclass
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 
 # What each line of the metrics holds besides the loss.
-_LOGGED = ("step", "epoch", "step_ms", "host_ms")
+_LOGGED = ("step", "epoch", "step_ms", "host_ms", *BESIDE)
 # A key of every file of weights that is none of a tensor: https://huggingface.co/docs/safetensors
 _NO_TENSOR = "__metadata__"
+_EVERY = re.compile(r"[\w.]+\[\*\][\w.\[\]*]*")
 
 Found = tuple[Graph, Training] | None
 
@@ -46,6 +49,7 @@ class _Reading:
     optimizers: list[ast.Setting] = field(default_factory=list)
     freezes: list[ast.Setting] = field(default_factory=list)
     metrics: dict[str, int] = field(default_factory=dict)
+    late: Graph | None = None
     values: dict[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     source: DataSource | None = None
     batch: Dim | None = None
@@ -59,17 +63,18 @@ class _Reading:
 
 def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
     """The graph and the training settings; None after errors that leave nothing to plan."""
-    reading, node = _Reading(frame), with_arguments(node, overrides.get("train", {}))
+    reading, node = _Reading(frame), with_overrides(node, overrides.get("train", {}))
     reading.several = any(s.name.text == "loss" and s.at for s in node.settings)
     for setting in node.settings:
         _note(setting, reading)
-    _apply(overrides.get("train", {}), node, reading)
     if not reading.given.keys() & {"epochs", "steps"}:
         _ = _misspelt("epochs", node, reading) or _misspelt("steps", node, reading)
     settings = read_settings(reading.given, node.span, frame)
     _require(node, reading)
     for setting in node.settings:
         _statement(setting, reading, overrides)
+        if setting.name.text == "data":  # its fields are names of the program
+            offer_figures(node, frame)
     optimizers = read_optimizers(reading.optimizers, frame)
     # Reserved settings are used by being there.
     frame.context.used.update(id(s) for s in node.settings if s.name.text in RESERVED and s.keyword != "metric")
@@ -87,9 +92,10 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
     if settings.get("evaluate") is not None:
         at, figures = reading.given["evaluate"].value, ("loss", *reading.metrics)
         check_evaluation(at, settings["evaluate"], reading.eval is not None, figures, settings, frame)
+    require_filled(settings.get("init"), graph, node.span, frame.context.sink)
     if "init" in settings:
         settings["init"] = fitted(settings["init"], graph, reading.given["init"].span, frame)
-    training = Training(reading.source, reading.eval, assign(optimizers, graph, frame), **settings)
+    training = Training(reading.source, reading.eval, assign(optimizers, graph, frame), late=reading.late, **settings)
     return None if frame.context.sink.failed else (graph, training)
 
 
@@ -99,8 +105,10 @@ def _graph(reading: _Reading) -> tuple[Graph, set[int]]:
     assert reading.loss is not None
     frame, build = reading.frame, reading.frame.context.build
     wanted = [value for _, value in reading.losses] or [reading.loss]
-    found = build.keep([*wanted, *reading.metrics.values()])
-    losses, metrics = found[: len(wanted)], dict(zip(reading.metrics, found[len(wanted) :], strict=True))
+    shown, reading.late = apart(reading.metrics, frame)
+    found = build.keep([*wanted, *shown.values()])
+    losses, metrics = found[: len(wanted)], dict(zip(shown, found[len(wanted) :], strict=True))
+    reading.metrics = {name: value for name, value in metrics.items() if is_told(name)}
     graph = finish(frame.context, losses[0], metrics, reading.batch)
     kept = frozen(reading.freezes, reading.optimizers, graph, frame)
     declared = {at for at, v in enumerate(build.values) if v.kind is Kind.PARAM} - kept
@@ -158,17 +166,6 @@ def _twice(setting: ast.Setting, first: ast.Setting, reading: _Reading) -> None:
     reading.again.add(id(setting))
     fact = f"`{setting.name.text}` is set twice"
     reading.frame.context.sink.again("SH201", fact, setting.span, first.span, "keep one of them")
-
-
-def _apply(overrides: Mapping[str, ast.Expr], node: ast.Train, reading: _Reading) -> None:
-    """Settings given from outside; `epochs` takes the place of `steps` and the other way round."""
-    for name, value in overrides.items():
-        if "." in name:  # an argument of a setting, which is in its place already
-            continue
-        place = ast.Name(name, span=node.span)
-        reading.given[name] = ast.Setting("", place, (), value, span=value.span)
-        if name in ("epochs", "steps"):
-            reading.given.pop("steps" if name == "epochs" else "epochs", None)
 
 
 def _require(node: ast.Train, reading: _Reading) -> None:
@@ -292,6 +289,8 @@ def _value(setting: ast.Setting, reading: _Reading) -> None:
 def _loss(setting: ast.Setting, reading: _Reading) -> int | None:
     """The value of the loss, or of one among several."""
     value = _scalar(setting, reading, f"loss[{len(reading.losses)}]" if reading.several else "loss")
+    if value is not None:
+        require_known(value.id, setting.value.span, reading.frame)
     if value is not None and reading.several:
         reading.losses.append((setting, value.id))
     if setting.at:
@@ -319,7 +318,9 @@ def _scalar(setting: ast.Setting, reading: _Reading, address: str) -> Tensor | N
     if isinstance(value, Tensor) and not value.type.dims:
         return value
     if isinstance(value, Tensor):
+        every = _EVERY.search(span.text) if len(value.type.dims) == 1 else None
         help = f"take the mean: `mean({span.text})`" if len(span.text) < 60 else "take the `mean`"
+        help = f"add up what the layers have: `sum({every[0]})`" if every is not None else help
         fact = f"{what} must be one number, and this is {value.type}"
         reading.frame.wrong("SH232", fact, span, "has dims", help=help)
     elif value is not UNKNOWN:

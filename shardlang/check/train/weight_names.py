@@ -5,17 +5,21 @@ to the runtime."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from shardlang.check.context import Context, Frame
 from shardlang.check.program import NameMap, NameRule
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import offer
-from shardlang.diagnostics.rendered import SHOWN
+from shardlang.files import folder_of
 from shardlang.graph.graph import Graph
+from shardlang.graph.places import Places
+from shardlang.hints.nearest import offer
+from shardlang.owned import MODEL_MARK
 from shardlang.patterns import SingleLayers
 from shardlang.source import Source, Span
 
@@ -120,31 +124,69 @@ def fitted(init: Setting, graph: Graph, span: Span, frame: Frame) -> Setting:
     names = init[1].get("names") if init is not None else None
     if init is None or names is None:
         return init
-    due = dict.fromkeys(graph.values[v].path for v in (*graph.params, *graph.states))
+    values = [graph.values[v] for v in (*graph.params, *graph.states)]
+    due = {each.path: len(each.type.shape) for each in values}
     if graph.in_runs:  # a line may be of one layer
         raise SingleLayers
-    _check(names, due, span, frame.context.sink)
-    fits = [bool(_covered(rule.ours, due)) for rule in names.rules]
-    used = tuple(rule for rule, fit in zip(names.rules, fits, strict=True) if fit)
-    rest = tuple(rule.theirs for rule, fit in zip(names.rules, fits, strict=True) if not fit)
+    places, covered = Places(due), list[list[str]]()
+    for rule in names.rules:
+        covered.append(_covered(rule.ours, places))
+        if places.too_many(rule.span, frame.context.sink):
+            return init
+    _check(names, due, covered, span, frame.context.sink)
+    used = tuple(rule for rule, mine in zip(names.rules, covered, strict=True) if mine)
+    rest = tuple(rule.theirs for rule, mine in zip(names.rules, covered, strict=True) if not mine)
     return init[0], {**init[1], "names": replace(names, rules=used, ignored=(*names.ignored, *rest))}
 
 
-def _covered(ours: str, due: Mapping[str, None]) -> list[str]:
+def require_filled(init: Setting, graph: Graph, train: Span, sink: Sink) -> None:
+    """SH226 where parameters or states are `given`, and no `init` gives them."""
+    values = [graph.values[v] for v in (*graph.params, *graph.states)]
+    due = [value for value in values if value.init is not None and value.init.kind == "given"]
+    if due and init is None:
+        sink.report(
+            "SH226", f"nothing gives {_some([value.path for value in due])}: `train` has no `init`", due[0].span,
+            "given, so a file has its numbers", labels=[(train, "add `init` here")],
+            help=f"write `init = safetensors({_file_of(due[0].span, train)})`, or let it start from a "
+            "distribution, as `normal(0.02)`",
+        )  # fmt: skip
+
+
+def _file_of(given: Span, train: Span) -> str:
+    """The weights of what is given, as `train` may name them: beside the program that `shardc
+    import` wrote, which says so, with its name map."""
+    if not given.source.text.startswith(MODEL_MARK):
+        return '"weights.safetensors"'
+    home = folder_of(given.source.name) / Path(given.source.name).stem
+    path = Path(os.path.relpath(home, folder_of(train.source.name))).as_posix()
+    return f'"{path}.safetensors", names = "{path}.map"'
+
+
+def _some(paths: Sequence[str]) -> str:
+    """The first of some paths, and how many more."""
+    return ", ".join(f"`{path}`" for path in paths[:5]) + (f" and {len(paths) - 5} more" if paths[5:] else "")
+
+
+def _covered(ours: str, due: Places) -> list[str]:
     """The paths that a name stands for."""
     if "*" not in ours:
-        return [ours] if ours in due else []
-    matches = pattern(ours).fullmatch
-    return [path for path in due if matches(path)]
+        return [ours] if ours in due.order else []
+    near = due.near(ours, lambda name: pattern(name).fullmatch)
+    matches = pattern(ours).fullmatch if near else None
+    return [path for path in near if matches is not None and matches(path)]
 
 
-def _check(names: NameMap, due: Mapping[str, None], span: Span, sink: Sink) -> None:
-    """Every parameter and state has one line; every line (but those with `?`) has one of them."""
+def _check(names: NameMap, due: Mapping[str, int], covered: Sequence[Sequence[str]], span: Span, sink: Sink) -> None:
+    """Every parameter and state has one line; every line (but those with `?`) has one of them, and
+    transposes two dims or more. due: how many dims each has. covered: of each line those that it
+    stands for."""
     owner: dict[str, NameRule] = {}
-    for rule in names.rules:
-        mine = _covered(rule.ours, due)
+    for rule, mine in zip(names.rules, covered, strict=True):
         if not mine and not rule.maybe:
             _report_nothing(rule, due, sink)
+        if mine and rule.transposed and all(due[path] < 2 for path in mine):
+            fact = f"`{rule.ours}` has fewer than two dims, and `transposed` exchanges two"
+            sink.report("SH240", fact, rule.span, help="leave `transposed` out")
         again = next((path for path in mine if path in owner), None)
         if again is not None:
             sink.report(
@@ -154,15 +196,15 @@ def _check(names: NameMap, due: Mapping[str, None], span: Span, sink: Sink) -> N
         owner.update(dict.fromkeys(mine, rule))
     missing = [path for path in due if path not in owner]
     if missing:
-        listed = ", ".join(f"`{p}`" for p in missing[:5]) + (f" and {len(missing) - 5} more" if missing[5:] else "")
         sink.report(
-            "SH240", f"the name map has no line for {listed}", span, "",
+            "SH240", f"the name map has no line for {_some(missing)}", span, "",
             help=f"add one, with the name that the file has: `{missing[0]} = ...`",
         )  # fmt: skip
 
 
-def _report_nothing(rule: NameRule, due: Mapping[str, None], sink: Sink) -> None:
-    help = f"`{rule.ours}? = ...` lets the program lack it"
-    if len(sink.found) < SHOWN:  # what is not shown needs no neighbour
-        help = offer(rule.ours, {re.sub(r"\[\d+\]", "[*]", path) for path in due}, help)
+def _report_nothing(rule: NameRule, due: Mapping[str, int], sink: Sink) -> None:
+    def help() -> str:
+        lacking = f"`{rule.ours}? = ...` lets the program lack it"
+        return offer(rule.ours, {re.sub(r"\[\d+\]", "[*]", path) for path in due}, lacking)
+
     sink.report("SH240", f"the program has no parameter `{rule.ours}`", rule.span, help=help)

@@ -84,7 +84,7 @@ _PROGRAMS = (("tokens", _TOKENS, "st"), ("vectors", _VECTORS, "s"))
     "then shardc plan model.shard --ranks 8 --cluster node.shard",
 )
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="By default CUDA if there is a GPU per rank.")
-@click.option("--ranks", type=click.IntRange(1), default=1, metavar="N", help="How many ranks measure at once.")
+@click.option("--ranks", type=click.IntRange(1, 1024), default=1, metavar="N", help="How many ranks measure at once.")
 @click.option(
     "-o", "--output", "to", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="FILE",
     help="The program to write, machine.shard; its profile is written beside it.",

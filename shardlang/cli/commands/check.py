@@ -11,9 +11,9 @@ import click
 from shardlang import driver
 from shardlang.cli import options, output
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import offer
 from shardlang.diagnostics.rendered import OUTPUTS
 from shardlang.errors import RunError
+from shardlang.hints.nearest import offer
 from shardlang.source import Source
 
 
@@ -25,10 +25,11 @@ from shardlang.source import Source
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @options.ranks_option(required=False)
 @options.strategy_option
+@options.cluster_option
 @options.set_option
 @options.extension_option
 @click.option(
-    "--resume", "resumed", type=click.Path(path_type=Path), metavar="DIR",
+    "--resume", "resumed", type=options.There(), metavar="DIR",
     help="Check what a run of FILE would go on with from a checkpoint, or the newest in a folder; with --ranks.",
 )  # fmt: skip
 @click.option(
@@ -37,8 +38,8 @@ from shardlang.source import Source
 )  # fmt: skip
 @click.pass_context
 def command(
-    ctx: click.Context, files: tuple[str, ...], ranks: int | None, strategy: str | None, overrides: Mapping[str, str],
-    resumed: Path | None, form: str,
+    ctx: click.Context, files: tuple[str, ...], ranks: int | None, strategy: str | None, cluster: str | None,
+    overrides: Mapping[str, str], resumed: Path | None, form: str,
 ) -> None:  # fmt: skip
     """Report every mistake in programs, without running them.
 
@@ -48,9 +49,10 @@ def command(
         raise click.UsageError("--resume is of one FILE, with --ranks N")
     sources = [options.source(file) for file in files]
     sink = Sink()
-    fine = [line for line in (_check(s, ranks, strategy, overrides, sink) for s in sources) if line]
+    given = ranks, strategy, overrides, cluster
+    fine = [line for line in (_check(s, *given, sink) for s in sources) if line]
     if resumed is not None and ranks is not None and fine:
-        told = _resumed(resumed, sources[0], ranks, strategy, overrides, sink)
+        told = _resumed(resumed, sources[0], *given, sink)
         fine = told if sink.failed else [*fine, *told]
     code = output.show(sink, sys.stdout, form)
     if form in ("full", "concise"):
@@ -59,10 +61,13 @@ def command(
     ctx.exit(code)
 
 
-def _check(source: Source, ranks: int | None, strategy: str | None, overrides: Mapping[str, str], sink: Sink) -> str:
+def _check(
+    source: Source, ranks: int | None, strategy: str | None, overrides: Mapping[str, str], cluster: str | None,
+    sink: Sink,
+) -> str:  # fmt: skip
     """Checks one file; the line that says it is fine, or nothing."""
     mine = Sink()
-    program = driver.check_source(source, mine, overrides, strategy)
+    program = driver.check_source(source, mine, overrides, strategy, cluster=cluster)
     if program is not None:
         _known(strategy, program.strategies, source)
         driver.check_strategies(program, strategy, ranks, mine)
@@ -78,14 +83,15 @@ def _check(source: Source, ranks: int | None, strategy: str | None, overrides: M
 
 
 def _resumed(
-    folder: Path, source: Source, ranks: int, strategy: str | None, overrides: Mapping[str, str], sink: Sink
-) -> list[str]:
+    folder: Path, source: Source, ranks: int | None, strategy: str | None, overrides: Mapping[str, str],
+    cluster: str | None, sink: Sink,
+) -> list[str]:  # fmt: skip
     """Reports what keeps a run from going on from a checkpoint; lines about what it would read."""
     from shardlang.checkpoints.looked_at import opened_newest
     from shardlang.plan.bytes.resumed import lines, require_fits
 
-    program = driver.check_source(source, Sink(), overrides, strategy)
-    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
+    program = driver.check_source(source, Sink(), overrides, strategy, cluster=cluster)
+    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None and ranks is not None else None
     if plan is None:
         return []
     try:
@@ -93,8 +99,9 @@ def _resumed(
     except RunError as error:
         sink.report(error.code, f"{error.message} ({error.file})", None, help=error.help)
         return []
-    fits = require_fits(plan, index, Path(source.name).parent, sink)
-    return [*(f"passed over: {error.message} ({error.file})" for error in passed), *lines(plan, index, fits)]
+    base = Path(source.name).parent
+    fits = require_fits(plan, index, base, sink)
+    return [*(f"passed over: {error.message} ({error.file})" for error in passed), *lines(plan, index, fits, base)]
 
 
 def _known(name: str | None, strategies: tuple, source: Source) -> None:

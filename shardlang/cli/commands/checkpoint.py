@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from shardlang.cli import output
+from shardlang.cli import options, output
 from shardlang.errors import RunError
 
-_folder = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+_folder = click.argument("folder", metavar="DIR", type=options.There())
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

@@ -38,13 +38,13 @@ def command(
     if len(strategies) > 2:
         raise click.UsageError(f"two plans are compared, and {len(strategies)} strategies are given")
     names: list[str | None] = [*strategies] if len(strategies) == 2 else [next(iter(strategies), None)] * 2
-    sink, plans = Sink(), list[Plan]()
+    sink, memory, plans = Sink(), Sink(), list[Plan]()
     for file, name in zip((files[0], files[-1]), names, strict=True):
         program = driver.check_source(options.source(file), sink, overrides, name, cluster=cluster)
-        plan = driver.plan_program(program, name, ranks, sink) if program is not None else None
+        plan = driver.plan_program(program, name, ranks, sink, memory) if program is not None else None
         if plan is not None:
             plans.append(plan)
-    code = output.show(sink)
+    code = output.show(sink, besides=memory)
     if len(plans) < 2 or sink.failed:
         ctx.exit(code)
     from shardlang.views.diff import difference
@@ -52,8 +52,9 @@ def command(
     found = difference(*(driver.seen_plan(plan, sink) for plan in plans))
     if as_json:
         output.show_json(found)
-        return
-    from shardlang.cli.diff_text import lines
-    from shardlang.cli.plan_view.program import print_lines
+    else:
+        from shardlang.cli.diff_text import lines
+        from shardlang.cli.plan_view.program import print_lines
 
-    print_lines(lambda room: lines(found, room, full))
+        print_lines(lambda room: lines(found, room, full))
+    ctx.exit(code)

@@ -3,10 +3,12 @@ names."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from shardlang.files import Unreadable, read_text
 from shardlang.owned import MODEL, NAMES, OPAQUE, REPORT, WEIGHTS, Kind
 
 _CODES = ("SH604", "SH608")
+# How lines behind a name map begin, each with the digest of a file that was written with it.
+_WRITTEN = b"\n# written: "
 
 
 def _dims(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> Mapping[str, list[str]]:
@@ -60,7 +64,8 @@ def _require_name(dim: str, ctx: click.Context, param: click.Parameter) -> None:
     help="The program to write, model.shard; its name map, model.map, is written beside it.",
 )  # fmt: skip
 @click.option("--weights", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Write the module's weights, too, as safetensors under its names.")  # fmt: skip
+              help="Write the module's weights, too, as safetensors under its names; "
+              "what nothing draws is then given().")  # fmt: skip
 @click.option("--dims", multiple=True, metavar="INPUT=DIM,DIM", callback=_dims,
               help="Names of the dims of an input. May be repeated.")  # fmt: skip
 @click.option("--output", metavar="NAME", help="Of several results of forward, the one to give.")
@@ -107,8 +112,8 @@ def command(
     files = {to: found.text.encode(), names: found.names.encode()}
     if own is not None and python is not None and found.declared:
         files |= {own: found.declared.encode(), python: found.python.encode()}
-    if weights is not None:
-        files[weights] = found.weights()
+    files[names] += _digests(files)
+    files |= {} if weights is None else {weights: found.weights()}
     listed = ", ".join(map(str, files))
     if report is not None:
         files[report] = f"{json.dumps(found.report)}\n".encode()
@@ -124,16 +129,47 @@ def _read(path: Path) -> str:
 
 
 def _claim(files: Mapping[str, tuple[Path | None, Kind]]) -> None:
-    """Ends the command where one of its files would replace what is none of its kind, or another
-    of them."""
+    """Ends the command where one of its files would replace what is none of its kind, another of
+    them, or what somebody has changed."""
     for path, kind in files.values():
         claimed(path, kind)
-    apart({what: path for what, (path, _) in files.items()})
+    paths = {what: path for what, (path, _) in files.items()}
+    apart(paths)
+    names = paths["its name map"]
+    assert names is not None
+    try:
+        _require_unchanged(set(paths.values()), names)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        raise click.exceptions.Exit(2) from None
+
+
+def _digest(made: bytes) -> str:
+    return hashlib.sha256(made).hexdigest()[:16]
+
+
+def _digests(files: Mapping[Path, bytes]) -> bytes:
+    return b"".join(_WRITTEN + f"{_digest(made)} {path.name}".encode() for path, made in files.items()) + b"\n"
+
+
+def _require_unchanged(paths: Collection[Path | None], names: Path) -> None:
+    """RunError SH512 where somebody has changed one of the files since an import wrote it, by the
+    digests that its name map has."""
+    whole, *lines = names.read_bytes().split(_WRITTEN) if names.is_file() else [b""]
+    for digest, _, name in (line.decode().strip().partition(" ") for line in lines):
+        path = names.with_name(name)
+        if path in paths and path.is_file() and digest != _digest(whole if path == names else path.read_bytes()):
+            fact = f"an import would replace changes that were made to `{name}`"
+            quoted = shlex.quote(str(path))
+            raise RunError("SH512", fact, file=path, help=f"keep them: mv {quoted} {quoted}.mine; or name another "
+                           "file for -o")  # fmt: skip
 
 
 def _tell(files: str, report: Mapping[str, Any], own: Path | None) -> None:
     error = report["largest difference"]
     output.tell(f"wrote {files}: values and gradients are the module's, to {error:.1g} in float64")
+    for fact, code in report["accepted"].items():
+        output.tell(f"note: {code}: {fact}")
     unused = report["unused parameters"]
     if unused:
         more = f" and {len(unused) - 3} more" * (len(unused) > 3)

@@ -12,8 +12,10 @@ from pathlib import Path, PurePath
 import click
 
 from shardlang import driver
+from shardlang.check.program import Program
 from shardlang.cli import options, output
 from shardlang.cli.files import write_files
+from shardlang.cost.hardware import hosts_of, of_gpus
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.files import folder_of
@@ -47,7 +49,13 @@ if __name__ == "__main__":
 @options.ranks_option(required=True)
 @click.option("--to", "to", type=click.Choice(TARGETS), required=True, help="What starts the ranks.")
 @click.option("-o", "folder", required=True, metavar="DIR", help="The folder to write to; all hosts are to see it.")
-@click.option("--nodes", "--nnodes", "nodes", metavar="N", help="How many hosts: 2, or 2:4 for 2 to 4. [default: 1]")
+@click.option(
+    "--nodes",
+    "--nnodes",
+    "nodes",
+    metavar="N",
+    help="How many hosts: 2, or 2:4 for 2 to 4. [default: as the file's cluster needs, else 1]",
+)
 @click.option("--hosts", metavar="A,B", help="Names or addresses of the hosts, the first of rank 0.")
 @click.option(
     "--rank-table", type=click.Path(path_type=Path), metavar="FILE", help="A rank table (JSON) that names the hosts."
@@ -55,7 +63,7 @@ if __name__ == "__main__":
 @click.option("--name", metavar="NAME", help="The job's name. [default: made of the file's]")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="The ranks' device. [default: as each host has]")
 @click.option(
-    "--restarts", type=click.IntRange(0, 1000), default=3, show_default=True, help="So often it goes on after failures."
+    "--restarts", type=click.IntRange(0, 1000), default=3, show_default=True, help="How many failures it goes on after."
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Where ranks meet. [default: 29500; Slurm: by the job]")
 @click.option("--interface", metavar="NAME", help="The network interface that hosts talk over, as in eth0.")
@@ -99,18 +107,23 @@ class _Launch:
         self._require_options(submit)
         servers = self._servers()
         hosts = tuple(server.host for server in servers)
-        least, most = jobs.node_counts(self.text("nodes") or str(len(hosts) or 1))
+        program = self._program(sink := Sink())
+        if program is None:
+            return output.show(sink)
+        needed, cluster = hosts_of(program, self.ranks)
+        least, most = jobs.node_counts(self.text("nodes") or str(len(hosts) or needed))
         jobs.require_even(self.ranks, most, hosts)
         if self.to == "torchrun":
             jobs.require_found(hosts)
         name = jobs.name_of(self.text("name"), Path(self.file).stem, self.to)
-        emitted, resumes, code = self._emitted(least, most)
+        emitted, resumes, code = self._emitted(program, sink, least, most)
         if emitted is None:
             return code
         job = Job(
             name, self._there("there", self.folder), self._there("base_there", folder_of(self.file)), self.ranks,
             least, most, resumes, hosts, self.text("device"), int(str(self.given["restarts"])),
             port if isinstance(port := self.given["port"], int) else None, self.text("interface") or "",
+            of_gpus(program),
         )  # fmt: skip
         files = self._files(job, servers)
         with Claims() as claims:
@@ -124,9 +137,16 @@ class _Launch:
             write_files(self.folder, {**emitted, **files})
         for each in (*emitted, *files):
             output.tell(f"wrote {self.folder / each}")
+        self._note(job, cluster)
+        return self._submit(files) if submit else self._tell(job)
+
+    def _note(self, job: Job, cluster: str) -> None:
+        """Says what the job is by no option. cluster: that which asks for several hosts, or ""."""
+        if cluster and not job.hosts and self.given["nodes"] is None:
+            had = f"the job has {job.most} hosts of {job.each} ranks, as the cluster `{cluster}` says"
+            output.tell(f"{had}; `--nodes` takes another number")
         if not job.resumes:
             output.tell("the program writes no checkpoint: after a failure the job begins anew")
-        return self._submit(files) if submit else self._tell(job)
 
     def _require_options(self, submit: bool) -> None:
         """UsageError where an option is missing, or says nothing to this target."""
@@ -176,15 +196,18 @@ class _Launch:
                            file=Path(path), help="rename it, or -o another")  # fmt: skip
         return PurePath(path)
 
-    def _emitted(self, least: int, most: int) -> tuple[Mapping[str, str] | None, bool, int]:
+    def _program(self, sink: Sink) -> Program | None:
+        """The program of the file; None after errors."""
+        overrides = self.given["overrides"]
+        assert isinstance(overrides, dict)
+        return driver.check_source(options.source(self.file), sink, overrides, self.text("strategy"))
+
+    def _emitted(
+        self, program: Program, sink: Sink, least: int, most: int
+    ) -> tuple[Mapping[str, str] | None, bool, int]:
         """The compiled program, one for each number of hosts that its mesh allows; whether it
         writes checkpoints; the exit code. None after errors."""
-        overrides, strategy = self.given["overrides"], self.text("strategy")
-        sink = Sink()
-        assert isinstance(overrides, dict)
-        program = driver.check_source(options.source(self.file), sink, overrides, strategy)
-        if program is None:
-            return None, False, output.show(sink)
+        strategy = self.text("strategy")
         resumes = program.training is not None and program.training.checkpoint is not None
         found: dict[int, Mapping[str, str]] = {}
         used = ""
@@ -230,6 +253,7 @@ class _Launch:
             for host, line in torchrun.lines_of(job):
                 output.tell(f"on {host}: {line}")
         elif self.to == "slurm":
+            output.tell(slurm.asks(job, self.texts("sbatch")))
             output.tell(f"start it: sbatch {quoted([os.path.join(folder, slurm.SCRIPT)])}")
         elif self.to == "kubernetes":
             for name in kubernetes.RESOURCES.values() if job.least == job.most else [kubernetes.PYTORCHJOB]:

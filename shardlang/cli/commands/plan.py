@@ -43,15 +43,15 @@ def command(
     """Show mesh, schedule, time, memory and bytes; then each statement's layout and collectives."""
     if rank is not None and not 0 <= rank < ranks:
         raise click.BadParameter(f"{rank} is not one of the ranks 0 to {ranks - 1}", ctx, param_hint="--rank")
-    selects, sink = _selector(at, ctx) if at is not None else None, Sink()
+    selects, sink, memory = _selector(at, ctx) if at is not None else None, Sink(), Sink()
     files.claimed(trace, COURSE)
     program = driver.check_source(options.source(file), sink, overrides, strategy, cluster=cluster)
-    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
+    plan = driver.plan_program(program, strategy, ranks, sink, memory) if program is not None else None
     predicted = None
     if plan is not None:
         driver.prove_plan(plan, sink)
         predicted = _timed(plan, trace, sink) if not sink.failed else None
-    code = output.show(sink)
+    code = output.show(sink, besides=memory)
     if plan is None or sink.failed:
         ctx.exit(code)
     from shardlang.cli.plan_view.parts import of_rank, part_of
@@ -67,11 +67,14 @@ def command(
     if selects is not None:
         found = part_of(found, selects)
         if not found["blocks"] and not found["parameters"]:
-            raise click.BadParameter(f"`{at}` matches nothing of the model", ctx, param_hint="--at")
+            near = plan.graph.declared_places().nearest(str(at))
+            help = f"; did you mean `{near}`?" if near else ""
+            raise click.BadParameter(f"`{at}` matches nothing of the model{help}", ctx, param_hint="--at")
     if as_json:
         output.show_json(found)
     else:
         print_plan(found, Detail(operands, full), selects is not None)
+    ctx.exit(code)
 
 
 def _timed(plan: Plan, trace: str | None, sink: Sink) -> Prediction | None:

@@ -34,15 +34,16 @@ def command(
     if len(strategies) > 2:
         raise click.UsageError(f"a page has one plan or two, and {len(strategies)} strategies are given")
     files.claimed(Path(target), PAGE)
-    sink, plans = Sink(), list[Plan]()
+    sink, memory, plans = Sink(), Sink(), list[Plan]()
     for name in strategies or (None,):
         program = driver.check_source(options.source(file), sink, overrides, name, cluster=cluster)
-        plan = driver.plan_program(program, name, ranks, sink) if program is not None else None
+        plan = driver.plan_program(program, name, ranks, sink, memory) if program is not None else None
         if plan is not None:
             plans.append(plan)
     page = driver.page_of_plans(plans, sink) if not sink.failed else None
-    code = output.show(sink)
+    code = output.show(sink, besides=memory)
     if page is None or sink.failed:
         ctx.exit(code)
     files.replace(Path(target), page)
     output.tell(f"wrote {target} ({len(page.encode()):,} bytes)")
+    ctx.exit(code)

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from shardlang import driver, ending
+from shardlang import driver
 from shardlang.cli import options, output
 from shardlang.cli.commands.compile import emitted
 from shardlang.cli.files import require_folder, write_files
@@ -85,7 +85,7 @@ def _targets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
 )
 @click.option(
     "--stall-timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=options.Finite(0, min_open=True),
     metavar="SECONDS",
     help="A rank that makes no progress for so long ends the run. [default: 20 steps, at least 60 s]",
 )
@@ -94,7 +94,7 @@ def _targets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
     type=click.IntRange(0),
     default=0,
     metavar="N",
-    help="After a failure, go on from the newest checkpoint, so often; not after the same failure twice.",
+    help="After a failure, go on from the newest checkpoint, at most N times; not after the same failure twice.",
 )
 @click.option(
     "--log",
@@ -102,7 +102,7 @@ def _targets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
     multiple=True,
     metavar="KIND:WHERE",
     callback=_targets,
-    help="Who else hears of steps, evaluations and checkpoints: tensorboard:DIR, wandb:PROJECT, mlflow:URI, "
+    help="Where to send figures and events of the run too: tensorboard:DIR, wandb:PROJECT, mlflow:URI, "
     "jsonl:FILE or python:FILE:NAME, a function. May be repeated.",
 )
 @_file("--metrics Write figures as JSON lines.")
@@ -131,7 +131,6 @@ def command(
     base = folder_of(file)
     if simulate:
         ctx.exit(_simulate(file, ranks, strategy, overrides, base, metrics, save_weights))
-    ending.hold_save()
     files, code = emitted(file, ranks, strategy, overrides)
     if files is None:
         ctx.exit(code)
@@ -165,7 +164,8 @@ def _require_start(contrary: bool, *written: Path | None) -> None:
     try:
         require_alone("`shardc run`")
     except RunError as error:
-        raise click.UsageError(f"{error.message}\n{error.help}") from None
+        print(error, file=sys.stderr)
+        raise click.exceptions.Exit(2) from None
     for path in (path for path in written if path is not None):
         require_folder(path)
 
@@ -194,9 +194,11 @@ def _simulate(
     sink = Sink()
     program = driver.check_source(options.source(file), sink, overrides, strategy)
     plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
-    alone = driver.plan_program(replace(program, strategies=()), None, 1, sink) if program and plan else None
-    files = driver.emit_plan(alone, sink) if alone is not None else None
-    if plan is None or files is None:
+    # What real ranks would run is proved: where they would wait for ever, these do not begin.
+    proved = driver.emit_plan(plan, sink) if plan is not None else None
+    whole = driver.plan_program(replace(program, strategies=()), None, 1, sink) if program and proved else None
+    files = driver.emit_plan(whole, sink) if whole is not None else None
+    if plan is None or proved is None or files is None:
         return output.show(sink)
     from shardlang.interpret.meaning.elements import in_type
     from shardlang.interpret.ranks.limits import check_size
@@ -212,5 +214,7 @@ def _simulate(
     from shardlang.interpret.ranks.simulate import simulate
 
     with scratch("simulate") as folder:
-        write_files(folder.path, files)
-        return simulate(plan, folder.path / "main.py", base, metrics, save_weights)
+        write_files(folder.path / "alone", files)
+        write_files(folder.path / "ranks", proved)
+        alone, emitted = (folder.path / name / "main.py" for name in ("alone", "ranks"))
+        return simulate(plan, alone, emitted, base, metrics, save_weights)

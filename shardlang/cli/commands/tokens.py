@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from shardlang.cli import output
+from shardlang.cli import options, output
 
 
 @click.command(
@@ -15,7 +15,7 @@ from shardlang.cli import output
     epilog='Example: shardc tokens plays.txt -o data/plays.bin; then `data = tokens("data/plays.bin", batch = batch, '
     "seq = seq)` in a model with vocab = 256.",
 )
-@click.argument("texts", nargs=-1, required=True, metavar="TEXT...", type=click.Path(path_type=Path))
+@click.argument("texts", nargs=-1, required=True, metavar="TEXT...", type=options.There())
 @click.option("-o", "to", required=True, metavar="FILE", type=click.Path(path_type=Path), help="The file to write.")
 @click.option(
     "--tokenizer", default="bytes", show_default=True, metavar="bytes|FILE",

@@ -3,13 +3,14 @@ file."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
-from shardlang import driver
+from shardlang import driver, ending
 from shardlang.cli import options, output
 from shardlang.cli.files import replace
 from shardlang.diagnostics.diagnostic import Sink
@@ -34,8 +35,9 @@ from shardlang.search.wanted import EXACT, MODES
 )  # fmt: skip
 @click.option("--top", type=click.IntRange(1, 100), default=5, metavar="K", help="How many of the best to show (5).")
 @click.option(
-    "--budget", type=click.FloatRange(0.0, min_open=True), default=10.0, metavar="SECONDS",
-    help="How long to look, in seconds of a processor (10); what was not looked at is told as a gap.",
+    "--budget", type=options.Finite(0.0, min_open=True), default=10.0, metavar="SECONDS",
+    help="How long to look at points, in seconds of a processor (10), and at most as long again at ways to split "
+    "before; what was not looked at is told as a gap.",
 )  # fmt: skip
 @click.option("--write", is_flag=True, help="Write the strategy into FILE, behind the one it comes from.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON (specs/tune.md).")
@@ -63,7 +65,12 @@ def command(
     if as_json:
         output.show_json(found.plain())
     else:
-        output.write(told(found), sys.stdout)
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        output.write(told(found, columns), sys.stdout)
+    if found.stopped:
+        unwritten = f"; nothing was written into {file}" if write else ""
+        output.tell(f"ended by {found.stopped}: these are the best so far{unwritten}", sys.stderr)
+        ctx.exit(ending.FAILED)
     if write:
         text = written_into(driver.parse_source(source, Sink()), found.behind, found.title, found.text)
         if text is None:

@@ -56,7 +56,7 @@ REAL_RANKS = 8
 )  # fmt: skip
 @click.option("--random-data", is_flag=True, help="Use random batches instead of the program's data.")
 @click.option(
-    "--limit", type=click.FloatRange(min=0.1), metavar="SECONDS", default=60.0, show_default=True,
+    "--limit", type=options.Finite(min=0.1), metavar="SECONDS", default=60.0, show_default=True,
     help="Of operators: the time that a trial under one split may take.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")

@@ -17,7 +17,7 @@ from shardlang.diagnostics.diagnostic import Sink
     "shardc why model.shard mesh --ranks 64 --strategy large; shardc why model.shard stages --ranks 64",
 )
 @options.file_argument
-@click.argument("name", metavar="VALUE|LAYER|mesh|stages|zero|recompute")
+@click.argument("name", metavar="VALUE|LAYER|mesh|stages|zero|recompute|microbatches|schedule")
 @options.ranks_option(required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON (specs/why.md).")
 @options.strategy_option
@@ -29,16 +29,17 @@ def command(
     cluster: str | None, overrides: Mapping[str, str],
 ) -> None:  # fmt: skip
     """Show why a value is laid out as it is, and what each alternative would cost."""
-    sink = Sink()
+    sink, memory = Sink(), Sink()
     program = driver.check_source(options.source(file), sink, overrides, strategy, cluster=cluster)
-    found = driver.explain_plan(program, strategy, ranks, name, sink) if program is not None else None
-    code = output.show(sink)
+    found = driver.explain_plan(program, strategy, ranks, name, sink, memory) if program is not None else None
+    code = output.show(sink, besides=memory)
     if found is None or sink.failed:
         ctx.exit(code)
     if as_json:
         output.show_json(found)
-        return
-    from shardlang.cli.plan_view.program import print_lines
-    from shardlang.cli.why_text import lines
+    else:
+        from shardlang.cli.plan_view.program import print_lines
+        from shardlang.cli.why_text import lines
 
-    print_lines(lambda room: lines(found, room))
+        print_lines(lambda room: lines(found, room))
+    ctx.exit(code)

@@ -19,11 +19,13 @@ def parameters(found: Found, room: int, full: bool) -> Iterator[Line]:
     every = found["parameters"]
     if not every:
         return
-    reduced = {path: over(r["axes"]) for r in found["gradient_reductions"] for path in r["parameters"]}
+    reduced: dict[str, list[str]] = {}
+    for path, axes in ((path, r["axes"]) for r in found["gradient_reductions"] for path in r["parameters"]):
+        reduced.setdefault(path, []).extend(axes)
     groups: dict[tuple[str, ...], list[str]] = {}
     for p in every:
         shape = ", ".join(f"{a}:{b}" for a, b in p["slices"]) if "slices" in p else "x".join(map(str, p["local_shape"]))
-        gradient = f"summed{reduced[p['path']]}" if p["path"] in reduced else ""
+        gradient = f"summed{over(reduced[p['path']])}" if p["path"] in reduced else ""
         kind = "frozen" if p["frozen"] else "" if p["trained"] else "state"
         key = f"{p['layout']}  {shape or 'one number'}", size(p["local_bytes"]), kind, _notes(p), gradient
         groups.setdefault((*key, p["path"] if full else ""), []).append(p["path"])

@@ -9,7 +9,7 @@ from typing import Any
 
 from shardlang.cli.plan_view.columns import Line, filled, table
 from shardlang.cli.plan_view.predicted import predicted
-from shardlang.display import one_line, percent, size
+from shardlang.display import lasting, one_line, percent, rounded_up, size
 from shardlang.path_runs import called, in_runs, patterns
 
 Found = Mapping[str, Any]
@@ -19,7 +19,7 @@ SCREEN, MOST_STAGES, MOST_DRAWN, MOST_KEPT = 40, 4, 4, 5
 
 def screen(found: Found, room: int, full: bool = False) -> Iterator[Line]:
     """A summary that fits one screen; with `full` all stages and the whole schedule."""
-    first = [*heading(found, room), *_stages(found, room, full), *predicted(found, room), *_memory(found, room)]
+    first = [*heading(found, room), *_stages(found, room, full), *predicted(found, room), *_memory(found, room, full)]
     yield from first
     yield from _sent(found, room, len(found["sent"]) + SCREEN if full else SCREEN - len(first))
 
@@ -35,11 +35,24 @@ def heading(found: Found, room: int) -> Iterator[Line]:
     parts += [found["precision"]] if found["precision"] != "f32" else []
     if meshes or parts:
         yield from (Line(text) for text in filled("; ".join([*meshes, *parts]).split(" "), room, "", "  "))
+    step = found["predicted"]["step_s"] if "predicted" in found else None
+    yield from (Line(text) for text in filled(_PHRASES.split(sizes(found["amounts"], step)), room, "", "  "))
     if "rank" in found:
         places = "; ".join(", ".join(f"{name} = {at}" for name, at in place.items()) for place in found["coordinates"])
         yield from _title(f"rank {found['rank']}: {places or 'alone'}", room)
 
 
+def sizes(of: Mapping[str, int | None], step: float | None) -> str:
+    """`7,241 parameters, 131,072 tokens a step, 10,000 steps in 3.2 days`; step: its seconds."""
+    parameters, tokens, steps = of["parameters"] or 0, of["tokens"], of["steps"]
+    words = [f"{parameters:,} parameter{'s' * (parameters != 1)}"]
+    words += [f"{tokens:,} tokens a step"] if tokens else []
+    if steps is not None:
+        words.append(f"{steps:,} step{'s' * (steps != 1)}{f' in {lasting(steps * step)}' if step else ''}")
+    return ", ".join(words)
+
+
+_PHRASES = re.compile(r"(?<=,) ")
 _WORDS = re.compile(r" (?![kMGT]?B\b)")  # a number and its unit are one
 
 
@@ -100,28 +113,31 @@ def drawn(rows: Sequence[str], axis: str, room: int, full: bool = True) -> list[
     return lines
 
 
-def _memory(found: Found, room: int) -> Iterator[Line]:
+def _memory(found: Found, room: int, full: bool) -> Iterator[Line]:
     """The memory that a rank needs, beside that of its device."""
     totals = found["per_rank"]
     yield Line("")
     has = totals["device_memory_bytes"]
     device = f" of {totals['device']}'s {size(has)}" if has else ""
-    who = _which(found, "holds", "peak_bytes").removesuffix(", which holds most")
-    yield from _title(f"memory of {who} at its peak: {size(totals['peak_bytes'])}{device}", room)
+    who = _which(found, totals["stages"])
+    yield from _title(f"memory of {who} at its peak: {rounded_up(totals['peak_bytes'])}{device}", room)
     yield from _peak(totals["peak"], found["microbatches"], room)
-    yield from _allocator(totals["allocator"], room)
-    words = [f"kept in a step {size(totals['total_bytes'])}:"]
+    yield from _allocator(totals["allocator"], room, full)
+    words = [f"kept in a step {rounded_up(totals['total_bytes'])}:"]
     kinds = ("parameters", "copies", "gradients", "optimizer", "activations")
     parts = [(key, totals[f"{key}_bytes"]) for key in kinds if key != "copies" or totals["copies_bytes"]]
     gathered = any(p["zero"] == 3 for p in found["parameters"])
     copies = "copies" if gathered else f"copies in {found['precision'].partition('(')[0]}"
-    words += [f"{copies if key == 'copies' else key} {size(count)}" for key, count in parts]
+    words += [f"{copies if key == 'copies' else key} {rounded_up(count)}" for key, count in parts]
     if totals["host_bytes"]:
-        words += [f"on the device {size(totals['device_bytes'])}", f"on the host {size(totals['host_bytes'])}"]
-        words += [f"copied in a step to the device {size(totals['to_device_bytes'])}"]
-        words += [f"to the host {size(totals['to_host_bytes'])}"]
+        words += [
+            f"on the device {rounded_up(totals['device_bytes'])}",
+            f"on the host {rounded_up(totals['host_bytes'])}",
+        ]
+        words += [f"copied in a step to the device {rounded_up(totals['to_device_bytes'])}"]
+        words += [f"to the host {rounded_up(totals['to_host_bytes'])}"]
     yield from _listed(words, room)
-    rows = [(size(e["bytes"]), _names(e), _KEPT[e["what"]]) for e in found["largest"]["kept"][:MOST_KEPT]]
+    rows = [(rounded_up(e["bytes"]), _names(e), _KEPT[e["what"]]) for e in found["largest"]["kept"][:MOST_KEPT]]
     if rows:
         yield Line("the largest, a parameter with its gradient and optimizer state:")
         yield from (Line(f"  {text}") for text in table(rows, room - 2, right=(0,), wide=1))
@@ -132,23 +148,28 @@ def _peak(peak: Found, microbatches: int, room: int) -> Iterator[Line]:
     of = f" of microbatch {peak['microbatch']}" if microbatches > 1 and peak["microbatch"] is not None else ""
     at = f", {one_line(called(peak['path']))} ({one_line(peak['file'])}:{peak['line']})" if peak["path"] else ""
     parts, whole = peak["parts"], sum(part["bytes"] for part in peak["parts"])
-    large = [f"{part['what']} {size(part['bytes'])}" for part in parts if 50 * part["bytes"] >= whole]
+    large = [f"{part['what']} {rounded_up(part['bytes'])}" for part in parts if 50 * part["bytes"] >= whole]
     yield from _listed([f"{peak['doing']}{of}{at}:", *large], room)
     if peak["lacks"]:
         yield from _listed([f"not counted: {peak['lacks']}"], room)
 
 
-def _allocator(found: Found | None, room: int) -> Iterator[Line]:
-    """Bytes of tensors, of the allocator for them, and of all; the tensors that make the most."""
+def _allocator(found: Found | None, room: int, full: bool) -> Iterator[Line]:
+    """Bytes of the allocator for tensors, of NCCL, and of all; with `full` the tensors that are
+    most."""
     if found is None:
         return
     gives = ", which gives unused segments back to fit" if found["emptied"] else ""
-    words = [f"allocated {size(found['allocated_bytes'])}", f"reserved by torch {size(found['reserved_bytes'])}{gives}"]
+    words = [f"allocated {rounded_up(found['allocated_bytes'])}"] if full else []
+    words.append(f"torch reserves {rounded_up(found['reserved_bytes'])}{gives}")
     if found["groups"]:
-        groups = f"{found['groups']} group{'s' * (found['groups'] > 1)} of ranks"
-        words.append(f"NCCL for {groups} {size(found['groups_bytes'])}")
-    yield from _listed([f"{words[0]},", *words[1:], f"of the device {size(found['device_bytes'])}"], room)
-    most = [f"{each['count']} x {size(each['bytes'])} {each['what']}" for each in found["largest"][:MOST_KEPT]]
+        words.append(
+            f"NCCL {rounded_up(found['groups_bytes'])} for {found['groups']} group{'s' * (found['groups'] > 1)}"
+        )
+    yield from _listed([f"{words[0]},", *words[1:], f"of the device {rounded_up(found['device_bytes'])}"], room)
+    if not full:
+        return
+    most = [f"{each['count']} x {rounded_up(each['bytes'])} {each['what']}" for each in found["largest"][:MOST_KEPT]]
     yield from _listed(["the most together then:", *most], room)
 
 
@@ -159,29 +180,28 @@ def _listed(words: Sequence[str], room: int) -> Iterator[Line]:
 
 
 def _names(entry: Found) -> str:
-    return one_line(", ".join(patterns(called(path) for path in entry["paths"])))
+    return one_line(", ".join(patterns(dict.fromkeys(called(path) for path in entry["paths"]))))
 
 
 _KEPT = {"parameter": "", "activation": "kept for backward", "data": "data"}
 _SENT = {"values": "", "gradients": ", gradient", "parameters": ""}
 
 
-def _which(found: Found, does: str, *keys: str) -> str:
-    """The rank that numbers are of: with stages, one of those that do most."""
+def _which(found: Found, stages: Sequence[int] | None, does: str = "") -> str:
+    """The rank that numbers are of: with stages, one of those."""
     if "rank" in found:
         return f"rank {found['rank']}"
-    if found["pipeline"] is None:
+    if stages is None:
         return "a rank"
-    most = max(found["pipeline"]["coordinates"], key=lambda at: sum(at[key] for key in keys))
-    stages = ", ".join(map(str, most["stages"]))
-    return f"a rank of stage{'s' * (len(most['stages']) > 1)} {stages}, which {does} most"
+    return f"a rank of stage{'s' * (len(stages) > 1)} {', '.join(map(str, stages))}{does}"
 
 
 def _sent(found: Found, room: int, lines: int) -> Iterator[Line]:
     """The bytes that a rank sends in a step, by collective and axes, and the largest. One row for
     the smallest where the lines are few, and for all that are less than a thousandth of the sum."""
     totals = found["per_rank"]
-    who = _which(found, "sends", "forward_bytes", "backward_bytes")
+    sender = max(found["pipeline"]["coordinates"], key=_bytes) if found["pipeline"] is not None else {"stages": None}
+    who = _which(found, sender["stages"], ", which sends most")
     yield Line("")
     yield from _title(f"sent in a step by {who}: {size(_bytes(totals))}", room)
     if not found["sent"]:
@@ -192,7 +212,7 @@ def _sent(found: Found, room: int, lines: int) -> Iterator[Line]:
         for e in found["largest"]["sent"]
     ]  # fmt: skip
     largest = table(large, room - 2, right=(0,), wide=2)
-    kinds, rest, most = found["sent"], [], max(4, lines - 5 - len(largest))
+    kinds, rest, most = found["sent"], [], max(3, lines - 5 - len(largest))
     if lines <= SCREEN:
         most = min(most, sum(1000 * _bytes(entry) >= _bytes(totals) for entry in kinds) + 1)
     if len(kinds) > most:  # one row for the smallest

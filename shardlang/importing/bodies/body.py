@@ -67,7 +67,7 @@ class Value:
 
 @dataclass(eq=False)
 class Own:
-    """A parameter or state of a model: `name` within it, whose start is a distribution."""
+    """A parameter or state of a model: `name` within it, with its start."""
 
     name: str
     value: Value
@@ -75,6 +75,10 @@ class Own:
     start: Init
     state: bool = False
     numbers: list[Const] = field(default_factory=list)
+
+
+# Starts whose numbers follow from the dims of a weight, so that they are no constants.
+BY_DIMS = ("kaiming_uniform", "xavier_uniform", "fan_uniform")
 
 
 @dataclass(eq=False)
@@ -182,6 +186,21 @@ class Body:
                 needed.update((value, *value.results))
                 stack += [each for each in (value.expr.operands if value.expr else ()) if isinstance(each, Value)]
         return [value for value in self.values if value in needed]
+
+    def weight(self, own: Own) -> Own:
+        """The parameter by whose dims one starts: itself, or the weight beside a bias."""
+        name = f"{own.name.removesuffix('bias')}weight" if own.start.kind == "fan_uniform" else own.name
+        return next(each for each in self.own if each.name == name)
+
+    def drawn(self, own: Own) -> tuple[str, bool, int]:
+        """How a parameter starts: if that is by dims, also whether the module's matrix has them
+        turned, and how many such parts its fans count."""
+        kind = own.start.kind
+        if kind not in BY_DIMS:
+            return kind, False, 1
+        stored = self.weight(own).stored
+        counts = stored.transposed or kind == "xavier_uniform"
+        return kind, stored.transposed, stored.part[1] if counts else 1
 
     def together(self, a: Atom, b: Atom) -> bool:
         """Whether a tensor has both."""

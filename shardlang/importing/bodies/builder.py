@@ -160,7 +160,9 @@ class Builder(Maker):
             self.twice = True
             raise Refused(node, f"`{node.op}` of dims that are not one") from None
         except (TypeError, AttributeError, IndexError, ValueError) as error:
-            raise Refused(node, f"`{node.op}` with such arguments ({error})") from None
+            given = [*node.args, *node.kwargs.values()]
+            shown = ", ".join("a tensor" if isinstance(each, Node) else f"{each!r:.40}" for each in given)
+            raise Refused(node, f"`{node.op}` with such arguments ({shown})") from error
 
     def _called(self, call: Call) -> None:
         try:

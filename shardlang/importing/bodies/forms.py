@@ -6,12 +6,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from shardlang.importing.bodies.body import Array, Body, Const, Layer, Twice, Value
+from shardlang.importing.bodies.body import BY_DIMS, Array, Body, Const, Layer, Twice, Value
 from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat
 from shardlang.importing.bodies.library import known
-
-# Starts whose numbers follow from dims, so that they are no constants.
-BY_DIMS = ("kaiming_uniform", "xavier_uniform", "fan_uniform")
 
 
 class _Form:
@@ -60,7 +57,7 @@ def form(body: Body) -> tuple[str, list[Const]]:
     leaf = known(body)
     lines = [f.tensor(value) for value in body.inputs]
     for own in body.own:
-        lines.append(f"{own.name} {f.tensor(own.value)} {own.start.kind}")
+        lines.append(f"{own.name} {f.tensor(own.value)} {body.drawn(own)}")
         f.constants.extend(own.numbers if own.start.kind not in BY_DIMS else [])
     prefix = f"{body.call.scope.path}." if body.call.scope.path else ""
     numbers: dict[Layer, int] = {}
@@ -80,7 +77,7 @@ def form(body: Body) -> tuple[str, list[Const]]:
     text = "\n".join([*lines, *map(f.part, body.results)])
     if leaf is not None:  # its leading dims, if any, are all the same to it
         alone = _Form()
-        own_lines = [f"{own.name} {alone.tensor(own.value)} {own.start.kind}" for own in body.own]
+        own_lines = [f"{own.name} {alone.tensor(own.value)} {body.drawn(own)}" for own in body.own]
         named = [name for value in body.live() if value.expr is not None for name in value.expr.named]
         text = " ".join([leaf.name, *own_lines, *named])
     return hashlib.sha256(text.encode()).hexdigest(), f.constants

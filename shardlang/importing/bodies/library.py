@@ -109,4 +109,4 @@ def arguments(kind: Known, body: Body, terms: Sequence[str]) -> list[str]:
             found.append(f"{name} = {value!r}")
     if kind.bias and not any(own.name == "bias" for own in body.own):
         found.append("bias = false")
-    return found
+    return found + ["given = true"] * any(own.start.kind == "given" for own in body.own)

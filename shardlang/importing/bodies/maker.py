@@ -13,7 +13,7 @@ from shardlang.graph.graph import Init
 from shardlang.importing.bodies.body import Body, Const, Expr, Layer, Own, Twice, Value, authors_name, new_dims
 from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, size
 from shardlang.importing.steps.calls import Call
-from shardlang.importing.steps.nodes import CONST, INPUT, PARAM, SIZE, STATE, Node
+from shardlang.importing.steps.nodes import CONST, INPUT, PARAM, SIZE, STATE, Node, Stored
 from shardlang.importing.steps.problems import Refused
 from shardlang.importing.steps.unfold import is_number
 
@@ -23,13 +23,15 @@ KINDS = {"torch.bool": "bool", "torch.int64": "i64", "torch.int32": "i32"}
 
 @dataclass
 class Shared:
-    """Facts of the whole module. starts: of each of its tensors. accepted: codes. refused: nodes
-    without a word. differences: those that were accepted, with their codes. unsaid: the steps among
-    what was refused. operations: the operators of its own that it has got. tied: all names of a
-    tensor by its first. sized: whether a part of
-    what a step computes that is as long as an input's dim is meant to be so at all sizes."""
+    """Facts of the whole module. starts: of each part of its tensors. given: whether a file has
+    their numbers, for starts that the language has not. accepted: codes. refused: nodes without a
+    word. differences: those that were accepted, with their codes. unsaid: the steps among what was
+    refused. operations: the operators of its own that it has got. tied: all names of a tensor by
+    its first. sized: whether a part of what a step computes that is as long as an input's dim is
+    meant to be so at all sizes."""
 
-    starts: Mapping[str, Init]
+    starts: Mapping[Stored, Init]
+    given: bool = False
     accepted: frozenset[str] = frozenset()
     refused: list[Refused] = field(default_factory=list)
     differences: dict[str, str] = field(default_factory=dict)
@@ -236,10 +238,10 @@ class Maker:
                 if atom.called:
                     made.hint(usual, 9)
 
-    def accept(self, code: str, node: Node, fact: str) -> None:
-        """A difference that stays, if its code is accepted."""
+    def accept(self, code: str, node: Node, fact: str, instead: str = "") -> None:
+        """A difference that stays, if its code is accepted. instead: what else helps."""
         if code not in self.shared.accepted:
-            help = f"`--accept {code}` imports it all the same, and the file then says so"
+            help = f"{instead}`--accept {code}` imports it all the same, and the file then says so"
             where = "" if node.place == "?" else f" (`{node.path or 'the module'}`, {node.place})"
             raise RunError(code, f"{fact}{where}", help=help)
         self.shared.differences[fact] = code
@@ -253,7 +255,7 @@ class Maker:
             if node.name.startswith(f"{layer.path}."):
                 return self._inner(node, layer)
         value = Value(new_dims(node.shape), KINDS.get(str(node.dtype), ""))
-        start = self.shared.starts[node.stored.name]
+        start = self.shared.starts[node.stored]
         numbers = [Const(each, _ROLES.get(start.kind, "low")) for each in start.args]
         still = node.op == STATE or not node.value.requires_grad
         self.body.own.append(Own(inside, value, node.stored, start, still, numbers))

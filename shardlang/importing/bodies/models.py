@@ -108,7 +108,7 @@ def _finish(model: Model) -> None:
 
 
 def _starts_as(body: Body, kind: Known) -> bool:
-    return all(own.start.kind == kind.starts[own.name][0] and (
+    return all(body.drawn(own)[:2] == (kind.starts[own.name][0], False) and (
         own.start.args == kind.starts[own.name][1] or own.start.kind in ("kaiming_uniform", "fan_uniform"))
         for own in body.own)  # fmt: skip
 
@@ -157,10 +157,10 @@ def _biased(model: Model) -> bool:
     return any(own.name == "bias" for own in model.body.own)
 
 
-def _weight(body: Body) -> tuple[str, list[int]]:
+def _weight(body: Body) -> tuple[tuple[str, bool, int], list[int]]:
     """How the weight starts, and the sizes of its dims that are numbers."""
     own = next(each for each in body.own if each.name == "weight")
-    return own.start.kind, [atom.size for term in own.value.dims for atom in flat(term) if atom.fixed]
+    return body.drawn(own), [atom.size for term in own.value.dims for atom in flat(term) if atom.fixed]
 
 
 def _pass_constants(body: Body, made: dict[Body, Model]) -> None:

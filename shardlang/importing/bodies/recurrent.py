@@ -16,7 +16,7 @@ from shardlang.importing.bodies.words import word
 from shardlang.importing.steps.calls import Call
 from shardlang.importing.steps.nodes import Node, Scope
 from shardlang.importing.steps.problems import Refused
-from shardlang.importing.steps.starts import is_uniform
+from shardlang.importing.steps.starts import FILE, is_uniform
 from shardlang.importing.steps.unfold import is_number
 
 # Of each word the layer that it is, and its gates in the order of torch.
@@ -71,6 +71,10 @@ def _level(b: Maker, node: Node, x: Value, weights: Sequence[Node], level: int |
     inner = _body(b, node, kind, gates, weights)
     home = weights[0].name.rpartition(".")[0]
     path = home if level is None else f"{home}_{level}" if home else f"layer_{level}"
+    still = next((each.stored for each in weights if not each.value.requires_grad), None)
+    if still is not None:
+        fact = f"`{still.name}` is not trained by the module, and is by a program"
+        b.accept("SH604", node, fact, f"`freeze at {path}` in `train` will keep it as it is: ")
     terms = dict(zip(inner.formals(), (x.dims[2], hidden), strict=True))
     layer = Layer(path, inner, terms)
     layer.others.append(inner)
@@ -93,24 +97,28 @@ def _body(b: Maker, node: Node, kind: str, gates: Sequence[str], weights: Sequen
     hidden: Term = (Atom(weights[1].shape[1]),)
     batch, seq = (Atom(1),), (Atom(1),)
     body.inputs = [Value([batch, seq, wide]), *(Value([batch, hidden]) for _ in range(_KINDS[kind.lower()][2]))]
-    _starts(b, node, weights)
+    start = _start(b, node, weights)
     for number, gate in enumerate(gates, 1):
         for matrix, bias, name, read in ((0, 2, f"{gate}_x", wide), (1, 3, f"step.{gate}_h", hidden)):
             for at, last, dims in ((matrix, "weight", [hidden, read]), (bias, "bias", [hidden])):
                 stored = weights[at].stored
                 assert stored is not None
                 part = replace(stored, part=(number, len(gates)))
-                body.own.append(Own(f"{name}.{last}", Value(list(dims)), part, Init("uniform", ())))
+                body.own.append(Own(f"{name}.{last}", Value(list(dims)), part, start))
     body.results = [body.add([batch, seq, hidden], Expr(kind.lower(), [body.inputs[0]]))]
     body.form = f"{RECURRENT}.{kind}"
     return body
 
 
-def _starts(b: Maker, node: Node, weights: Sequence[Node]) -> None:
-    """Tells where the module starts otherwise than the library's layer."""
-    limit = weights[1].shape[1] ** -0.5
-    for each in weights:
-        assert each.stored is not None
-        if not is_uniform(each.value, limit):
-            what = f"`{each.stored.name}` starts otherwise than `std.recurrent` starts it, uniform to {limit:.3g}"
-            b.accept("SH608", node, what)
+def _start(b: Maker, node: Node, weights: Sequence[Node]) -> Init:
+    """How its parameters start: as the library draws them, or from a file where the module starts
+    otherwise and there is one; else this is told."""
+    limit, count = weights[1].shape[1] ** -0.5, weights[1].shape[0] // weights[1].shape[1]
+    parts = [(each.stored, part) for each in weights for part in (each.value, *each.value.chunk(count))]
+    other = next((stored for stored, part in parts if not is_uniform(part, limit)), None)
+    if other is not None and b.shared.given:
+        return Init("given")
+    if other is not None:
+        what = f"`{other.name}` starts otherwise than `std.recurrent` starts it, uniform to {limit:.3g}"
+        b.accept("SH608", node, what, f"{FILE}; or ")
+    return Init("uniform")

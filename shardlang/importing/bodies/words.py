@@ -231,6 +231,10 @@ def embedding(b: Maker, node: Node, table: Node, ids: Node, padding: int = -1, s
         return b.add([b.solid(table_, 1)], Expr("pick", [table_], {"pick": (table_.dims[0], index)}), node=node)
     named = {"padding": Const(padding, "padding")} if padding >= 0 else {}
     rows, value = b.use(table), b.use(ids)
+    drawn = table.stored is not None and b.shared.starts[table.stored].kind not in ("zeros", "given")
+    if padding >= 0 and drawn and not b.shared.given and not table.value[padding].any():
+        fact = f"row {padding} of `{table.name}` starts as zeros in the module, and is drawn here"
+        b.shared.differences[fact] = "SH608"
     b.hint(rows.dims[0], "max_len" if value.counts else "vocab", 1)
     b.hint(rows.dims[1], "d", 6)
     return b.add([*value.dims, b.solid(rows, 1)], Expr("embedding", [value, rows], named), node=node)

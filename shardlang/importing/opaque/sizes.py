@@ -150,7 +150,7 @@ def sizes(
                   "result": [each and [each.same, each.formula] for each in found.result]})  # fmt: skip
 
     while True:
-        told, status = child(tried, LIMIT)
+        told, status = child(tried, LIMIT, gradients=False)
         last, begun = (told or [{}])[-1], [each["at"] for each in told if "at" in each]
         if "unsized" in last:
             raise Unsized(last["unsized"])

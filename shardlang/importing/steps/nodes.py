@@ -35,6 +35,12 @@ class Stored:
     transposed: bool = False
     part: tuple[int, int] = (1, 1)
 
+    def of(self, whole: Any) -> Any:
+        """The part of the module's tensor."""
+        found = whole.t() if self.transposed else whole
+        number, count = self.part
+        return found.chunk(count)[number - 1] if count > 1 else found
+
 
 @dataclass(eq=False)
 class Node:

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardlang.importing.steps.nodes import PARAM, Node, Scope, Stored, Traced
+from shardlang.importing.steps.writes import order_of
 
 _LINEAR = "torch.nn.modules.linear.Linear"
 _TURNS = ("aten.transpose", "aten.permute")
+# Views that give a last dim several.
+_SPREADS = ("aten.view", "aten.reshape", "aten.unflatten")
 _VIEWS = ("aten.view", "aten.reshape", "aten.flatten", *_TURNS)
 
 
 def projections(traced: Traced) -> None:
     """Changes the steps in place."""
-    for change in (_stacked, _joined, _within, _turned_before, _turned_behind):
+    for change in (_stacked, _unstacked, _joined, _within, _turned_before, _turned_behind):
         change(traced)
         traced.sweep()
 
@@ -44,6 +47,56 @@ def _in_parts(step: Node) -> Node | None:
     said = [{at % (rank + 2) for at in each.args[1:]} for each in steps[:3]]
     last = steps[3].args[1] % rank == rank - 1
     return step if last and said == [{rank}, {0, rank}, {0}] else None
+
+
+@dataclass(frozen=True)
+class _Pick:
+    """A reader of a `view`, some of whose dims may be turned before. order: which dim of the view
+    each dim then is."""
+
+    read: Node
+    view: Node
+    order: list[int]
+
+    def takes(self, dim: int) -> bool:
+        """Whether it is one element of a dim of the view."""
+        return self.view.op in _SPREADS and self.read.op == "aten.select" and self.order[self.read.args[1]] == dim
+
+    def of(self, source: Node, at: int) -> Node:
+        """The same of a slice of the last dim, `at`, of what is viewed."""
+        number, shape = self.read.args[2], (*self.view.shape[:at], *self.view.shape[at + 1 :])
+        wide = source.shape[at] // self.view.shape[at]
+        part = source.like("aten.slice", source, at, number * wide, (number + 1) * wide, code=self.read.code,
+                           shape=(*source.shape[:at], wide))  # fmt: skip
+        order = [each - (each > at) for each in self.order if each != at]
+        return self.read.like("aten.permute", self.read.like("aten.view", part, list(shape), shape=shape), order)
+
+
+def _unstacked(traced: Traced) -> None:
+    """The parts of a last dim that views have in a dim of their own, all of which are picked from
+    there, are slices of it, also if dims were turned in between."""
+    readers = traced.readers()
+    changes: dict[Node, Node] = {}
+    for source in traced.nodes:
+        picks = _picks(source, readers) if source.op == "aten.linear" else []
+        at = len(source.shape) - 1
+        taken = picks and all(each.takes(at) and each.view.shape[:at] == source.shape[:at] for each in picks)
+        if taken and sorted(each.read.args[2] for each in picks) == list(range(picks[0].view.shape[at])):
+            changes |= {each.read: each.of(source, at) for each in picks}
+    traced.replace(changes)
+
+
+def _picks(source: Node, readers: dict[Node, list[Node]]) -> list[_Pick]:
+    """The readers of the views of a node."""
+    found: list[_Pick] = []
+    stack = [_Pick(view, view, list(range(len(view.shape)))) for view in readers[source]]
+    while stack:
+        last = stack.pop()
+        for read in readers[last.read]:
+            turns = read.op in _TURNS
+            order = order_of(read.op, read.args, len(last.order)) if turns else range(len(last.order))
+            (stack if turns else found).append(_Pick(read, last.view, [last.order[each] for each in order]))
+    return found
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import itertools
 import logging
 import operator
 import re
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -46,8 +47,8 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], place: str) -> tuple[
     for node in program.graph.nodes:
         symbols = [size for size in getattr(node.meta.get("val"), "shape", ()) if not isinstance(size, int)]
         if symbols:
-            what = f"the size of `{name_of(node.target)}`, {place_of(node.meta.get('stack_trace') or '')[0]}"
-            raise _by_values(place, what)
+            where, line = place_of(node.meta.get("stack_trace") or "")
+            raise _by_values(place, f"how many numbers `{line or name_of(node.target)}` gives, {where}")
     found = marks.read(program.graph_module)
     reader = _Reader(module, program, dict(inputs))
     traced = reader.read()
@@ -74,9 +75,9 @@ def _untraced(error: Exception, place: str) -> RunError:
     """SH602 where the graph would depend on values of the data, else SH600."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     text = next((line for line in lines if line.strip()), "")
-    data = "data-dependent" in str(error) or "data dependent" in str(error) or "DataDependent" in type(error).__name__
-    if data:
-        return _by_values(place, text)
+    if re.search("data.?dependent", f"{error} {type(error).__name__}", re.IGNORECASE):
+        where, line = place_of("".join(traceback.format_tb(error.__traceback__)))
+        return _by_values(place, f"`{line}`, {where}" if line else text)
     help = "give example tensors by the names of forward's arguments; models of transformers want use_cache = False"
     return RunError("SH600", f"torch cannot trace `{place}`: {text}", help=help)
 
@@ -137,7 +138,8 @@ class _Reader:
         if kind == "USER_INPUT":
             if not isinstance(value, torch.Tensor):
                 return value
-            name = next(n for n in self.inputs if n == node.name or node.name.startswith(n))
+            # torch may put something behind a name, and one may begin as another does.
+            name = max((n for n in self.inputs if node.name.startswith(n)), key=len)
             return self._input(name, value)
         if kind == "CONSTANT_TENSOR":
             return self._const(self.program.constants[spec.target], node)

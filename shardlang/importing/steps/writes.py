@@ -60,7 +60,7 @@ def put(view: Any, step: Node, whole: Node, part: Node) -> Node | None:
     if name in _RESHAPES:
         return step.like("aten.view", part, list(whole.shape), shape=whole.shape)
     if name in _TURNS:
-        order = _order(name, args, rank)
+        order = order_of(name, args, rank)
         back = [order.index(at) for at in range(rank)]
         return step.like("aten.permute", part, back, shape=whole.shape)
     dim = (args[1] if len(args) > 1 else 0) % max(rank, 1)
@@ -72,7 +72,7 @@ def put(view: Any, step: Node, whole: Node, part: Node) -> Node | None:
     return _between(step, whole, part, dim, first, last) if stride == 1 else None
 
 
-def _order(name: str, args: Sequence[Any], rank: int) -> list[int]:
+def order_of(name: str, args: Sequence[Any], rank: int) -> list[int]:
     """Which dim of a tensor each dim of the turned one is."""
     if name == "aten.permute":
         return [at % rank for at in args[1]]

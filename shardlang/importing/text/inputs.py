@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence, Set
 
-from shardlang.diagnostics.nearest import offer
 from shardlang.errors import RunError
+from shardlang.hints.nearest import offer
 from shardlang.importing.bodies.body import Body, Value
 from shardlang.importing.bodies.dims import Atom, Mismatch, flat
 
@@ -19,6 +19,10 @@ def name_inputs(root: Body, dims: Mapping[str, Sequence[str]]) -> None:
         if name not in inputs:
             help = offer(name, inputs, f"it has {', '.join(f'`{each}`' for each in inputs)}")
             raise RunError("SH600", f"the module has no input `{name}`, which --dims names", help=help)
+        both = next((dim for dim in dims[name] if dim in inputs), None)
+        if both is not None:
+            fact = f"--dims calls a dim of `{name}` `{both}`, which is the name of an input"
+            raise RunError("SH600", fact, help="give the dim another name: an input keeps the one that it has")
     known: set[Atom] = set()
     formals = frozenset(root.formals(copied=False))
     for value in root.inputs:

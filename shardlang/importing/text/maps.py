@@ -56,13 +56,6 @@ def _index(layer: Layer) -> tuple[str, str, tuple[int, ...]]:
     return f"[{layer.index}]", "[*]", (layer.path.count("."),)
 
 
-def tensor(line: Line, there: Tensor) -> Tensor:
-    """The tensor of the module as the program has it."""
-    found = there.t() if line.stored.transposed else there
-    number, count = line.stored.part
-    return found.chunk(count)[number - 1] if count > 1 else found
-
-
 def text(found: list[Line], tensors: Mapping[str, Tensor], name: str, unused: Iterable[str]) -> str:
     """The file, with `tensors` those of the state_dict, and parameters that the program does not
     use. RunError SH606 where a tensor would have two homes, or none though the model reads it."""
@@ -85,7 +78,7 @@ def text(found: list[Line], tensors: Mapping[str, Tensor], name: str, unused: It
     spare, dropped = [other for other in tensors if other not in read and other not in tied], set(unused)
     for names, why in (
         ([other for other in spare if other not in dropped],
-         "What the program does not need: constants that it computes."),
+         "What the program does not need: constants that it computes, and counts that change no result."),
         ([other for other in spare if other in dropped], "Parameters of the module that no result depends on."),
     ):  # fmt: skip
         if names:

@@ -115,7 +115,7 @@ class Namer:
             ranked[atom] = {"key": 0} if atom in copied else dict(atom.hints)
             self._rank(model, atom, self._passed(atom, above), ranked[atom])
         found: dict[Atom, str] = {}
-        taken = names_of_members(model.body)
+        taken = names_of_members(model.body) | set(names_of_inputs(model.body))
         called = _called(model)
         taken |= {*called.values(), *(atom.called for atom in ranked if atom in copied or atom.declared)}
         # Of two dims of the whole that would have one name, that of a result has it.
@@ -216,7 +216,7 @@ def _called(model: Model) -> dict[Atom, str]:
     """Names of the dims of inputs that operators have named: of two of one name the second has the
     name of its input too, or gets a number."""
     found: dict[Atom, str] = {}
-    taken: set[str] = set()
+    taken = set(names_of_inputs(model.body))
     for value in model.body.inputs:
         for atom in (atom for term in value.dims for atom in flat(term)):
             if atom.called and atom not in found:
@@ -288,6 +288,12 @@ def _of(values: Iterable[Value]) -> list[list[tuple[Atom, ...]]]:
     return [value.dims for value in values]
 
 
+def names_of_inputs(body: Body) -> list[str]:
+    """The names of the inputs of the whole, which are the module's; of an inner model none is held
+    to them."""
+    return [] if body.call.scope.path else [identifier(value.name) for value in body.inputs]
+
+
 def names_of_members(body: Body) -> set[str]:
     """The names of layers and parameters of a model."""
     return set(_members(body).values())
@@ -304,14 +310,17 @@ def own_name(body: Body, own: Own) -> str:
 
 
 def _members(body: Body) -> Mapping[Any, str]:
-    """The name of each parameter, layer and array: two that would have one get numbers."""
+    """The name of each parameter, layer and array: of an input's name `_layer` or `_param` is the
+    end, and two that would have one get numbers."""
     if not body.members:
         wanted: dict[Any, str] = {own: own.name if body.library else identifier(_shortened(own, body))
                                   for own in body.own}  # fmt: skip
         wanted |= {layer.array or layer: _attribute(body, layer) for layer in body.layers}
-        taken: set[str] = set()
+        inputs = names_of_inputs(body)
+        taken = set(inputs)
         for member, name in wanted.items():
-            body.members[member] = free(name, taken)
+            end = "" if name not in inputs else "_param" if isinstance(member, Own) else "_layer"
+            body.members[member] = free(name + end, taken)
     return body.members
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shardlang.errors import RunError
 from shardlang.importing.bodies.models import Model
-from shardlang.importing.text.names import Namer, names_of_members, reserved
+from shardlang.importing.text.names import Namer, names_of_inputs, names_of_members, reserved
 
 _LINE = re.compile(r"(model|dim) +([A-Za-z_]\w*)(?:\.([A-Za-z_]\w*))? *= *([A-Za-z_]\w*)", re.ASCII)
 
@@ -71,7 +71,8 @@ def _dim(each: Given, models: list[Model], namer: Namer) -> None:
         known = (name for model in there for name in namer.names[model].values())
         raise _missing(f"there is no dim `{each.old}`", known)
     for model, atom in places:
-        if each.new in {*namer.names[model].values(), *names_of_members(model.body)}:
+        body = model.body
+        if each.new in {*namer.names[model].values(), *names_of_members(body), *names_of_inputs(body)}:
             raise RunError("SH600", f"`{model.name}` has a `{each.new}` already, so `{each.old}` cannot be that")
         namer.names[model][atom] = each.new
 

@@ -35,11 +35,11 @@ def training(model: Model, terms: Terms, inputs: Mapping[str, Tensor], sizes: Ma
 
 def _fields(model: Model, terms: Terms, inputs: Mapping[str, Tensor]) -> tuple[list[tuple[str, str]], dict[str, int]]:
     """The names and types of the fields of the data, and the dims of the file that they have: the
-    first of each, as a name of the file stands for one size everywhere. RunError SH600 where they
-    share no first dim."""
+    first of each, as a name of the file stands for one size everywhere, in its models too: so it is
+    none of theirs. RunError SH600 where they share no first dim."""
     fields: list[tuple[str, str]] = []
     dims: dict[str, int] = {}
-    taken = set(RESERVED)
+    taken, theirs = set(RESERVED), {name for names in terms.namer.names.values() for name in names.values()}
     first = {flat(value.dims[0]) for value in model.body.inputs}
     if len(first) > 1:
         begin = ", ".join(f"`{value.name}` with `{terms.term(model, value.dims[0])}`" for value in model.body.inputs)
@@ -49,6 +49,7 @@ def _fields(model: Model, terms: Terms, inputs: Mapping[str, Tensor]) -> tuple[l
     for value, each in zip(model.body.inputs, inputs.values(), strict=True):
         rows = terms.term(model, value.dims[0])
         if rows.isidentifier():
+            rows = next(iter(dims), "") or free(f"{rows}_size", theirs)
             dims[rows] = each.shape[0]
         sizes = [rows, *map(str, each.shape[1:])]
         bound = f" < {int(each.max()) + 1}" if value.kind == "i64" else ""

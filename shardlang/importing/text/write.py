@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from shardlang.importing.bodies.body import Body, Layer, Own, Value
+from shardlang.importing.bodies.body import BY_DIMS, Body, Layer, Own, Value
 from shardlang.importing.bodies.dims import Atom, Term, flat
 from shardlang.importing.bodies.library import FUNCTIONS, arguments
 from shardlang.importing.bodies.models import Model
@@ -121,20 +121,22 @@ class Writer:
         return lines
 
     def _start(self, model: Model, own: Own) -> str:
-        dims = own.value.dims
-        if own.start.kind == "kaiming_uniform":
-            return f"kaiming_uniform({self._product(model, dims[1:])})"
-        if own.start.kind == "xavier_uniform":
-            back = self._product(model, dims[2:]) if len(dims) > 2 else ""
-            fans = [" * ".join(filter(None, (self._product(model, [dim]), back))) for dim in (dims[1], dims[0])]
-            return f"xavier_uniform({', '.join(fans)})"
-        if own.start.kind == "fan_uniform":
-            weight = f"{own.name.removesuffix('bias')}weight"
-            fan = next(each for each in model.body.own if each.name == weight)
-            text = self._product(model, fan.value.dims[1:])
-            text = f"({text})" if " " in text else text
-            return f"uniform(-({text} ** -0.5), {text} ** -0.5)"
-        return f"{own.start.kind}({', '.join(self.terms.number(model, each) for each in own.numbers)})"
+        kind = own.start.kind
+        if kind in BY_DIMS:
+            fans = self._fans(model, model.body.weight(own))
+            if kind == "fan_uniform":
+                text = f"({fans[0]})" if " " in fans[0] else fans[0]
+                return f"uniform(-({text} ** -0.5), {text} ** -0.5)"
+            return f"{kind}({', '.join(fans[: len(own.start.args)])})"
+        return f"{kind}({', '.join(self.terms.number(model, each) for each in own.numbers)})"
+
+    def _fans(self, model: Model, own: Own) -> list[str]:
+        """How many numbers of the module's matrix, of which this is a part, each output sums, and
+        how many outputs read each."""
+        inner, outer = own.value.dims[1:], [own.value.dims[0], *own.value.dims[2:]]
+        count = own.stored.part[1]
+        fans = [self._product(model, inner), f"{count} * " * (count > 1) + self._product(model, outer)]
+        return fans[::-1] if own.stored.transposed else fans
 
     def _product(self, model: Model, dims: list[Term]) -> str:
         return " * ".join(self.terms.term(model, term) for term in dims if flat(term)) or "1"

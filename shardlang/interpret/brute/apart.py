@@ -6,7 +6,6 @@ operators after it are still tried."""
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import select
@@ -14,6 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from io import RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,12 @@ from shardlang import ending
 from shardlang.check.own import OwnDecl
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.errors import RunError
+from shardlang.runtime.launch.children import begin
 
 if TYPE_CHECKING:
     from shardlang.interpret.brute.declared import Verdict
     from shardlang.ops.declared import Declaration
 
-_PR_SET_PDEATHSIG = 1
 # So many seconds a trial under one split may take.
 LIMIT = 60.0
 
@@ -94,17 +94,14 @@ def _try(declaration: Declaration | OwnDecl, tell: Callable[[Any], None]) -> Non
         tell({"ended": said(error)})
 
 
-def child(work: Callable[[Callable[[Any], None]], None], limit: float) -> tuple[list[Any], int]:
-    """The lines that a forked process tells, and its exit code. It is ended where it tells nothing
-    for `limit` seconds; the last line is then `{"endless": true}`."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    parent = os.getpid()
+def child(
+    work: Callable[[Callable[[Any], None]], None], limit: float, gradients: bool = True
+) -> tuple[list[Any], int]:  # fmt: skip
+    """The lines that a process of its own tells, and its exit code. It is ended where it tells
+    nothing for `limit` seconds; the last line is then `{"endless": true}`. gradients: whether it
+    computes any."""
     read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        _in_child(parent, write, work)
+    child = begin(partial(_in_child, write, work), (write,), (read,), gradients)
     os.close(write)
     try:
         with open(read, "rb", buffering=0) as pipe:
@@ -127,25 +124,19 @@ def _lines(pipe: RawIOBase, limit: float) -> Iterator[bytes]:
     yield b'{"endless": true}'
 
 
-def _in_child(parent: int, write: int, work: Callable[[Callable[[Any], None]], None]) -> None:
-    """Does the work, and ends the process. Its output goes to standard error, not among ours."""
+def _in_child(write: int, work: Callable[[Callable[[Any], None]], None]) -> None:
+    """Does the work. Its output goes to standard error, not among ours."""
     ending.in_rank()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
     os.dup2(2, 1)
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)  # the threads it had are not here, and it would wait for them
 
     def tell(found: Any) -> None:
         os.write(write, f"{json.dumps(found)}\n".encode())
 
     try:
         work(tell)
+    finally:
         sys.stdout.flush()
         sys.stderr.flush()
-    finally:
-        os._exit(0)
 
 
 def said_end(status: int) -> str:

@@ -162,7 +162,7 @@ def _group(axes: tuple[str, ...]) -> str:
 def text(case: Case, rank: int = 0, training: bool = True) -> str:
     """The emitted expression of one rank."""
     at = Ranks(case.sizes).coordinates[rank]
-    return REGISTRY[case.call.operator].emit(site(case, Local(case, at), training))
+    return REGISTRY[case.call.operator].text(site(case, Local(case, at), training))
 
 
 def evaluate(
@@ -258,7 +258,7 @@ def sharded(case: Case, seed: Tensor, training: bool = True) -> list[Rank]:
         inputs = [_leaf(local.part(parts[rank][i], dims)) for i, dims in enumerate(rule.operands)]
         for i, x in enumerate(inputs):
             x.requires_grad_(case.inputs[i].requires_grad)
-        expression = REGISTRY[case.call.operator].emit(site(case, local, training))
+        expression = REGISTRY[case.call.operator].text(site(case, local, training))
         counted = _Counted()
         result = evaluate(expression, inputs, MeshView(ranks, rank), case, counted)
         if tuple(result.shape) != local.shape(rule.results[0]):

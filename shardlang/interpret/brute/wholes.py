@@ -16,6 +16,7 @@ from torch import Tensor
 
 from shardlang.interpret.brute.splits import TOLERANCE, Case, evaluate, gradients, text
 from shardlang.interpret.brute.trials import Trial
+from shardlang.interpret.meaning.call import ELEMENTS
 
 # How far results in f32 may be from those in f64, of the largest number: half of the digits of f32.
 _ROUNDED = 1e-3
@@ -153,10 +154,7 @@ def _require_new(trial: Trial, inputs: Sequence[Tensor], result: Tensor) -> None
             raise Refused(f"its result is no new tensor: it shares the memory of its operand `{name}`", "`.clone()` it")
 
 
-_SHORT = {
-    torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16",
-    torch.int64: "i64", torch.int32: "i32", torch.bool: "bool",
-}  # fmt: skip
+_SHORT = {dtype: name for name, dtype in ELEMENTS.items()}
 
 
 def _require_gradient(trial: Trial, case: Case, result: Tensor, inputs: list[Tensor], others: list[Tensor]) -> None:

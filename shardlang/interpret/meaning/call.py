@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.errors import outside
+from shardlang.facts.dtypes import DTYPES
+from shardlang.graph.bounds import Computed, computed_indices
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.interpret.meaning.draws import key_of
 from shardlang.ops.rule import DimFactors, FactorRule
 
 # The element types of the language: a graph is computed in those that its values have (see
 # elements.py).
-ELEMENTS = {
-    "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
-    "i64": torch.int64, "i32": torch.int32, "bool": torch.bool,
-}  # fmt: skip
+ELEMENTS: dict[str, torch.dtype] = {name: getattr(torch, facts.torch) for name, facts in DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Call:
     """attrs, rule: the operator's. sizes, starts: per factor the size and the global index of the
     first element of what is computed here: the whole on one device, a rank's part on one of many.
     dtypes: of the results. constants: per operand the static number it is, or None. key: of its
-    random numbers."""
+    random numbers. indices: those of an operand that the program computes."""
 
     operator: str
     attrs: Mapping[str, Any]
@@ -48,6 +48,7 @@ class Call:
     constants: tuple[float | int | None, ...]
     key: int
     run: PassSettings
+    indices: Computed | None = None
 
     def whole(self, dims: tuple[DimFactors, ...]) -> tuple[int, ...]:
         """The sizes that tensor dims made of these factors have in the whole."""
@@ -79,6 +80,7 @@ def call_of(graph: Graph, op: Op, run: PassSettings) -> Call:
         constants=tuple(v.constant if v.kind is Kind.CONSTANT else None for v in values),
         key=key_of(run.seed, op.path, op.call, run.step),
         run=run,
+        indices=computed_indices(graph).get(op.id),
     )
 
 
@@ -93,4 +95,14 @@ def computed(table: Mapping[str, Any], call: Call, operands: tuple[Tensor, ...])
     function = table.get(call.operator)
     if function is None:
         raise InternalError(f"the interpreter does not know the operator {call.operator}")
+    if call.indices is not None:
+        _require_within(call.indices, operands[call.indices.at])
     return settled(function(call, *operands), operands, call.dtypes[0])
+
+
+def _require_within(found: Computed, indices: Tensor) -> None:
+    """RunError SH519 where an index is no place of the whole dim, nor ignored."""
+    places = set(range(found.size)) | {found.ignored}
+    for index in indices.flatten().tolist():
+        if index not in places:
+            raise outside(index, found.size, found.what, found.dim, found.file, found.line, found.ignored)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from shardlang.interpret.meaning import draws
 from shardlang.interpret.meaning.call import Call
@@ -48,12 +49,10 @@ def _gather(call: Call, x: Tensor, index: Tensor) -> Tensor:
 
 
 def _take(call: Call, x: Tensor, index: Tensor) -> Tensor:
-    """The product with 1 at each index."""
+    """The element at each index; 0, which stands behind the last, for one that lies elsewhere."""
     dim = call.attrs["dim"]
-    start = call.start(call.rule.operands[0][dim])
-    places = torch.arange(start, start + x.shape[dim])
-    hot = (index.unsqueeze(-1) == places).to(x.dtype)
-    found = torch.tensordot(x.movedim(dim, -1), hot, dims=([-1], [-1]))
+    local, here = place(index, call.start(call.rule.operands[0][dim]), x.shape[dim])
+    found = functional.pad(x.movedim(dim, -1), (0, 1))[..., torch.where(here, local, x.shape[dim])]
     return found.movedim(list(range(x.dim() - 1, found.dim())), list(range(dim, dim + index.dim())))
 
 
@@ -134,12 +133,15 @@ def _attention(call: Call, q: Tensor, k: Tensor, v: Tensor, *further: Tensor) ->
     if "bias" in given:
         scores = scores + _rows(call, given["bias"], q.shape[-2])
     seen = _seen(call, given.get("keep"), q, k)
-    greatest = torch.where(seen, scores, -math.inf).detach().amax(-1, keepdim=True)
+    scores = torch.where(seen, scores, -math.inf)
+    greatest, sinks = scores.detach().amax(-1, keepdim=True), given.get("sinks")
+    if sinks is not None:
+        greatest = torch.maximum(greatest, sinks.detach()[..., None, None])
     greatest = torch.where(greatest > -math.inf, greatest, 0.0)
-    weights = torch.where(seen, torch.exp(scores - greatest), 0.0)
+    weights = torch.exp(scores - greatest)
     total = weights.sum(-1, keepdim=True)
-    if "sinks" in given:
-        total = total + torch.exp(given["sinks"][..., None, None] - greatest)
+    if sinks is not None:
+        total = total + torch.exp(sinks[..., None, None] - greatest)
     return _thinned(call, weights / torch.where(total > 0, total, 1.0)) @ v
 
 

@@ -18,7 +18,7 @@ from shardlang.errors import RunError
 from shardlang.extensions import loaded
 from shardlang.interpret.meaning.call import Call
 from shardlang.interpret.meaning.lookups import ATTENTION, LOOKUPS
-from shardlang.interpret.meaning.statistics import STATISTICS, moved_statistics
+from shardlang.interpret.meaning.statistics import STATISTICS, by_kernel, moved_statistics
 from shardlang.ops.declared import DECLARED, GROUP, Declaration
 
 Function = Callable[..., Tensor]
@@ -277,3 +277,6 @@ OPERATORS: dict[str, Function] = {
 
 # What the states become that an operator writes, in the order of its `updates`.
 MOVED = {"batch_norm": moved_statistics}
+
+# Operators that round further by torch's kernels than by their formula.
+KERNELS = {"batch_norm": by_kernel}

@@ -81,9 +81,9 @@ def lazy_adam(x: Tensor, gradient: Tensor, memory: Memory, step: int, arguments:
     return x - rate * memory["m"] / (torch.sqrt(memory["v"]) + arguments.get("eps", 1e-8))
 
 
-# Those that leave rows without gradient alone.
-ROW_RULES: Mapping[str, Rule] = {"adagrad": adagrad, "ftrl": ftrl, "lazy_adam": lazy_adam}
-RULES: Mapping[str, Rule] = {"sgd": sgd, "adam": adam, "adamw": adamw, **ROW_RULES}
+RULES: Mapping[str, Rule] = {
+    "sgd": sgd, "adam": adam, "adamw": adamw, "adagrad": adagrad, "ftrl": ftrl, "lazy_adam": lazy_adam,
+}  # fmt: skip
 _BEGINNINGS = {"s": "initial_accumulator", "n": "initial_accumulator"}
 
 

@@ -14,11 +14,11 @@ from torch import Tensor
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.interpret.meaning.call import ELEMENTS, PassSettings, call_of, computed
-from shardlang.interpret.meaning.operators import MOVED, OPERATORS
+from shardlang.interpret.meaning.operators import KERNELS, MOVED, OPERATORS
 from shardlang.ops.declaration import REGISTRY
 
 # How often a step is computed again, moved.
-DRAWS = 3
+DRAWS = 8
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Results:
 
     uses: the part of a value's gradient that comes back along one use, by (op, operand position).
     states: after the step, by value id. nearby: the same step, in which all numbers that are given
-    and all that have a gradient are moved by a unit in the last place."""
+    and all that have a gradient are moved by a unit in the last place, by torch's kernels where
+    these round further."""
 
     values: Mapping[int, Tensor]
     loss: Tensor | None
@@ -57,7 +58,7 @@ class _Pass:
         operands = tuple(self._operand(op, at) for at in range(len(op.operands)))
         call = call_of(self.graph, op, self.run)
         with torch.set_grad_enabled(op.section == "loss"):
-            result = computed(OPERATORS, call, operands)
+            result = computed(OPERATORS if self.draws is None else {**OPERATORS, **KERNELS}, call, operands)
             self.values[op.results[0]] = self.moved(result) if result.requires_grad else result
         written = REGISTRY[op.operator].updates
         moved = MOVED[op.operator](call, *operands) if written else ()

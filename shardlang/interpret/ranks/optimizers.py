@@ -17,7 +17,8 @@ from torch import Tensor
 
 from shardlang.check.own import OwnDecl
 from shardlang.extensions.loaded import Function
-from shardlang.interpret.meaning.optimizers import ROW_RULES, RULES, Memory, looked_up, on_rows, rate
+from shardlang.facts.optimizers import OPTIMIZERS, Rows
+from shardlang.interpret.meaning.optimizers import RULES, Memory, looked_up, on_rows, rate
 from shardlang.interpret.ranks.coordinates import others
 from shardlang.interpret.ranks.stored import Storage, storage
 from shardlang.plan.plan import Plan
@@ -29,11 +30,13 @@ _NONE: Mapping[int, Tensor] = {}
 
 @dataclass
 class Optimizers:
-    """One run's optimizers: their state, per parameter and rank. total: steps of the whole run."""
+    """One run's optimizers: their state, per parameter and rank. total: steps of the whole run.
+    skipped: those that updated nothing."""
 
     plan: Plan
     total: int = 1
     step: int = 0
+    skipped: int = 0
     memory: dict[tuple[int, int], Memory] = field(default_factory=dict)
 
     def _own(self) -> dict[int, OwnDecl]:
@@ -55,16 +58,18 @@ class Optimizers:
     def looked_up(self, ids_of: Callable[[int], Iterable[Tensor]]) -> dict[int, Tensor]:
         """For parameters whose optimizer changes only the rows of the batch: which those are."""
         kinds = self.settings()
-        return looked_up(
-            self.plan.graph, [v for v, p in self.plan.params.items() if p.sparse and kinds[v][0] in ROW_RULES], ids_of
-        )
+        sparse = [v for v, p in self.plan.params.items() if p.sparse]
+        return looked_up(self.plan.graph, [v for v in sparse if OPTIMIZERS[kinds[v][0]].rows is Rows.LEFT_OUT], ids_of)
 
     def whole(
         self, params: Mapping[int, Tensor], gradients: Mapping[int, Tensor], rows: Mapping[int, Tensor] = _NONE
     ) -> dict[int, Tensor]:
-        """The parameters after a step on one device. rows: as `looked_up` gives them."""
-        squares = sum(float(g.double().square().sum()) for v, g in gradients.items() if v in params)
-        factor = self._factor(math.sqrt(squares))
+        """The parameters after a step on one device; none where it updates nothing. rows: as
+        `looked_up` gives them."""
+        norm = self.norm_of_wholes(params, gradients)
+        if self._left_out(norm):
+            return {}
+        factor = self._factor(norm)
         mine = {v: [params[v]] for v in self.plan.graph.params if v in gradients}
         stepped = self._stepped(mine, gradients, factor, {v: [mask] for v, mask in rows.items()})
         return {v: xs[0] for v, xs in stepped.items()}
@@ -82,11 +87,33 @@ class Optimizers:
         gradients: Mapping[int, Sequence[Tensor]],
         rows: Mapping[int, Tensor] = _NONE,
     ) -> dict[int, list[Tensor]]:
-        """The tensors that each rank stores after a step. The norm sums squares over what cuts a
-        parameter, and nothing else."""
-        squares = sum(_norm_square(storage(self.plan, v), parts) for v, parts in gradients.items())
+        """The tensors that each rank stores after a step; none where it updates nothing."""
+        norm = self.norm(gradients)
+        if self._left_out(norm):
+            return {}
         masks = {v: self._parts(v, mask) for v, mask in rows.items()}
-        return self._stepped({v: kept[v] for v in gradients}, gradients, self._factor(math.sqrt(squares)), masks)
+        return self._stepped({v: kept[v] for v in gradients}, gradients, self._factor(norm), masks)
+
+    def leaves_out(self, norm: float) -> bool:
+        """Whether a step of gradients with this norm updates nothing."""
+        training = self.plan.program.training
+        return training is not None and training.not_finite == "skip" and not math.isfinite(norm)
+
+    def _left_out(self, norm: float) -> bool:
+        """The same, of the step that is made now, which counts for the learning rate alone."""
+        left = self.leaves_out(norm)
+        self.step, self.skipped = self.step + left, self.skipped + left
+        return left
+
+    @staticmethod
+    def norm_of_wholes(params: Mapping[int, Tensor], gradients: Mapping[int, Tensor]) -> float:
+        """That of whole gradients."""
+        return math.sqrt(sum(float(g.double().square().sum()) for v, g in gradients.items() if v in params))
+
+    def norm(self, gradients: Mapping[int, Sequence[Tensor]]) -> float:
+        """That of the gradients that ranks store. It sums squares over what cuts a parameter, and
+        nothing else."""
+        return math.sqrt(sum(_norm_square(storage(self.plan, v), parts) for v, parts in gradients.items()))
 
     def _parts(self, value: int, mask: Tensor) -> list[Tensor]:
         """The mask for the rows of a table that each rank stores."""
@@ -112,7 +139,7 @@ class Optimizers:
             given = gradients[value] if not isinstance(gradients[value], Tensor) else [gradients[value]]
             rules = [on_rows(RULES[kind], mask) for mask in masks[value]] if value in masks else [RULES[kind]] * len(xs)
             found[value] = [
-                rule(x, g * factor, self.memory.setdefault((value, rank), {}), self.step, arguments)
+                rule(x, g * factor, self.memory.setdefault((value, rank), {}), self.step - self.skipped, arguments)
                 for rank, (rule, x, g) in enumerate(zip(rules, xs, given, strict=True))
             ]
         return found
@@ -127,7 +154,9 @@ class Optimizers:
         x, gradient = (xs[0], gradients) if whole else (kept.assembled(xs), kept.assembled(gradients))
         memory = self.memory.setdefault((value, -1), {name: torch.zeros_like(x) for name in decl.state})
         function = Function(decl.path, decl.source, decl.own.function).found(Path())
-        made, after = stepped(function, Path(decl.path), x, gradient * factor, memory, self.step, arguments)
+        made, after = stepped(
+            function, Path(decl.path), x, gradient * factor, memory, self.step - self.skipped, arguments
+        )
         self.memory[value, -1] = after
         return [made] if whole else kept.store(made)
 

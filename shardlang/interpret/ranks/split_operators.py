@@ -140,7 +140,7 @@ def _counts(split: Split, operands: Sequence[Tensors]) -> list[Tensors]:
     divisor, rule = REGISTRY[split.call.operator].divisor, split.call.rule
     if not divisor or split.call.attrs["ignore_index"] is None or len(operands) > 2:
         return []
-    counting = replace(split.call, operator=divisor, dtypes=(torch.int64,))
+    counting = replace(split.call, operator=divisor, dtypes=(torch.int64,), indices=None)
     counts = [computed(OPERATORS, counting, (labels,)) for labels in operands[1]]
     axes = tuple(axis for dim in rule.operands[1] for f in dim for axis in split.axes[f])
     return [exchanges.exchange(counts, groups_of(split.mesh, axes), exchanges.total, exchanges.total)]

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from shardlang.interpret.meaning import whole
-from shardlang.interpret.meaning.undecided import undecided
+from shardlang.interpret.meaning.undecided import scale_of, spreading, undecided
 from shardlang.interpret.ranks import ranks
 from shardlang.interpret.ranks.coordinates import Block, Grid, block_of, cut_out, groups_of, sizes_of_dims
 from shardlang.interpret.ranks.optimizers import Optimizers
 from shardlang.interpret.ranks.ranks import CannotRun
 from shardlang.interpret.ranks.stored import storage
-from shardlang.interpret.verify.one_device import following, form_gradients, scale_of, zero_in_truth
+from shardlang.interpret.verify.one_device import following, form_gradients, moves_as_far, zero_in_truth
 from shardlang.plan.plan import Plan
 from shardlang.plan.reads import Form, layout_of, makers, makes
 from shardlang.records import remembered
@@ -91,14 +91,18 @@ class Finding:
     message: str = ""
 
 
-def measured(found: Tensor, expected: Tensor, scale: float, rank: int, block: Block) -> Finding:
-    """One rank's (or group's) tensor against its block of the whole."""
+def measured(
+    found: Tensor, expected: Tensor, scale: float, rank: int, block: Block, spread: bool = False
+) -> Finding:  # fmt: skip
+    """One rank's (or group's) tensor against its block of the whole. spread: what is NaN in one of
+    them may be anything in the other."""
     if found.shape != expected.shape:
         return Finding(math.inf, rank, message=f"{list(found.shape)} where the layout says {list(expected.shape)}")
     if torch.equal(found, expected):
         return Finding(0.0, rank)
     error = (found.double() - expected.double()).abs() / scale
-    same = (found == expected) | (found.isnan() & expected.isnan())
+    both = torch.logical_or if spread else torch.logical_and
+    same = (found == expected) | both(found.isnan(), expected.isnan())
     error = torch.where(same, 0.0, error.nan_to_num(math.inf, math.inf, math.inf))
     worst = int(error.argmax())
     index: tuple[int, ...] = ()
@@ -110,12 +114,13 @@ def measured(found: Tensor, expected: Tensor, scale: float, rank: int, block: Bl
 
 
 def judged(
-    plan: Plan, form: Form, local: Sequence[Tensor], layout: Layout, expected: Tensor, free: Tensor | None = None
-) -> Finding:
+    plan: Plan, form: Form, local: Sequence[Tensor], layout: Layout, expected: Tensor, free: Tensor | None = None,
+    spread: bool = False,
+) -> Finding:  # fmt: skip
     """The worst of all ranks; along pending axes ranks are summed, along the others each must have
     its block.
 
-    free: elements that may be anything."""
+    free: elements that may be anything. spread: as for `measured`."""
     part_sizes = sizes_of_dims(plan.graph.values[form[0]].type, plan.sizes)
     if expected.dtype == torch.bool:
         expected, local = expected.long(), [x.long() for x in local]
@@ -128,7 +133,7 @@ def judged(
         wanted = cut_out(expected, block)
         if free is not None and wanted.shape == total.shape:
             total = torch.where(cut_out(free, block), wanted, total)
-        worst = max(worst, measured(total, wanted, scale, members[0], block), key=lambda f: f.error)
+        worst = max(worst, measured(total, wanted, scale, members[0], block, spread), key=lambda f: f.error)
         if worst.message:
             break
     return worst
@@ -188,8 +193,13 @@ class Comparison:
 
     def differs(self, kind: str, form: Form, layout: Layout, finding: Finding, at: int = 0) -> Difference | None:
         wrong = finding.error > self.tolerance
-        if wrong and self.alone is not None and zero_in_truth(self.plan, kind, form, self.alone, finding.error):
-            return None
+        if wrong and self.alone is not None:
+            given = self.plan, kind, form, self.alone, finding.error
+            if zero_in_truth(*given):
+                return None
+            if moves_as_far(*given):
+                self._leave_out(form)
+                return None
         self.largest = max(self.largest, finding.error)
         return self._difference(kind, form, layout, finding, at) if wrong else None
 
@@ -252,9 +262,14 @@ class Comparison:
         finding = judged(self.plan, form, local, layout, theirs.values[form[0]], free)
         if finding.error > self.tolerance:
             return False
-        self.undecided = (*self.undecided, graph.values[form[0]].path)
+        self._leave_out(form)
         self.skipped |= following(graph, form[0])
         return True
+
+    def _leave_out(self, form: Form) -> None:
+        """Notes that rounding decides a value, or its gradient."""
+        path = self.plan.graph.values[form[0]].path
+        self.undecided += (path,) if path not in self.undecided else ()
 
     def _gradients(self, mine: ranks.Results, expected: Mapping[Form, Tensor]) -> Iterator[Difference | None]:
         """Backward runs against the order of the forms. A form without gradient here must not need
@@ -267,8 +282,13 @@ class Comparison:
             layout = dual(layout_of(self.plan, form))
             local = mine.gradients.get(form) or [torch.zeros_like(x) for x in mine.forms[form]]
             whole_gradient = wanted if wanted is not None else torch.zeros(self.plan.graph.values[form[0]].type.shape)
-            finding = judged(self.plan, form, local, layout, whole_gradient)
+            spread = self._spreads(form[0], whole_gradient)
+            finding = judged(self.plan, form, local, layout, whole_gradient, spread=spread)
             yield self.differs("gradient", form, layout, finding, at)
+
+    def _spreads(self, value: int, gradient: Tensor) -> bool:
+        """Whether NaN need not stand in a gradient where it does on one device."""
+        return bool(gradient.isnan().any()) and value in spreading(self.plan.graph)
 
     def stored(
         self, kept: Mapping[int, Sequence[Tensor]], expected: Mapping[int, Tensor], kind: str = "parameter"
@@ -277,7 +297,8 @@ class Comparison:
         for value, local in ((v, xs) for v, xs in kept.items() if v in expected):
             at, full, scale = storage(self.plan, value), expected[value], scale_of(expected[value])
             blocks = ((rank, at.block(rank)) for rank in at.ranks)
-            findings = [measured(local[rank], cut_out(full, block), scale, rank, block) for rank, block in blocks]
+            spread = kind == "stored gradient" and self._spreads(value, full)
+            findings = [measured(local[r], cut_out(full, block), scale, r, block, spread) for r, block in blocks]
             self.parameters += kind == "parameter"
             yield self.differs(kind, (value, -1), at.plan.stored, max(findings, key=lambda f: f.error))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -150,9 +150,12 @@ class Judge:
         as long as there are any, else one device's. fields: the whole batch."""
         theirs = whole.run(self.plan.graph, fields, params, step=step, seed=self.seed)
         rows = self.alone.looked_up(theirs.parts_of)
-        after = {**params, **theirs.states, **self.alone.whole(params, theirs.gradients, rows)}
+        left = theirs
+        if self.alone.leaves_out(self.alone.norm_of_wholes(params, theirs.gradients)):
+            left = replace(theirs, states={v: params[v] for v in theirs.states})
+        after = {**params, **left.states, **self.alone.whole(params, theirs.gradients, rows)}
         if seen is not None and not self.emitted.end:
-            after = {**after, **self._emitted(step, seen, theirs, params, rows)}
+            after = {**after, **self._emitted(step, seen, left, params, rows)}
         if not self.simulated.end:
             self._simulated(step, fields, theirs, params, rows)
         return after

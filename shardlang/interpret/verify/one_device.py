@@ -11,20 +11,13 @@ from torch import Tensor
 
 from shardlang.graph.graph import Graph
 from shardlang.interpret.meaning import whole
+from shardlang.interpret.meaning.undecided import SMALLEST_SCALE, scale_of
 from shardlang.plan.plan import Plan
 from shardlang.plan.reads import Form, final_form
 
-# Below this a value's own size says nothing of the rounding of what it was computed from.
-SMALLEST_SCALE = 1e-4
 # Rounding on ranks is another draw of what moves one device: so many times the furthest of a few
 # draws at most.
 FURTHER = 8
-
-
-def scale_of(expected: Tensor) -> float:
-    """The scale of errors: the greatest finite magnitude of the whole tensor."""
-    finite = expected[torch.isfinite(expected)] if expected.is_floating_point() else expected
-    return max(float(finite.abs().max()) if finite.numel() else 0.0, SMALLEST_SCALE)
 
 
 def form_gradients(plan: Plan, results: whole.Results) -> dict[Form, Tensor]:
@@ -59,6 +52,17 @@ def zero_in_truth(plan: Plan, kind: str, form: Form, results: whole.Results, err
     near = [_computed(plan, kind, form, other) for other in results.nearby()]
     room = FURTHER * torch.stack([x - here for x in near if x is not None]).abs().max()
     return bool(here.abs().max() <= room) and error * scale_of(here) <= float(room)
+
+
+def moves_as_far(plan: Plan, kind: str, form: Form, results: whole.Results, error: float) -> bool:
+    """Whether rounding explains a relative error of a gradient: one device's own moves as far where
+    all that it is computed from moves by a unit in the last place, since the greatest of equal
+    numbers (`amax`, a pooled window, `maximum`) or a side of 0 (`relu`) is another one then."""
+    here = _computed(plan, kind, form, results) if "gradient" in kind else None
+    if here is None:
+        return False
+    near = [_computed(plan, kind, form, other) for other in results.nearby()]
+    return error * scale_of(here) <= FURTHER * max(float((x - here).abs().max()) for x in near if x is not None)
 
 
 def _computed(plan: Plan, kind: str, form: Form, results: whole.Results) -> Tensor | None:

@@ -16,6 +16,7 @@ from shardlang.matched.read_back.settings import parameter
 from shardlang.matched.read_back.text import Declared
 from shardlang.matched.read_back.walk import learns
 from shardlang.records import dataclass
+from shardlang.types.dim import BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +79,15 @@ def _filled(read: Read, items: Sequence[tuple[str, Held, Line]]) -> list[Bucket]
     open_: dict[Held, tuple[int, int]] = {}
     listed: list[tuple[Held, list[str], list[int], Line]] = []
     for path, how, line in reversed(items):
-        elements = read.text.declared[path].local.most
+        local = read.text.declared[path].local
+        elements, width = local.most, max(BYTES[local.dtype], BYTES["f32"])  # it is kept in f32 at least
         at, used = open_.get(how, (-1, limit + 1))
-        if used + 4 * elements > limit:
+        if used + width * elements > limit:
             at, used = len(listed), 0
             listed.append((how, [], [], line))
         listed[at][1].append(path)
         listed[at][2].append(elements)
-        open_[how] = at, used + 4 * elements
+        open_[how] = at, used + width * elements
     return [Bucket(how, tuple(paths), tuple(sizes), line) for how, paths, sizes, line in listed]
 
 

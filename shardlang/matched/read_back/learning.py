@@ -12,24 +12,25 @@ from dataclasses import field
 from shardlang.matched.read_back.text import File, Wanted, is_detached, is_runtime
 from shardlang.records import dataclass
 
+# What calls the function that it is given first.
+_CALLING = frozenset({"recompute", "saved_on_host"})
+
 
 @dataclass
 class Learning:
     """wanted: of each result whether a gradient comes back to it; () for all. needed: names whose
     values get a gradient, if they can have one. found: ids of assignments, and the same of their
-    targets. functions: the names that a function within this one reads."""
+    targets. functions: those within this one."""
 
     file: File
     wanted: Wanted = ()
     needed: set[str] = field(default_factory=set)
     found: dict[int, Wanted] = field(default_factory=dict)
-    functions: dict[str, set[str]] = field(default_factory=dict)
+    functions: dict[str, ast.FunctionDef] = field(default_factory=dict)
 
     def back(self, body: Sequence[ast.stmt]) -> None:
         """Goes through statements from the last to the first."""
-        for node in body:
-            if isinstance(node, ast.FunctionDef):
-                self.functions[node.name] = _names(node)
+        self.functions |= {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
         for node in reversed(body):
             match node:
                 case ast.Return(value=value) if value is not None:
@@ -60,15 +61,21 @@ class Learning:
 
     def _given(self, value: ast.expr, wanted: Wanted) -> Iterable[ast.expr]:
         """The parts of an expression that a gradient may come back to: of what a function of the
-        file is given, what it reads a gradient of."""
+        file, or within this one, is given, what it reads a gradient of."""
         if not isinstance(value, ast.Call):
             return (value,)
-        name, *given = value.args if is_runtime(value.func) == "recompute" else [value.func, *value.args]
-        if not isinstance(name, ast.Name) or name.id in self.functions or name.id not in self.file.functions:
+        name, *given = value.args if is_runtime(value.func) in _CALLING else [value.func, *value.args]
+        known = self._function(name)
+        if known is None:
             return (value,)
-        function = self.file.functions[name.id]
-        needed = learned(self.file, function, () if all(wanted) else wanted).needed
-        return [each for each, formal in zip(given, function.args.args, strict=False) if formal.arg in needed]
+        needed = learned(self.file, known, () if all(wanted) else wanted).needed
+        if known.name in self.functions:  # it may read what is around it
+            self._need(needed.difference([formal.arg for formal in known.args.args]))
+        return [each for each, formal in zip(given, known.args.args, strict=False) if formal.arg in needed]
+
+    def _function(self, name: ast.expr) -> ast.FunctionDef | None:
+        found = name.id if isinstance(name, ast.Name) else ""
+        return self.functions.get(found) or self.file.functions.get(found)
 
     def _floating(self, node: ast.Assign) -> bool:
         """Whether a result is of a type that has gradients; one that has no comment may be."""
@@ -77,10 +84,12 @@ class Learning:
 
     def _read(self, *parts: ast.expr) -> None:
         for part in parts:
-            names = _names(part)
-            self.needed |= names
-            for name in names.intersection(self.functions) if self.functions else ():
-                self.needed |= self.functions[name]
+            self._need(_names(part))
+
+    def _need(self, names: set[str]) -> None:
+        self.needed |= names
+        for name in names.intersection(self.functions) if self.functions else ():
+            self.needed |= _names(self.functions[name])
 
 
 def _names(node: ast.AST) -> set[str]:

@@ -7,6 +7,7 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 
+from shardlang.facts.figures import GRAD_NORM
 from shardlang.matched.lines import Group, Items, Line, Row, gather_line
 from shardlang.matched.read_back.program import Given, Read, named
 from shardlang.matched.read_back.text import Declared
@@ -131,10 +132,11 @@ def figures(read: Read) -> Items:
             found.append(Line(f"the sum of `{what}`{end}", Group(0, over), span=main.span(node or call)))
     bucket = given["bucket_bytes"]
     found.append(Line(f"buckets of {ast.literal_eval(bucket)} bytes", Group(0, ()), span=main.span(bucket)))
-    if "clip" in given:
-        found.append(Line("the norm of all gradients", Group(0, ()), span=main.span(given["clip"])))
-    if ast.literal_eval(given["precision"]) == "f16":
-        found.append(Line("the loss scale", Group(0, ()), span=main.span(given["precision"])))
+    low = given["precision"] if ast.literal_eval(given["precision"]) == "f16" else None
+    late = given.get("late_from")
+    late = late if late is not None and GRAD_NORM in ast.literal_eval(late) else None
+    if (measures := given.get("clip") or given.get("not_finite") or low or late) is not None:
+        found.append(Line("the norm of all gradients", Group(0, ()), span=main.span(measures)))
     if isinstance(every := given.get("checkpoint"), ast.Call):
         steps = ast.literal_eval(named(every)["every"])
         found.append(Line(f"a checkpoint every {steps} steps", Group(0, ()), span=main.span(every)))

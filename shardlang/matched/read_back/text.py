@@ -307,3 +307,13 @@ def read(files: Mapping[str, str]) -> Text:
     return Text({
         name.removesuffix(".py"): File(name, text, ast.parse(text.encode())) for name, text in files.items()
     })  # fmt: skip
+
+
+def parts_of(node: ast.expr) -> list[ast.expr]:
+    """The expressions within one, in the order in which Python computes them."""
+    if isinstance(node, ast.Call):
+        own = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        return [*own, *node.args, *[word.value for word in node.keywords]]
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    return [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
@@ -17,9 +18,9 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.matched.lines import Again, Group, Items, Line, Local, Parts, Repeated, Size
 from shardlang.matched.read_back.keeping import keeps
 from shardlang.matched.read_back.learning import learning
-from shardlang.matched.read_back.text import Declared, File, Places, Text, Wanted, is_detached, is_runtime
+from shardlang.matched.read_back.text import Declared, File, Places, Text, Wanted, is_detached, is_runtime, parts_of
 from shardlang.matched.shapes import made_by
-from shardlang.matched.table import CONVERSIONS, HALVES, MEMBERS, OPERATORS
+from shardlang.matched.table import CONVERSIONS, HALVES, KEEPING, MEMBERS, OPERATORS
 from shardlang.records import dataclass
 
 
@@ -164,7 +165,7 @@ class Frame:
                 case ast.Return(value=value):
                     self.wanted = self.results if isinstance(value, ast.Call) else ()
                     self.returned = self._returned(value)
-                case ast.Expr(value=ast.Constant()):
+                case ast.Expr(value=ast.Constant() | ast.Call(func=ast.Attribute(attr="within"))):
                     pass
                 case _:
                     raise InternalError(f"the emitted text has a statement that is not read: {ast.unparse(node)}")
@@ -205,15 +206,17 @@ class Frame:
         return None
 
     def _loop(self, node: ast.For, name: str, over: ast.expr) -> None:
-        part = slice(None)
+        part = None
         if isinstance(over, ast.Subscript) and isinstance(over.slice, ast.Slice):
-            ends = (over.slice.lower, over.slice.upper)
-            part = slice(*(None if end is None else ast.literal_eval(end) for end in ends))
+            first, end = over.slice.lower, over.slice.upper
+            part = range(ast.literal_eval(first) if first else 0, ast.literal_eval(end) if end else sys.maxsize)
             over = over.value
         array = self._bound(over)
         if not isinstance(array, Layer):
             raise InternalError(f"the emitted text has a loop that is not over layers: {ast.unparse(over)}")
-        layers, before = self.reader.layers(array.path)[part], len(self.items)
+        every, before = self.reader.layers(array.path), len(self.items)
+        # A stage has some layers of an array, by their index in the whole of it.
+        layers = [path for path in every if part is None or int(path[len(array.path) + 1 : -1]) in part]
         found: list[Repeated] = []
         for _, alike in groupby(layers, lambda path: self.reader._kind(Layer(path))):
             paths = list(alike)
@@ -254,11 +257,15 @@ class Frame:
                 return (found,)
             case ast.Call() if (made := self._given(node)) is not None:
                 return made
-        inner = [self._value(part)[0] for part in _parts(node)]
+        inner = [self._value(part)[0] for part in parts_of(node)]
         gradient = any([isinstance(x, Value) and x.gradient for x in inner]) and not is_detached(node)
         if isinstance(node, ast.Call):
             if (name := is_runtime(node.func)) in OPERATORS:
                 self._operator(name, node, gradient)
+            if name == KEEPING:
+                span, kept = self.file.span(node), inner[2:]  # behind `rt` and the result
+                parts = [x.local if isinstance(x, Value) else None for x in kept]
+                self.items += [Line(KEEPING, Group(0, ()), given=x, gradient=True, span=span) for x in parts]
             for group in members(node):
                 self._operator(is_runtime(group.func), group, gradient)
         return (Value(None, gradient and self.gradient),)
@@ -386,13 +393,3 @@ def _is_literal(node: ast.expr) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _parts(node: ast.expr) -> list[ast.expr]:
-    """The expressions within one, in the order in which Python computes them."""
-    if isinstance(node, ast.Call):
-        own = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-        return [*own, *node.args, *[word.value for word in node.keywords]]
-    if isinstance(node, ast.BinOp):
-        return [node.left, node.right]
-    return [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]

@@ -97,7 +97,8 @@ def _ranks(site: CallSite) -> bool:
         "SH287", f"`attention` needs [..., heads, seq, width] three times, and {quoted(site.names[at])} is "
         f"{site.operands[at]}", site.spans[at],
         labels=[(site.spans[0], str(site.operands[0]))] if at else [],
-        help="`rearrange(q -> [batch, heads, seq, head_dim])` takes the heads apart and puts them before the sequence",
+        help=f"`rearrange({site.names[at] or 'q'} -> [batch, heads, seq, head_dim])` takes the heads apart and puts "
+             "them before the sequence",
     )  # fmt: skip
     return False
 
@@ -211,6 +212,11 @@ def _exchanges(rule: FactorRule, at: int, cut: Sequence[object]) -> bool:
     return any(rule.factors[f].exchanged and cut[f] for f in rule.operands[at][-2])
 
 
+def _keeps(rule: FactorRule, attrs: Mapping[str, Any], axes: Sequence[object]) -> Sequence[int]:
+    """Queries, keys and values; all ranks compute with each other's where places are exchanged."""
+    return () if _exchanges(rule, 0, axes) or _exchanges(rule, 1, axes) else range(3)
+
+
 def _emit_attention(site: OpSite) -> Code:
     q, k, v, *further = site.operands
     named: dict[str, object] = dict(zip(site.attrs["given"], further, strict=True))
@@ -224,13 +230,21 @@ def _emit_attention(site: OpSite) -> Code:
     if _exchanges(site.rule, 0, site.axes):
         return RT("even_attention", q, k, v, group_text(site, queries), **kept, **options)
     q_shape, k_shape, v_shape = site.operand_shapes[:3]
-    placed = causal or any(name in options for name in ("window", "p"))
+    placed = causal or _whole_bias(site) or any(name in options for name in ("window", "p"))
     start = offset_text(site, queries) if placed else "0"
     part = causal and q_shape[-2] != site.operand_types[1].shape[-2]
     plain = len(q_shape) == 4 and q_shape[-3] == k_shape[-3] and q_shape[-1] == v_shape[-1]
     if plain and not part and not kept and set(options) <= {"scale"}:
-        return F("scaled_dot_product_attention", q, k, v, **({"is_causal": True} if causal else {}), **options)
-    return RT("attention", q, k, v, **kept, **seen, **options, **({"start": start} if start != "0" else {}))
+        seen = {"is_causal": True} if causal else {}
+        return F("scaled_dot_product_attention", q, k, v, **seen, **options)
+    at = {"start": start} if start != "0" else {}
+    return RT("attention", q, k, v, **kept, **seen, **options, **at)
+
+
+def _whole_bias(site: OpSite) -> bool:
+    """Whether a bias has the rows of all queries, also where a rank has a part of these."""
+    at = 3 + site.attrs["given"].index("bias") if "bias" in site.attrs["given"] else 0
+    return at > 0 and site.rule.operands[at][-2:-1] == ((),) and site.operand_types[at].shape[-2] > 1
 
 
 def _dropped(site: OpSite) -> dict[str, object]:
@@ -261,8 +275,8 @@ def _saved_attention(local: Local) -> Saved:
             kept.append(at)
     own = even or v[-1] < wide
     made = size((more + (elements(q[:-1]) * wide if own else 0),), dtype)
-    # The logarithms of the sums are in f32 at least.
-    made += size(q[:-1], "f64" if dtype == "f64" else "f32")
+    # The logarithms of the sums are in f32 at least, of two numbers beside a bias.
+    made += size(q[:-1], "f64" if dtype == "f64" else "f32") * (2 if "bias" in local.attrs["given"] else 1)
     keep = local.attrs["given"][:1] == ("keep",)
     if keep and ring:
         made += size((*further[0][:-1], local.operand_types[3].shape[-1]), "bool")
@@ -325,4 +339,5 @@ declare(
     random=lambda attrs: attrs["p"] > 0,
     precision=Precision.LOW,
     exchanging=_exchanging,
+    keeps=_keeps,
 )

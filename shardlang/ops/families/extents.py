@@ -17,6 +17,10 @@ from shardlang.types.dim import TensorType, Term, term_size
 
 _X = Param("x", "tensor")
 STACK = "stack"
+_NAMESAKES = (
+    "a dim that a layer declares is its own, whatever its name: declare it in the file and give it to the layers, "
+    "or take the `sum` or `mean` in the layer"
+)
 
 
 def _infer_expand(site: CallSite) -> Inference | None:
@@ -126,11 +130,12 @@ def _infer_stack(site: CallSite) -> Inference | None:
     first, over = site.operands[0], site.static["over"]
     for at, type in enumerate(site.operands):
         if type.dtype != first.dtype or not same_dims(site, type.dims, first.dims):
+            labels = [(site.spans[0], str(first)), (site.spans[at], str(type))]
             site.sink.report(
                 "SH292", f"`stack` needs all dims alike: {quoted(site.names[0])} is {first}, "
                 f"{quoted(site.names[at])} is {type}", site.span,
-                labels=[(site.spans[0], str(first)), (site.spans[at], str(type))],
-                help="`concat` is along a dim in which values may differ",
+                labels=labels if site.spans[0] != site.spans[at] else (),
+                help=_NAMESAKES if str(first) == str(type) else "`concat` is along a dim in which values may differ",
             )  # fmt: skip
             return None
     size = term_size(over)
@@ -141,10 +146,10 @@ def _infer_stack(site: CallSite) -> Inference | None:
         )  # fmt: skip
         return None
     dims = (over, *map(site.dims.resolve, first.dims))
-    if twice(site, dims):
+    if any(dim in term for dim in over for term in dims[1:]) and twice(site, dims):
         return None
     factors = Factors()
-    mine = factors.dims(dims[1:])
+    (mine,) = factors.by_place([dims[1:]])
     count = len(site.operands)
     rule = factors.rule([mine] * count, ((factors.alone(over), *mine),), (tuple(range(count)),))
     return Inference((TensorType(first.dtype, dims),), rule)

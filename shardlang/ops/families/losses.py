@@ -13,7 +13,7 @@ from shardlang.ops.code import RT, Code, F, around, atom, call_of, infix, method
 from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Precision, Total, declare
 from shardlang.ops.factors import Factors, Mark, namesakes, quoted, require, same_dims, sized
 from shardlang.ops.families.reductions import tally_text
-from shardlang.ops.rule import Split
+from shardlang.ops.rule import Split, Statistics
 from shardlang.ops.saved_activations import Local, Saved, elements, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.streams import Streams, Way, in_kernels
@@ -113,15 +113,16 @@ def _infer_cross_entropy(site: CallSite) -> Inference | None:
     return found and Inference(found.results, found.rule, {**found.attrs, "label_smoothing": smoothing})
 
 
-def statistics_of(smoothing: float) -> tuple[int, int]:
-    """How many numbers of a row ranks reduce, forward and backward."""
-    return (3 if smoothing == 0 else 4, 0)
+def statistics_of(smoothing: float) -> Statistics:
+    """Ranks reduce the greatest of a row, then together its sum, the picked one, and their mean for
+    smoothing."""
+    return (1, 2 if smoothing == 0 else 3), ()
 
 
 def _infer_nll(site: CallSite) -> Inference | None:
     # A pick among log-probabilities is linear in them: a rank picks where it has the class, and the
     # sum is pending.
-    return _class_loss(site, (Split.FREE, (0, 0)), ((0,),))
+    return _class_loss(site, (Split.FREE, ((), ())), ((0,),))
 
 
 def options_of(site: OpSite) -> dict[str, object]:

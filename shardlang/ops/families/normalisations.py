@@ -11,11 +11,11 @@ from shardlang.ops.code import RT, Code, F, method
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
 from shardlang.ops.factors import Factors, marked, quoted, require, same_dims
 from shardlang.ops.families.reductions import positions, single_position
-from shardlang.ops.rule import FactorRule, Split
+from shardlang.ops.rule import FactorRule, Split, Statistics
 from shardlang.ops.saved_activations import Local, Saved, made, size
-from shardlang.ops.site import OpSite, Size
+from shardlang.ops.site import OpSite
 from shardlang.ops.streams import Streams, in_kernels
-from shardlang.ops.texts import factors_of, group_text
+from shardlang.ops.texts import factors_of, group_text, some
 from shardlang.types.dim import TensorType, Term, low, term_size, term_text, wide
 
 _X = Param("x", "tensor")
@@ -28,7 +28,7 @@ def _infer_softmax(site: CallSite) -> Inference | None:
     if dim is None:
         return None
     type = site.operands[0]
-    factors = Factors(marked([type.dims[dim]], Split.INSIDE, (2, 1)))
+    factors = Factors(marked([type.dims[dim]], Split.INSIDE, ((1, 1), (1,))))
     dims = factors.dims(type.dims)
     return Inference((type,), factors.rule((dims,), (dims,)), {"dim": dim})
 
@@ -54,7 +54,7 @@ _softmax("log_softmax", "The logarithm of softmax over one dim.")
 # --- layer_norm, rms_norm ----------------------------------------------------
 
 
-def _infer_norm(statistics: tuple[int, int]) -> Callable[[CallSite], Inference | None]:
+def _infer_norm(statistics: Statistics) -> Callable[[CallSite], Inference | None]:
     def infer(site: CallSite) -> Inference | None:
         if not require(site, 0, "floating"):
             return None
@@ -164,13 +164,13 @@ def _streams_norm(local: Local) -> Streams | None:
 
 _NORM = (_X, Param("weight", "tensor", None), Param("bias", "tensor", None))
 declare(
-    "layer_norm", (*_NORM, Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((2, 2)),
+    "layer_norm", (*_NORM, Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm(((1, 1), (2,))),
     _emit_norm("layer_norm"), "(x - mean) / deviation over dims, then times weight, plus bias.",
     example="(x: [..., d], weight: [d], bias: [d]) -> [..., d] { layer_norm(x, weight, bias, over = d) }",
     saved=_saved_layer_norm, streams=_streams_norm, precision=Precision.INSIDE,
 )  # fmt: skip
 declare(
-    "rms_norm", (*_NORM[:2], Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((1, 1)),
+    "rms_norm", (*_NORM[:2], Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm(((1,), (1,))),
     _emit_norm("rms_norm"), "x divided by the root of its mean square, over dims; then times weight.",
     example="(x: [..., d], weight: [d]) -> [..., d] { rms_norm(x, weight, over = d) }",
     saved=_saved_rms_norm, streams=_streams_norm, precision=Precision.INSIDE,
@@ -203,16 +203,11 @@ def _batch_norm(site: CallSite, at: int, has: tuple[str, ...]) -> Inference:
     type = site.operands[0]
     whole = [site.dims.resolve(t) for t in type.dims]
     others = [t for d, t in enumerate(whole) if d != at]
-    factors = Factors(marked(others, Split.INSIDE, (2, 2)))
+    factors = Factors(marked(others, Split.INSIDE, ((1, 1), (2,))))
     operand = factors.dims(whole)
     rule = factors.rule((operand, *[(operand[at],)] * (2 + len(has))), (operand,))
     attrs = {"dim": at, "has": has, "eps": site.static["eps"], "momentum": site.static["momentum"]}
     return Inference((TensorType(type.dtype, tuple(whole)),), rule, attrs)
-
-
-def _some(size: Size) -> bool:
-    """Whether a local size is known to be above 0."""
-    return isinstance(size, int) and size > 0
 
 
 def _emit_batch_norm(site: OpSite) -> Code:
@@ -224,12 +219,12 @@ def _emit_batch_norm(site: OpSite) -> Code:
     named, tail = dict(zip(has, given, strict=True)), {name: site.attrs[name] for name in ("momentum", "eps")}
     # Of channels that are cut unevenly a rank may have none, which torch's own does not take; nor
     # does it know when it runs again for backward.
-    own = site.recomputed or not _some(site.operand_shapes[0][dim])
+    own = site.recomputed or not some(site.operand_shapes[0][dim])
     if group or (site.training and own):
         size = math.prod(rule.factors[f].size for f in others)
         tail |= {"group": group} if group else {}
         return RT("batch_norm", x, dim, mean, variance, **named, size=size, **tail)
-    if not site.training and not _some(site.operand_shapes[0][dim]):
+    if not site.training and not some(site.operand_shapes[0][dim]):
         return RT("batch_norm_eval", x, dim, mean, variance, **named, eps=tail["eps"])
     plain, named = (given, {}) if has[:1] == ("weight",) else ([], named)
     moved = x if dim == 1 else method(x, "movedim", dim, 1)
@@ -311,7 +306,7 @@ def _emit_group_norm(site: OpSite) -> Code:
     """torch's own has no gradient of a bias without a weight, and wants some channels."""
     x, *given = site.operands
     channels, has, eps = site.operand_shapes[0][1], site.attrs["has"], site.attrs["eps"]
-    if has == ("bias",) or not _some(channels):
+    if has == ("bias",) or not some(channels):
         return RT("group_norm", x, site.attrs["each"], **dict(zip(has, given, strict=True)), eps=eps)
     assert isinstance(channels, int)
     return F("group_norm", x, channels // site.attrs["each"], *given, eps=eps)

@@ -12,6 +12,7 @@ from shardlang.ops.factors import Factors, namesakes, promote, quoted, sized
 from shardlang.ops.rule import DimFactors, FactorRule
 from shardlang.ops.saved_activations import Local, Saved, elements, others, size
 from shardlang.ops.site import OpSite
+from shardlang.ops.working_memory import products
 from shardlang.python_text import literal
 from shardlang.types.dim import Dim, TensorType, Term, term_size, term_text, told_apart
 
@@ -141,7 +142,7 @@ declare(
     "matmul", (Param("left", "tensor"), Param("right", "tensor")), _infer_matmul, between("@"),
     "The matrix product of the last two dims: the last of left is the second-last of right. Leading dims line up.",
     _flops, example="(left: [..., m, k], right: [k, n]) -> [..., m, n] { left @ right }", saved=_saved_matmul,
-    symbol="@", precision=Precision.LOW, product=matrices,
+    work=products, symbol="@", precision=Precision.LOW, product=matrices,
 )  # fmt: skip
 
 
@@ -303,5 +304,5 @@ declare(
     "einsum", (Param("operands", "tensors"),), _infer_einsum, _emit_einsum,
     "The sum of products: every dim that the result does not name is contracted.", _flops,
     example="(x: [..., in], weight: [out, in]) -> [..., out] { einsum(x, weight -> [..., out]) }",
-    arrow=True, saved=_saved_einsum, precision=Precision.LOW, product=matrices,
+    arrow=True, saved=_saved_einsum, work=products, precision=Precision.LOW, product=matrices,
 )  # fmt: skip

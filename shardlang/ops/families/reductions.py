@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from shardlang.ops.code import RT, Code, around, infix, method
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, Total, declare
 from shardlang.ops.factors import Factors, marked, quoted, require, sized
-from shardlang.ops.rule import DimFactors, Split
+from shardlang.ops.rule import DimFactors, Split, Statistics
 from shardlang.ops.saved_activations import Local, Saved, elements, nothing, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import TORCH_DTYPES, cut, dims_text, factors_of, group_text, offset_text
@@ -75,7 +75,7 @@ def single_position(site: CallSite, terms: Sequence[Term] | None) -> int | None:
 
 
 def _reduce(
-    site: CallSite, dims: tuple[int, ...], dtype: str, split: Split, through: bool, statistics: tuple[int, int] = (0, 0)
+    site: CallSite, dims: tuple[int, ...], dtype: str, split: Split, through: bool, statistics: Statistics = ((), ())
 ) -> Inference:
     type = site.operands[0]
     gone = [type.dims[d] for d in dims]
@@ -169,7 +169,7 @@ def _infer_logsumexp(site: CallSite) -> Inference | None:
     dims = positions(site, site.static["over"])
     if dims is None or not require(site, 0, "floating"):
         return None
-    return _reduce(site, dims, site.operands[0].dtype, Split.INSIDE, False, (2, 0))
+    return _reduce(site, dims, site.operands[0].dtype, Split.INSIDE, False, ((1, 1), ()))
 
 
 def _infer_var(site: CallSite) -> Inference | None:
@@ -232,7 +232,7 @@ declare("var", (_X, _OVER, Param("correction", "int", 1)), _infer_var, _emit_var
 
 def _infer_extremum(site: CallSite) -> Inference | None:
     dims = positions(site, site.static["over"])
-    return None if dims is None else _reduce(site, dims, site.operands[0].dtype, Split.INSIDE, False, (2, 0))
+    return None if dims is None else _reduce(site, dims, site.operands[0].dtype, Split.INSIDE, False, ((1, 1), ()))
 
 
 def _saved_extremum(local: Local) -> Saved:
@@ -261,7 +261,7 @@ _extremum("amin", "The least value over the dims `over`, or over all; equal ones
 
 def _infer_argmax(site: CallSite) -> Inference | None:
     dim = single_position(site, site.static["over"])
-    return None if dim is None else _reduce(site, (dim,), "i64", Split.INSIDE, False, (2, 0))
+    return None if dim is None else _reduce(site, (dim,), "i64", Split.INSIDE, False, ((1, 1), ()))
 
 
 def _emit_argmax(site: OpSite) -> Code:
@@ -278,7 +278,7 @@ def _emit_argmax(site: OpSite) -> Code:
 declare(
     "argmax", (_X, Param("over", "dims")), _infer_argmax, _emit_argmax,
     "The index of the greatest value over one dim, the first of equal ones; true is greater than false.",
-    differentiable=False,
+    differentiable=False, places=lambda attrs: attrs["dims"][0],
     example="(x: [..., classes]) -> i64[...] { argmax(x, over = classes) }", precision=Precision.GIVEN,
 )  # fmt: skip
 
@@ -306,7 +306,7 @@ declare(
     "top_k", (_X, Param("k", "newdim"), Param("over", "dim")), _infer_top_k,
     lambda site: RT("top_k", site.operands[0], site.attrs["k"], site.attrs["dim"]),
     "The indices of the k greatest values over a dim, the greatest first and of equal ones the first.",
-    differentiable=False, precision=Precision.GIVEN,
+    differentiable=False, precision=Precision.GIVEN, places=lambda attrs: attrs["dim"],
     example="(x: [batch, experts]) -> i64[batch, 2] { top_k(x, 2, over = experts) }",
 )  # fmt: skip
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import add
 from typing import NamedTuple, TypeVar
 
+from shardlang.facts.optimizers import OPTIMIZERS
 from shardlang.graph.graph import Kind
 from shardlang.ops.rule import shared_axes
 from shardlang.plan.blocks.kinds import kinds_of
@@ -23,7 +24,6 @@ from shardlang.types.dim import BYTES
 Found = TypeVar("Found")
 
 # Optimizer state in copies of the parameter.
-COPIES = {"adam": 2, "adamw": 2, "adagrad": 1, "ftrl": 2, "lazy_adam": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,8 @@ def _alike(plan: Plan) -> Mapping[int, int]:
     """Parameter or state -> the first that has as many bytes, in the same parts."""
     found, first, number = dict[int, int](), dict[object, int](), copies(plan)
     for value, p in plan.params.items():
-        held = p.stored, p.reduce_axes, p.zero, p.zero_axes, p.keep, number.get(value)
+        places = len(coordinates_of(plan, value))
+        held = p.stored, p.reduce_axes, p.zero, p.zero_axes, p.keep, number.get(value), places
         key = kinds_of(plan).form((value, -1))[0], *held, value if p.sparse else -1
         found[value] = first.setdefault(key, value)
     return found
@@ -129,12 +130,13 @@ def held_bytes(plan: Plan, param: ParamPlan, degree: int = 0) -> HeldBytes:
     return HeldBytes(itself, copy, gradient, copies(plan).get(param.value, 0) * (part if param.zero >= 1 else whole))
 
 
-def row_bytes(plan: Plan, param: ParamPlan) -> int:
-    """The most that a gradient of rows is: an id and a row for each that a rank looks up, and those
-    that it is sent; no row twice."""
+def row_bytes(plan: Plan, param: ParamPlan, members: int = 0) -> int:
+    """The most that a gradient of rows is: an id and a row for each that so many members look up,
+    no row twice; by default all that the rows are sent to."""
     rows, *rest = plan.local_shape(param.value, param.stored)
     each = math.prod(rest) * BYTES[plan.graph.values[param.value].type.dtype] + BYTES["i64"]
-    return min(rows, looked_up(plan, param) * plan.meshes[param.stored.mesh].degree(param.reduce_axes)) * each
+    members = members or plan.meshes[param.stored.mesh].degree(param.reduce_axes)
+    return min(rows, looked_up(plan, param) * members) * each
 
 
 def gradient_bytes(plan: Plan, param: ParamPlan) -> int:
@@ -171,6 +173,14 @@ def stages_by_coordinate(plan: Plan) -> list[tuple[int, ...]]:
     return [tuple(s for s, c in enumerate(on) if c == coordinate) for coordinate in range(count)]
 
 
+def coordinates_of(plan: Plan, value: int) -> frozenset[int]:
+    """The coordinates along the axis of the stages that use a parameter, state or field; 0 alone
+    without stages."""
+    if plan.pipeline is None:
+        return frozenset((0,))
+    return frozenset(plan.pipeline.coordinates[stage] for stage in plan.pipeline.param_stages.get(value, ()))
+
+
 def used(plan: Plan, value: int, stages: Collection[int] | None) -> bool:
     """Whether one of `stages` (None: all) uses a parameter, state or field."""
     if stages is None or plan.pipeline is None:
@@ -200,10 +210,9 @@ def copies(plan: Plan) -> dict[int, int]:
     """Parameter -> how many copies of it its optimizer keeps, with the average of `ema`."""
     found: dict[int, int] = {}
     for setting in plan.program.training.optimizers if plan.program.training else ():
-        sgd = 1 if setting.kind == "sgd" and setting.arguments.get("momentum") else 0
-        own = len(setting.own.state) if setting.own is not None else sgd
+        kept = setting.own.state if setting.own is not None else OPTIMIZERS[setting.kind].kept(setting.arguments)
         average = plan.program.training is not None and plan.program.training.ema is not None
-        found.update(dict.fromkeys(setting.params, COPIES.get(setting.kind, own) + average))
+        found.update(dict.fromkeys(setting.params, len(kept) + average))
     return found
 
 

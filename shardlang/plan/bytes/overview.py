@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
-from shardlang.path_runs import in_runs, unindexed
+from shardlang.path_runs import called, in_runs, unindexed
 from shardlang.plan.bytes.memory import all_held, used
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.traffic import Sent, sent
@@ -51,7 +51,7 @@ def _largest_sent(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
     """The collectives that send most, those of equal layers together."""
     found: dict[object, list[Sent]] = {}
     for each in _of(plan, stages):
-        found.setdefault((each.what, unindexed(each.path), each.axes, each.collectives), []).append(each)
+        found.setdefault((each.what, _alike(each.path), each.axes, each.collectives), []).append(each)
     largest = _largest((sum(one.forward_bytes + one.backward_bytes for one in each), each) for each in found.values())
     return [
         {
@@ -69,13 +69,18 @@ def _largest_kept(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
     paths: dict[tuple[str, str], list[str]] = {}
     sizes = Counter[tuple[str, str]]()
     for what, path, size in _kept(plan, stages):
-        paths.setdefault((what, unindexed(path)), []).append(path)
-        sizes[what, unindexed(path)] += size
+        paths.setdefault((what, _alike(path)), []).append(path)
+        sizes[what, _alike(path)] += size
     largest = _largest((size, kind) for kind, size in sizes.items())
     return [
         {"what": kind[0], "count": len(paths[kind]), "paths": in_runs(paths[kind]), "bytes": size}
         for size, kind in largest
     ]
+
+
+def _alike(path: str) -> str:
+    """The path that values of equal layers have in common, and values of one statement."""
+    return unindexed(called(path))
 
 
 def _kept(plan: Plan, stages: Collection[int] | None) -> Iterator[tuple[str, str, int]]:

@@ -11,7 +11,8 @@ from shardlang.graph.graph import Kind
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST
 from shardlang.ops.rule import ROWS
 from shardlang.plan.bytes.block_report import blocks, written
-from shardlang.plan.bytes.fits import device, taken
+from shardlang.plan.bytes.fits import device, needed, taken
+from shardlang.plan.bytes.gradient_sums import gradient_sums, summed_bytes
 from shardlang.plan.bytes.memory import Memory, all_held, by_coordinate, memory, stages_by_coordinate
 from shardlang.plan.bytes.overview import overview
 from shardlang.plan.bytes.peak.report import peak_entry
@@ -25,13 +26,12 @@ from shardlang.plan.bytes.traffic import (
     copy_bytes,
     handed_bytes,
     inside_collective,
-    reduction_bytes,
-    reduction_collective,
     sends,
     sent_bytes,
 )
 from shardlang.plan.plan import ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.reads import layout_of
+from shardlang.plan.work import amounts
 from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
 from shardlang.types.layout import Layout, layout_text, local_shape, uneven_sizes
@@ -58,7 +58,9 @@ def _precision(plan: Plan) -> str:
 def report(plan: Plan, folded: bool = True) -> Report:
     """Everything about a plan that is shown, as plain data. folded: `blocks` in runs."""
     meshes = [whole_mesh(plan, i) for i in range(len(plan.meshes))]
-    sent = [sum(sent_bytes(plan, mine)) for mine in stages_by_coordinate(plan)] if plan.pipeline is not None else [0]
+    by_stages: list[tuple[int, ...] | None] = [None] if plan.pipeline is None else [*stages_by_coordinate(plan)]
+    needs, most = needed(plan), max(by_stages, key=lambda mine: sum(sent_bytes(plan, mine)))
+    fullest = needs.index(max(needs))
     tensors = _Tensors(plan)
     operators = _Operators(plan, tensors)
     return {
@@ -68,20 +70,19 @@ def report(plan: Plan, folded: bool = True) -> Report:
         "ranks": plan.ranks,
         "microbatches": plan.microbatches,
         "precision": _precision(plan),
+        "amounts": amounts(plan),
         "meshes": [{"name": m.name, "axes": [{"name": a.name, "size": a.size} for a in m.axes]} for m in meshes],
         "pipeline": _pipeline(plan),
         "operators": list(operators.all()),
         "blocks": blocks(plan, operators.lines, folded),
         "gradient_reductions": _reductions(plan),
         "parameters": [_parameter(tensors, p) for p in plan.params.values()],
-        **overview(plan, _most(plan, sent), _most(plan, [kept.total for kept in by_coordinate(plan)])),
-        "per_rank": {**_totals(memory(plan), sent_bytes(plan)), **_memories(plan), **_peak(plan)},
+        **overview(plan, most, by_stages[fullest]),
+        "per_rank": {
+            **_of_coordinate(plan, fullest, by_stages[fullest], most),
+            "stages": None if (mine := by_stages[fullest]) is None else [*mine],
+        },
     }
-
-
-def _most(plan: Plan, sizes: Sequence[int]) -> tuple[int, ...] | None:
-    """The stages of the coordinate that has most; None without stages."""
-    return stages_by_coordinate(plan)[sizes.index(max(sizes))] if plan.pipeline is not None else None
 
 
 def _totals(kept: Memory, sent: tuple[int, int]) -> Report:
@@ -97,33 +98,31 @@ def _totals(kept: Memory, sent: tuple[int, int]) -> Report:
     }
 
 
-def _peak(plan: Plan, coordinate: int = -1) -> Report:
-    """The most that a rank holds at one time, by default of the coordinate that holds most."""
-    peaks = step_peaks(plan)
-    peak = peaks[coordinate] if coordinate >= 0 else max(peaks, key=lambda each: each.bytes)
-    return {"peak_bytes": peak.bytes, "peak": peak_entry(plan, peak)}
-
-
-def _memories(plan: Plan) -> Report:
-    """Bytes in each memory, the device's memory by the file (null: unknown), copies in a step."""
-    kept, (to_device, to_host) = memory(plan), copied_bytes(plan)
+def _of_coordinate(plan: Plan, at: int, mine: tuple[int, ...] | None, sends: tuple[int, ...] | None) -> Report:
+    """The memory of a rank of a coordinate, which has the stages `mine`, and what one of the stages
+    `sends` sends: bytes in each memory, the device's memory by the file (null: unknown), copies in
+    a step, the most at one time."""
+    kept, (to_device, to_host), peak = by_coordinate(plan)[at], copied_bytes(plan, mine), step_peaks(plan)[at]
     described = device(plan.program)
     return {
+        **_totals(kept, sent_bytes(plan, sends)),
         "device_bytes": kept.device,
         "host_bytes": kept.host,
         "device": described.name if described is not None else None,
         "device_memory_bytes": described.memory if described is not None else None,
-        "allocator": _allocator(plan),
+        "allocator": _allocator(plan, at),
         "to_device_bytes": to_device,
         "to_host_bytes": to_host,
+        "peak_bytes": peak.bytes,
+        "peak": peak_entry(plan, peak),
     }
 
 
-def _allocator(plan: Plan) -> Report | None:
-    """The memory of the device with what torch's allocator takes for it; null where the file does
-    not say what contexts and libraries take."""
+def _allocator(plan: Plan, coordinate: int) -> Report | None:
+    """The memory of the device with what torch's allocator takes for it, of the fullest coordinate;
+    null of others, and where the file does not say what contexts and libraries take."""
     found, described = taken(plan), device(plan.program)
-    if found is None or described is None:
+    if found is None or described is None or found.coordinate != coordinate:
         return None
     return {
         "allocated_bytes": found.allocated, "reserved_bytes": found.reserved, "device_bytes": found.device,
@@ -138,16 +137,10 @@ def _pipeline(plan: Plan) -> Report | None:
     found = pipeline_report(plan)
     if found is None:
         return None
-    kept = by_coordinate(plan)
     for stage in found["stages"]:
         stage.update(_totals(memory(plan, (stage["stage"],)), sent_bytes(plan, (stage["stage"],))))
     found["coordinates"] = [
-        {
-            "stages": list(mine),
-            **_totals(kept[at], sent_bytes(plan, mine)),
-            **_peak(plan, at),
-            **overview(plan, mine, mine),
-        }
+        {"stages": [*mine], **_of_coordinate(plan, at, mine, mine), **overview(plan, mine, mine)}
         for at, mine in enumerate(stages_by_coordinate(plan))
     ]
     return found
@@ -217,20 +210,15 @@ def _parameter(tensors: _Tensors, param: ParamPlan) -> Report:
 
 
 def _reductions(plan: Plan) -> list[Report]:
-    """One entry for all parameters that are reduced over the same axes in the same way."""
-    found: dict[tuple[int, tuple[str, ...], str], list[ParamPlan]] = {}
+    """One entry for all parameters that are summed over the same axes by the same collective."""
+    found: dict[tuple[int, tuple[str, ...], str], list[tuple[str, int]]] = {}
     for param in plan.params.values():
-        axes = plan.meshes[param.stored.mesh].ranked(param.reduce_axes)
-        if axes and plan.graph.values[param.value].gradient:
-            found.setdefault((param.stored.mesh, axes, reduction_collective(param)), []).append(param)
+        for each in gradient_sums(plan)[param.value]:
+            row = plan.graph.values[param.value].path, max(summed_bytes(plan, param.value, each).values(), default=0)
+            found.setdefault((param.stored.mesh, each.axes, each.collective), []).append(row)
     return [
-        {
-            "parameters": [plan.graph.values[p.value].path for p in params],
-            "axes": list(axes),
-            "kind": kind,
-            "bytes": sum(reduction_bytes(plan)[p.value] for p in params),
-        }
-        for (_, axes, kind), params in found.items()
+        {"parameters": [path for path, _ in rows], "axes": list(axes), "kind": kind, "bytes": sum(n for _, n in rows)}
+        for (_, axes, kind), rows in found.items()
     ]
 
 

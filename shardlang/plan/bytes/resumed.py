@@ -7,18 +7,20 @@ checksum, and reads no example."""
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from shardlang.check.program import DataSource
 from shardlang.checkpoints import data_files
-from shardlang.checkpoints.index import Index
+from shardlang.checkpoints.index import OF_ANOTHER, Index
+from shardlang.checkpoints.optimizers import EMA, state_names, written
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.bytes.memory import copies, stages_by_coordinate, stored_type, used
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.types.dim import BYTES
 
+_OPTIMIZER = "give the optimizer, and `ema`, as it was, or begin its state anew by --resume-anyway"
 _ANYWAY = "give it as it was, or go on with other examples by --resume-anyway"
 
 
@@ -27,27 +29,27 @@ def require_fits(plan: Plan, index: Index, base: Path, sink: Sink) -> bool:
     and their optimizers fit. base: the folder that paths of data begin in."""
     training = plan.program.training
     there = index.tensors
-    kinds = index.facts.get("optimizers")
-    slots_there = Counter(name.rpartition(":")[0] for name in there)
+    kinds, names = index.facts.get("optimizers"), state_names(index)
+    averages = training is not None and training.ema is not None
     mine = {value: o.kind for o in (training.optimizers if training else ()) for value in o.params}
     for number in plan.params:
         value = plan.graph.values[number]
         if value.path not in there:
-            sink.report("SH508", f"the checkpoint lacks `{value.path}`", value.span, f"not in {index.folder}")
+            fact, label = f"the checkpoint lacks `{value.path}`", f"not in {index.folder}"
+            sink.report("SH508", fact, value.span, label, help=OF_ANOTHER)
             continue
         shape = value.type.shape
         if there[value.path].shape != shape:
             saved = list(there[value.path].shape)
             fact = f"`{value.path}` is {saved} in the checkpoint and {list(shape)} in the program"
-            sink.report("SH508", fact, value.span)
+            sink.report("SH508", fact, value.span, help=OF_ANOTHER)
             continue
-        kind, slots = mine.get(number), copies(plan).get(number, 0)
-        kept = slots_there[value.path] if kind else slots
-        before = kinds.get(value.path) if isinstance(kinds, dict) else kind
-        if kind is not None and (before != kind or kept != slots):
-            fact = f"`{value.path}` is trained by `{kind}` (which keeps {slots} tensors)"
-            fact += f", and the checkpoint was written with `{before}` (which keeps {kept})"
-            sink.report("SH508", fact, value.span, help="give the optimizer, and `ema`, as it was")
+        kind, slots, kept = mine.get(number), copies(plan).get(number, 0), names.get(value.path, [])
+        other = isinstance(kinds, dict) and kinds.get(value.path, kind) != kind
+        if kind is not None and (other or (len(kept), EMA in kept) != (slots, averages)):
+            fact = f"`{value.path}` is trained by `{kind}` (which keeps {slots} tensors), and "
+            fact += written(index, value.path, str(len(kept)))
+            sink.report("SH508", fact, value.span, help=_OPTIMIZER)
     fits = not sink.failed
     for name, here, before in _differences(plan, index.facts, base):
         sink.report("SH508", f"`{name}` is {here}, and the checkpoint was written with {before}", None, help=_ANYWAY)
@@ -61,22 +63,27 @@ def _differences(plan: Plan, facts: Mapping[str, Any], base: Path) -> Iterator[t
     source = training.data
     here = {"batch": source.batch, "seed": training.seed}
     before = {name: facts.get(name) for name in here}
-    if isinstance(data, dict):
-        own = {"source": source.kind, **{name: value for name, value in source.arguments.items() if name in data}}
-        if source.own is not None:
-            own.update(python=source.own.source, settings=dict(source.settings))
-        here.update({f"data.{name}": value for name, value in own.items()})
-        before.update({f"data.{name}": data.get(name) for name in own})
     for name, value in here.items():
         if before[name] != value:
             yield name, value, before[name]
-    if isinstance(data, dict) and isinstance(files := data.get("files"), list):
+    if isinstance(data, dict):
+        for name, value, recorded in _of_source(source, data, base):
+            yield name if name.startswith("data file") else f"data.{name}", value, recorded
+
+
+def _of_source(source: DataSource, data: Mapping[str, Any], base: Path) -> Iterator[tuple[str, Any, Any]]:
+    """Each difference between a source and the record of one: its name, here, there."""
+    own = {"source": source.kind, **{name: value for name, value in source.arguments.items() if name in data}}
+    if source.own is not None:
+        own.update(python=source.own.source, settings=dict(source.settings))
+    yield from ((name, value, data.get(name)) for name, value in own.items() if value != data.get(name))
+    if isinstance(files := data.get("files"), list):
         yield from data_files.differences(data_files.as_now(source.arguments, base, files), files)
 
 
-def lines(plan: Plan, index: Index, fits: bool) -> Iterator[str]:
+def lines(plan: Plan, index: Index, fits: bool, base: Path = Path()) -> Iterator[str]:
     """Lines about what the program does not use and, where parameters fit, about what its ranks
-    would read and where a run that goes on would be."""
+    would read and evaluate, and where a run that goes on would be. base: as in require_fits."""
     names = {plan.graph.values[number].path for number in plan.params}
     further = sorted({name.rpartition(":")[0] or name for name in index.tensors} - names)
     if further:
@@ -84,6 +91,10 @@ def lines(plan: Plan, index: Index, fits: bool) -> Iterator[str]:
         yield f"{index.folder}: the program does not use `{further[0]}`{more}"
     if not fits:
         return
+    training, evaluated = plan.program.training, index.facts.get("eval")
+    if training is not None and training.eval is not None and isinstance(evaluated, dict):
+        for name, here, before in _of_source(training.eval, evaluated, base):
+            yield f"{index.folder}: evaluates other data than before: `{name}` of `eval` is {here}, and was {before}"
     whole = sum(layout.nbytes for layout in index.tensors.values())
     if plan.pipeline is None:
         yield f"{index.folder}: a rank reads at most {_read(plan, None):,} bytes of {whole:,}"

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from shardlang.graph.graph import Op
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST, TRANSFER
 from shardlang.ops.rule import HALVES, RING, ROWS
-from shardlang.plan.bytes.memory import local_bytes, of_alike, row_bytes, stages_by_coordinate, stored_type
+from shardlang.plan.bytes.gradient_sums import gradient_sums, summed_bytes
+from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.own_optimizers import gathered
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.zero3_gathers import orders, part_bytes
@@ -105,11 +106,6 @@ def inside_collective(op: Op, factor: int) -> str:
     return kinds[op.rule.factors[factor].exchanged]
 
 
-def reduction_collective(param: ParamPlan) -> str:
-    """The collective that sums a parameter's gradient over ranks."""
-    return "reduce_scatter" if param.zero else "all_gather_rows" if param.sparse else "all_reduce"
-
-
 def _sent_parameters(plan: Plan) -> Iterator[Sent]:
     for param in plan.params.values():
         path, mesh = plan.graph.values[param.value].path, plan.meshes[param.stored.mesh]
@@ -119,8 +115,9 @@ def _sent_parameters(plan: Plan) -> Iterator[Sent]:
             yield Sent("parameters", path, here, mesh.ranked(param.zero_axes), again, forward, backward)
         if (own := gathered(plan).get(param.value)) is not None:
             yield Sent("parameters", path, stages, own.axes, ("all_gather", ""), own.sent, 0)
-        summed, by = mesh.ranked(param.reduce_axes), ("", reduction_collective(param))
-        yield Sent("gradients", path, stages, summed, by, 0, reduction_bytes(plan)[param.value])
+        for each in gradient_sums(plan)[param.value]:
+            for here, size in summed_bytes(plan, param.value, each).items():
+                yield Sent("gradients", path, here, each.axes, ("", each.collective), 0, size)
 
 
 @remembered
@@ -184,19 +181,18 @@ def handed_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
     return size, size if value.gradient else 0
 
 
-def copied_bytes(plan: Plan) -> tuple[int, int]:
-    """Bytes that each rank copies in a step to the device and to the host: values, gradients, and
-    what is saved on the host."""
+def copied_bytes(plan: Plan, stages: Collection[int] | None = None) -> tuple[int, int]:
+    """Bytes that a rank of `stages` (None: there are none) copies in a step to the device and to
+    the host: values, gradients, and what is saved on the host."""
     found = {TO_DEVICE: 0, TO_HOST: 0}
     for planned in plan.ops:
         op = plan.graph.ops[planned.op]
-        if op.operator in found:
+        if op.operator in found and (stages is None or plan.stage(op.id) in stages):
             there, back = copy_bytes(plan, planned)
             found[op.operator] += there
             found[TO_HOST if op.operator == TO_DEVICE else TO_DEVICE] += back
     on_host = saved_activations(plan).on_host
-    mine = stages_by_coordinate(plan) if plan.pipeline is not None else [(0,)]
-    saved = max(sum(map(on_host, stages)) for stages in mine) * plan.microbatches if plan.recompute else 0
+    saved = sum(map(on_host, stages or (0,))) * plan.microbatches if plan.recompute else 0
     return found[TO_DEVICE] + saved, found[TO_HOST] + saved
 
 
@@ -221,34 +217,3 @@ def gather_bytes(
         return {stages: (each, 0)}
     steps = ((stages.intersection(mine), step) for mine, step in orders(plan).steps.items())
     return {here: (s.forward[param.value] * each, s.backward[param.value] * each) for here, s in steps if here}
-
-
-@remembered
-def reduction_bytes(plan: Plan) -> Mapping[int, int]:
-    """Parameter or state -> the bytes of its gradient's reduction."""
-    return of_alike(plan, _reduction_bytes)
-
-
-def _reduction_bytes(plan: Plan, param: ParamPlan) -> int:
-    """Bytes of one parameter's gradient reduction: once a step, or each microbatch (ZeRO 2, 3)."""
-    mesh = plan.meshes[param.stored.mesh]
-    local, reduced = local_bytes(plan, param), mesh.ranked(param.reduce_axes)
-    if not plan.graph.values[param.value].gradient or not reduced:
-        return 0
-    if param.sparse:  # each member's rows to all others
-        ranks = mesh.degree(reduced)
-        return (ranks - 1) * row_bytes(plan, param) // ranks
-    if not param.zero:
-        return sum_bytes(mesh.degree(reduced), local)
-    part, shards = part_bytes(plan, param, stored_type(plan, param)), mesh.degree(param.zero_axes)
-    shared = [a for a in param.zero_axes if a in reduced]
-    if shared and len(shared) < len(param.zero_axes):  # summed before it is cut
-        each = sum_bytes(mesh.degree(reduced), part * shards)
-    else:
-        rest = mesh.degree(tuple(a for a in reduced if a not in shared))
-        each = ((shards - 1) * part if shared else 0) + sum_bytes(rest, part)
-    return each * (plan.microbatches if param.zero >= 2 else 1)
-
-
-def sum_bytes(ranks: int, size: int) -> int:
-    return -(-2 * (ranks - 1) * size // ranks)

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from shardlang.graph.graph import Op
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.bytes.saved_activations import saved_activations
+from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import MoveKind, ParamPlan, Plan, Step
 from shardlang.plan.reads import inputs, made_form
 from shardlang.plan.rewrite.recomputed_steps import Owners
@@ -99,16 +101,39 @@ class Orders:
 
     def _halves(self, stage: int) -> Mapping[tuple[str, int], list[Unit]]:
         """The two parts of a backward (runtime/step/split_backward.py). The second comes to each
-        parameter by itself, the last one first; what is computed again is so in the first, and
-        without a gradient to send back all is in the second."""
+        parameter by itself, the last one first; what is computed again is so in the first, as are
+        parameters that are used several times, and without a gradient to send back all is in the
+        second."""
         graph, whole = self.plan.graph, self.passes["B", stage]
-        mine = [op for op in graph.ops if self.plan.stage(op.id) == stage]
+        steps = [step for step in self.plan.steps if self._stage(step) == stage and step.kind == "op"]
+        mine = [graph.ops[self.plan.ops[step.index].op] for step in steps]
         if any(self._owners.again(self._owners.group(op.id)) for op in mine):
             return {("I", stage): whole, ("W", stage): []}
         if not any(op.operator == TRANSFER and graph.values[op.results[0]].gradient for op in mine):
             return {("I", stage): [], ("W", stage): whole}
-        read = {value for unit in whole for value in unit.params}
+        read = {*self._again(steps)} - self._several(mine)
         return {("I", stage): whole, ("W", stage): self._units(stage, [p for p in reversed(graph.params) if p in read])}
+
+    def _several(self, mine: Sequence[Op]) -> set[int]:
+        """The parameters that meet the way from what a stage receives at several of its operators,
+        and those that come to such an operator with one of them."""
+        plan, values = self.plan, self.plan.graph.values
+        fused = {plan.ops[f.product].op: plan.ops[f.addition].op for f in fusions(plan).values()}
+        way, of = set[int](), {value: {value} for value in plan.params if values[value].gradient}
+        meets: dict[int, set[int]] = {}  # operator -> parameters
+        for op in mine:
+            given = {p for value in op.operands if value not in way for p in of.get(value, ())}
+            on = op.operator == TRANSFER or not way.isdisjoint(op.operands)
+            if on:
+                way.update(value for value in op.results if values[value].gradient)
+                meets.setdefault(fused.get(op.id, op.id), set()).update(given)
+            else:
+                of.update(dict.fromkeys(op.results, given))
+        often = Counter(value for params in meets.values() for value in params)
+        found = {value for value, times in often.items() if times > 1}
+        while more := {v for params in meets.values() if not params.isdisjoint(found) for v in params} - found:
+            found |= more
+        return found
 
     @cached_property
     def _layer(self) -> Mapping[int, str]:

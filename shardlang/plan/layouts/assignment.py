@@ -8,6 +8,7 @@ unsplit, or a pending sum passes through it. Which assignment an operator gets i
 from __future__ import annotations
 
 import math
+from weakref import WeakValueDictionary
 
 from shardlang.ops.rule import DimFactors, FactorRule, Split, shared_axes
 from shardlang.plan.dim_factors import stranded_factor
@@ -18,7 +19,7 @@ from shardlang.types.mesh import Mesh
 AxisNames = tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Assignment:
     """`factors[f]`: the axes that split factor f, major first. `through`: (axis, index into
     `rule.through`).
@@ -36,7 +37,7 @@ class Assignment:
         return tuple([a for axes in self.factors for a in axes])
 
 
-_ASSIGNMENTS: dict[object, Assignment] = {}
+_ASSIGNMENTS = WeakValueDictionary[object, Assignment]()
 
 
 def assign(

@@ -120,6 +120,6 @@ def statistics_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[
         others = [g for dim in rule.operands[0] for g in dim if rule.factors[g].split is not Split.INSIDE]
         rest = math.prod([-(-rule.factors[g].size // mesh.degree(assignment.factors[g])) for g in others])
         each = all_reduce_bytes(mesh.degree(axes), rest * 4) * times
-        forward, backward = factor.statistics
+        forward, backward = map(sum, factor.statistics)
         found.append((f, axes, forward * each, backward * each if _trained(kind) else 0))
     return found

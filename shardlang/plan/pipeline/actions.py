@@ -7,8 +7,9 @@ Also reads them from text, one line a coordinate, as torch.distributed.pipelinin
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 from shardlang.plan.plan import Action
 from shardlang.records import dataclass
@@ -27,7 +28,7 @@ class Timeline:
     spans: tuple[tuple[tuple[int, int], ...], ...]
     stuck: tuple[Action | None, ...]
 
-    @property
+    @cached_property
     def end(self) -> int:
         return max((span[1] for line in self.spans for span in line), default=0)
 
@@ -46,38 +47,58 @@ def unit(action: Action) -> int:
     return UNITS[action.kind]
 
 
-def needs(action: Action, stages: int) -> Iterator[tuple[str, ...]]:
-    """The actions that must be done before: sets of actions (as text), of each set one."""
+Step = tuple[str, int, int]
+Done = dict[Step, int]
+
+
+def _needed(action: Action, stages: int) -> tuple[Step, ...]:
+    """The actions of which one, or each, must be done before: (kind, stage, microbatch)."""
     stage, microbatch = action.stage, action.microbatch
-    match action.kind:
-        case "F":
-            if stage:
-                yield (f"{stage - 1}F{microbatch}",)
-        case "B" | "I":
-            yield (f"{stage}F{microbatch}",)
-            if stage < stages - 1:
-                yield f"{stage + 1}B{microbatch}", f"{stage + 1}I{microbatch}"
-        case _:
-            yield (f"{stage}I{microbatch}",)
+    if action.kind == "F":
+        return (("F", stage - 1, microbatch),)
+    if action.kind == "W":
+        return (("I", stage, microbatch),)
+    after = (("B", stage + 1, microbatch), ("I", stage + 1, microbatch)) if stage < stages - 1 else ()
+    return ("F", stage, microbatch), *after
+
+
+def _soonest(action: Action, stages: int, done: Done) -> int | None:
+    """When what an action needs has ended; None where not all is done."""
+    stage, microbatch = action.stage, action.microbatch
+    if action.kind == "F":
+        return done.get(("F", stage - 1, microbatch)) if stage else 0
+    if action.kind == "W":
+        return done.get(("I", stage, microbatch))
+    own = done.get(("F", stage, microbatch))
+    if own is None or stage >= stages - 1:
+        return own
+    after = done.get(("B", stage + 1, microbatch), done.get(("I", stage + 1, microbatch)))
+    return None if after is None else max(own, after)
 
 
 def timeline(lines: Lines, stages: int, cost: Callable[[Action], int] = unit) -> Timeline:
     """Every action as early as its coordinate and what it needs allow; sending takes no time."""
-    done: dict[str, int] = {}
+    done: Done = {}
     spans: list[list[tuple[int, int]]] = [[] for _ in lines]
-    moved = True
-    while moved:
-        moved = False
-        for line, found in zip(lines, spans, strict=True):
-            while len(found) < len(line):
-                action = line[len(found)]
-                ends = [next((done[t] for t in some if t in done), None) for some in needs(action, stages)]
-                if None in ends:
-                    break
-                begin = max([found[-1][1] if found else 0, *(e for e in ends if e is not None)])
-                found.append((begin, begin + cost(action)))
-                done[text(action)] = found[-1][1]
-                moved = True
+    waiting: dict[Step, list[int]] = {}
+    ready = deque(range(len(lines)))
+    while ready:
+        at = ready.popleft()
+        line, found = lines[at], spans[at]
+        end = found[-1][1] if found else 0
+        while len(found) < len(line):
+            action = line[len(found)]
+            soonest = _soonest(action, stages, done)
+            if soonest is None:
+                for step in _needed(action, stages):
+                    waiting.setdefault(step, []).append(at)
+                break
+            begin = max(end, soonest)
+            end, step = begin + cost(action), (action.kind, action.stage, action.microbatch)
+            found.append((begin, end))
+            done[step] = end
+            if step in waiting:
+                ready.extend(waiting.pop(step))
     stuck = tuple(line[len(f)] if len(f) < len(line) else None for line, f in zip(lines, spans, strict=True))
     return Timeline(tuple(map(tuple, spans)), stuck)
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Graph, Kind
+from shardlang.hints.nearest import nearest
 from shardlang.plan.pipeline import actions as lists
 from shardlang.plan.pipeline.balance import balance
 from shardlang.plan.pipeline.rules import StageRule, read_stages
@@ -90,7 +90,7 @@ def stage(
         rules.stage_axis = ""
         rules.axis(rules.stages.axis)
         return graph, None
-    rule = read_stages(rules.stages, {a.name: a for a in sized}, rules.statics, sink)
+    rule = read_stages(rules.stages, {a.name: a for a in sized}, rules.statics, sink, rules.offer)
     found = staged(graph, rule, sink) if rule is not None else None
     if rule is None or rule.count is None or rules.holes:
         return graph, None

@@ -5,7 +5,7 @@ operator is in which stage is stages.py's; what a schedule does is schedules.py'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from shardlang.check.model.instantiate import LAYERS_LIMIT
 from shardlang.diagnostics.diagnostic import Sink
@@ -13,6 +13,8 @@ from shardlang.plan.strategy.axis_sizes import SizedAxis, divisors, either, eval
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
+
+Offer = Callable[[str, int], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class StageRule:
-    """`count` stages over `coordinates` of `axis`, `virtual` on each; None without a rank count."""
+    """`count` stages over `coordinates` of `axis`, `virtual` on each; None without a rank count.
+    offer: another size of an axis, as a help has it; "" where there is none."""
 
     axis: str
     coordinates: int | None
@@ -35,6 +38,7 @@ class StageRule:
     balanced: bool
     span: Span
     virtual_span: Span | None = None
+    offer: Offer = lambda axis, size: ""
 
     @property
     def count(self) -> int | None:
@@ -42,7 +46,7 @@ class StageRule:
 
 
 def read_stages(
-    rule: ast.Stages, axes: Mapping[str, SizedAxis], statics: Mapping[str, int | float], sink: Sink
+    rule: ast.Stages, axes: Mapping[str, SizedAxis], statics: Mapping[str, int | float], sink: Sink, offer: Offer
 ) -> StageRule | None:
     """The rule; None after reporting. Its axis is known to be declared."""
     before = len(sink.found)
@@ -59,7 +63,7 @@ def read_stages(
     coordinates = axes[rule.axis.text].size
     entries = _entries(rule, statics, sink)
     span = rule.virtual.span if rule.virtual is not None else None
-    found = StageRule(rule.axis.text, coordinates, virtual, entries, rule.balanced, rule.axis.span, span)
+    found = StageRule(rule.axis.text, coordinates, virtual, entries, rule.balanced, rule.axis.span, span, offer)
     if len(sink.found) == before and not rule.balanced:
         _check_numbers(found, axes[rule.axis.text], sink)
     return found if len(sink.found) == before else None

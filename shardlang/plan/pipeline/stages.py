@@ -6,12 +6,13 @@ stage is stage_transfers.py's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 
-from shardlang.check.selectors import matcher, select
+from shardlang.check.selectors import select, text
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op
+from shardlang.graph.places import Places
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.pipeline.rules import StageRule
 from shardlang.plan.rewrite.stage_transfers import loss_stage
@@ -46,7 +47,9 @@ def divide(graph: Graph, rule: StageRule, sink: Sink) -> list[Named | None]:
     before = len(sink.found)
     for entry in rule.entries:
         select(graph, entry.selectors, sink)
-    work = _Dividing(graph, [(e.stage, s.span, matcher(s)) for e in rule.entries for s in e.selectors], sink)
+    named = [(e.stage, s) for e in rule.entries for s in e.selectors]
+    covered = Places(_place(op) for op in graph.ops).by_path(((text(s), s.span) for _, s in named), sink)
+    work = _Dividing(graph, [(stage, s.span) for stage, s in named], covered, sink)
     found = [work.named(op) for op in graph.ops]
     if len(sink.found) == before:
         work.uncovered(found, rule)
@@ -54,22 +57,29 @@ def divide(graph: Graph, rule: StageRule, sink: Sink) -> list[Named | None]:
     return found
 
 
+def _place(op: Op) -> str:
+    """The path by which selectors find an operator."""
+    return op.path.partition(":")[0]
+
+
 @dataclass
 class _Dividing:
     graph: Graph
-    patterns: list[tuple[int, Span, Callable[[str], str]]]
+    entries: list[tuple[int, Span]]
+    covered: dict[str, list[tuple[int, str]]]
     sink: Sink
     told: set[tuple[Span, Span]] = field(default_factory=set)
     known: dict[str, Named | None] = field(default_factory=dict)
 
     def named(self, op: Op) -> Named | None:
-        path = op.path.partition(":")[0]
+        path = _place(op)
         if path not in self.known:
             self.known[path] = self._named(path)
         return self.known[path]
 
     def _named(self, path: str) -> Named | None:
-        found = [Named(stage, own, span) for stage, span, match in self.patterns if (own := match(path))]
+        entries = [(*self.entries[at], own) for at, own in self.covered.get(path, ())]
+        found = [Named(stage, own, span) for stage, span, own in entries]
         other = next((n for n in found if n.stage != found[0].stage), None)
         if other is not None:
             self._twice(found[0], other)
@@ -123,8 +133,8 @@ def _empty(found: Sequence[Named | None], rule: StageRule, sink: Sink) -> None:
     add = f"add `{empty[0]}: LAYER, ...` with layers of its own"
     offers = [add if given is None else "name layers that compute something"]
     size, left = divmod(len(there), rule.virtual)
-    if size > 1 and not left:
-        offers.append(f"or take `{rule.axis} = {size}`, for the {len(there)} stages that have layers")
+    offer = rule.offer(rule.axis, size) if size > 1 and not left else ""
+    offers += [f"or take {offer}, for the {len(there)} stages that have layers"] if offer else []
     sink.report("SH423", f"{what} empty", given.span if given else rule.span, "", help=offers)
 
 

@@ -20,7 +20,7 @@ from shardlang.plan.redistribute.collective_bytes import Hop, Point, Space, limi
 from shardlang.plan.redistribute.greedy import greedy
 from shardlang.plan.redistribute.least_parts import least_parts
 from shardlang.plan.redistribute.mesh_factorings import bridges
-from shardlang.plan.redistribute.searches import EXACT_AXES, TIE, engine
+from shardlang.plan.redistribute.searches import EXACT_AXES, TIE, Nearest, engine
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout, identical
 from shardlang.types.mesh import Mesh
@@ -28,6 +28,8 @@ from shardlang.types.mesh import Mesh
 EXACT_DIMS = 4
 # The most axes whose layouts are searched at all.
 SEARCHED_AXES = 5
+# The most layouts of more than EXACT_AXES axes that all searches of a plan look at.
+MOST_LAYOUTS = 20_000
 
 Moves = along_time.Moves
 
@@ -175,14 +177,21 @@ def _dim_with_units(axes: tuple[str, ...], like: tuple[str, ...], unit: set[str]
 VIEW = Move(MoveKind.VIEW, ())
 
 
+class TooManyLayouts(Exception):
+    """Raised where a plan's conversions are of more layouts than are looked at."""
+
+
 class Router:
-    """Routes and distances on the meshes of one plan, remembered."""
+    """Routes and distances on the meshes of one plan, remembered. TooManyLayouts where all of them
+    need a look at more layouts than MOST_LAYOUTS."""
 
     def __init__(self, meshes: tuple[Mesh, ...]) -> None:
         self.meshes = meshes
         self.time = along_time.times_of(meshes)
         self._distances: dict[tuple[object, ...], int | None] = {}
         self._routes: dict[tuple[object, ...], Route | None] = {}
+        self._looked: dict[tuple[Space, Point, bool], int] = {}
+        self._layouts = 0
 
     def distance(
         self,
@@ -237,6 +246,8 @@ class Router:
         about = search_space((start, target), shape, itemsize, mesh, uneven)
         ends = about.state(start), about.state(target)
         cost = least(about, *ends, gradient)
+        if EXACT_AXES < len(about.axes) <= SEARCHED_AXES:
+            self._count(about.space, *ends, gradient)
         if cost is None:
             return None
 
@@ -245,6 +256,16 @@ class Router:
             return (*view, *[about.move(step, gradient) for step in chain(about, *ends, gradient)[0]])
 
         return Route(about.bytes(cost), moves)
+
+    def _count(self, space: Space, source: Point, target: Point, gradient: bool) -> None:
+        """Adds what a search looked at: as many layouts where they were looked at before."""
+        search, key = engine(space).search(source, gradient), (space, source, gradient)
+        assert isinstance(search, Nearest)
+        before = self._looked.get(key, 0)
+        self._looked[key] = max(before, search.looked(target))
+        self._layouts += self._looked[key] - before
+        if self._layouts > MOST_LAYOUTS:
+            raise TooManyLayouts
 
     def _timed(
         self,
@@ -345,6 +366,16 @@ def _equal_router(meshes: tuple[Mesh, ...]) -> Router:
 
 
 _LAST: list[tuple[tuple[Mesh, ...], Router]] = [((), Router(()))]
+
+
+def forget(meshes: tuple[Mesh, ...]) -> bool:
+    """Whether the meshes have so many axes that their searches are counted. Then nothing is
+    remembered of the plans before, so that what is accepted does not depend on them."""
+    many = any(sum(a.size > 1 for a in mesh.axes) > EXACT_AXES for mesh in meshes)
+    if many:
+        _equal_router.cache_clear()
+        _LAST[0] = (), Router(())
+    return many
 
 
 def router(meshes: tuple[Mesh, ...]) -> Router:

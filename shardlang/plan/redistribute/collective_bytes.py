@@ -9,10 +9,10 @@ are steiner_tree.py's."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import combinations, permutations, product
-from typing import NamedTuple
+from itertools import combinations, groupby, permutations, product
+from typing import Any, NamedTuple
 
 from shardlang.plan.plan import MoveKind
 from shardlang.records import dataclass
@@ -80,10 +80,27 @@ class _Here(NamedTuple):
     most: int
 
 
+class Bundle(NamedTuple):
+    """Moves that send alike, which are made when they are asked for. sent: parts forward and
+    backward; find: the moves, from `given`."""
+
+    sent: tuple[int, int]
+    find: Callable[..., Iterable[Hop]]
+    given: tuple[Any, ...]
+
+    def hops(self) -> Iterable[Hop]:
+        return self.find(self.sent, *self.given)
+
+
 def steps(state: Point, space: Space, basic: bool = False) -> list[Hop]:
     """All moves from `state`, in a fixed order. basic: without those for which others, one after
     the other, send as much: over several axes cuts, gathers and all that is free, except where dims
     are uneven; from P to R by way of I, and back."""
+    return [hop for sent, find, given in bundles(state, space, basic) for hop in find(sent, *given)]
+
+
+def bundles(state: Point, space: Space, basic: bool = False) -> Iterator[Bundle]:
+    """The moves of `steps`, in that order, none of them made yet."""
     degrees = [space.degree(axes) for axes in state.dims]
     rooms = tuple([_room(space, dim, *each) for dim, each in enumerate(zip(state.dims, degrees, strict=True))])
     split = sum([1 << a for axes in state.dims for a in axes])
@@ -92,7 +109,11 @@ def steps(state: Point, space: Space, basic: bool = False) -> list[Hop]:
         state, space, space.whole // math.prod(degrees), rooms, members(identical), members(state.replicated),
         members(state.pending), basic, 1 if basic else len(space.sizes),
     )  # fmt: skip
-    return [*_whole_steps(here), *_cut_steps(here), *_uncut_steps(here), *_permute_steps(here)]
+    yield from _whole_steps(here)
+    yield from _cut_steps(here)
+    yield from _uncut_steps(here)
+    if not any([state.dims[d] for d in space.uneven]):
+        yield Bundle((here.local, here.local), _permute_steps, (here,))
 
 
 @lru_cache(maxsize=4096)
@@ -116,46 +137,61 @@ def _runs(sizes: tuple[int, ...], members: tuple[int, ...], ordered: bool, most:
     return tuple(AxisRun(axes, sum(1 << a for a in axes), math.prod([sizes[a] for a in axes])) for axes in found)
 
 
-def _whole_steps(here: _Here) -> Iterator[Hop]:
+@lru_cache(maxsize=4096)
+def _by_degree(runs: tuple[AxisRun, ...]) -> tuple[tuple[int, tuple[AxisRun, ...]], ...]:
+    """The runs, neighbours of one degree together."""
+    return tuple((n, tuple(each)) for n, each in groupby(runs, key=lambda run: run.degree))
+
+
+def _whole_steps(here: _Here) -> Iterator[Bundle]:
     """The moves that leave every dim as it is: among I, R and P."""
     (dims, p, r), sizes, every = here.state, here.space.sizes, len(here.space.sizes)
     for axes, bits, n in _runs(sizes, here.identical, False, every):
-        yield Hop(MoveKind.I_TO_R, axes, -1, -1, 0, _all_reduce(n, here.local), Point(dims, p, r | bits))
+        yield Bundle((0, _all_reduce(n, here.local)), _whole, (MoveKind.I_TO_R, axes, dims, p, r | bits))
         if len(axes) <= here.most:
-            yield Hop(MoveKind.I_TO_P, axes, -1, -1, 0, 0, Point(dims, p | bits, r))
+            yield Bundle((0, 0), _whole, (MoveKind.I_TO_P, axes, dims, p | bits, r))
     for axes, bits, _ in _runs(sizes, here.replicated, False, here.most):
-        yield Hop(MoveKind.R_TO_I, axes, -1, -1, 0, 0, Point(dims, p, r & ~bits))
+        yield Bundle((0, 0), _whole, (MoveKind.R_TO_I, axes, dims, p, r & ~bits))
         if not here.basic:
-            yield Hop(MoveKind.R_TO_P, axes, -1, -1, 0, 0, Point(dims, p | bits, r & ~bits))
+            yield Bundle((0, 0), _whole, (MoveKind.R_TO_P, axes, dims, p | bits, r & ~bits))
     for axes, bits, n in _runs(sizes, here.pending, False, every):
         reduce = _all_reduce(n, here.local)
-        yield Hop(MoveKind.P_TO_I, axes, -1, -1, reduce, 0, Point(dims, p & ~bits, r))
+        yield Bundle((reduce, 0), _whole, (MoveKind.P_TO_I, axes, dims, p & ~bits, r))
         if not here.basic:
-            yield Hop(MoveKind.P_TO_R, axes, -1, -1, reduce, reduce, Point(dims, p & ~bits, r | bits))
+            yield Bundle((reduce, reduce), _whole, (MoveKind.P_TO_R, axes, dims, p & ~bits, r | bits))
+
+
+def _whole(sent: tuple[int, int], kind: MoveKind, axes: tuple[int, ...], *to: Any) -> Sequence[Hop]:
+    return (Hop(kind, axes, -1, -1, *sent, Point(*to)),)
 
 
 def _all_reduce(n: int, local: int) -> int:
     return 2 * (n - 1) * local // n
 
 
-def _cut_steps(here: _Here) -> Iterator[Hop]:
+def _cut_steps(here: _Here) -> Iterator[Bundle]:
     """The moves that append axes to a dim: slices and reduce-scatters."""
-    (dims, p, r), space, local = here.state, here.space, here.local
+    space, local = here.space, here.local
     rows = (
         (MoveKind.I_TO_S, here.identical, 0, 1), (MoveKind.R_TO_S, here.replicated, 0, 0),
         (MoveKind.P_TO_S, here.pending, 1, 1),
     )  # fmt: skip
-    for dim, present in enumerate(dims):
-        room = here.rooms[dim]
+    for dim, room in enumerate(here.rooms):
         if room == 1:
             continue
         most = len(space.sizes) if dim in space.uneven else here.most
         for kind, members, forward, backward in rows:
-            for axes, bits, n in _runs(space.sizes, members, True, most):
+            for n, runs in _by_degree(_runs(space.sizes, members, True, most)):
                 if room % n == 0:
                     moved = (n - 1) * local // n
-                    to = Point(_with_dim(dims, dim, present + axes), p & ~bits, r & ~bits)
-                    yield Hop(kind, axes, dim, -1, forward * moved, backward * moved, to)
+                    yield Bundle((forward * moved, backward * moved), _cut, (here.state, kind, dim, runs))
+
+
+def _cut(sent: tuple[int, int], state: Point, kind: MoveKind, dim: int, runs: Sequence[AxisRun]) -> Iterator[Hop]:
+    dims, p, r = state
+    for axes, bits, _ in runs:
+        to = Point(_with_dim(dims, dim, dims[dim] + axes), p & ~bits, r & ~bits)
+        yield Hop(kind, axes, dim, -1, *sent, to)
 
 
 def _room(space: Space, dim: int, present: tuple[int, ...], degree: int) -> int:
@@ -171,42 +207,47 @@ def _with_dim(dims: tuple[tuple[int, ...], ...], dim: int, axes: tuple[int, ...]
     return (*dims[:dim], axes, *dims[dim + 1 :])
 
 
-def _uncut_steps(here: _Here) -> Iterator[Hop]:
+def _uncut_steps(here: _Here) -> Iterator[Bundle]:
     """The moves that take the minor-most axes off a dim: gathers, zero-pads, all-to-alls."""
     uneven = here.space.uneven
     for dim, present in enumerate(here.state.dims):
         lengths = range(min(1, len(present))) if dim in uneven else reversed(range(len(present)))
         for keep in lengths:
             gathers = dim in uneven or len(present) - keep <= here.most
-            yield from _uncut(here, dim, present[:keep], present[keep:], gathers)
+            n = here.space.degree(present[keep:])
+            gathered, given = (n - 1) * here.local, (here, dim, keep)
+            if gathers:
+                yield Bundle((gathered, 0), _gather, (MoveKind.S_TO_I, *given))
+                yield Bundle((gathered, gathered), _gather, (MoveKind.S_TO_R, *given))
+                yield Bundle((0, 0), _gather, (MoveKind.S_TO_P, *given))
+            yield Bundle((gathered // n, gathered // n), _exchange, (*given, n))
 
 
-def _uncut(here: _Here, dim: int, kept: tuple[int, ...], axes: tuple[int, ...], gathers: bool) -> Iterator[Hop]:
-    """The moves of these axes of a dim. gathers: whether those are among them that send nothing to
-    another dim."""
-    n, bits = here.space.degree(axes), sum([1 << a for a in axes])
-    (here_dims, p, r), gathered = here.state, (n - 1) * here.local
-    dims = _with_dim(here_dims, dim, kept)
-    if gathers:
-        yield Hop(MoveKind.S_TO_I, axes, dim, -1, gathered, 0, Point(dims, p, r))
-        yield Hop(MoveKind.S_TO_R, axes, dim, -1, gathered, gathered, Point(dims, p, r | bits))
-        yield Hop(MoveKind.S_TO_P, axes, dim, -1, 0, 0, Point(dims, p | bits, r))
-    sent = gathered // n
+def _gather(sent: tuple[int, int], kind: MoveKind, here: _Here, dim: int, keep: int) -> Sequence[Hop]:
+    """The move that takes the axes from the `keep`-th on off a dim, and sends nothing."""
+    dims, p, r = here.state
+    kept, axes = dims[dim][:keep], dims[dim][keep:]
+    bits = sum([1 << a for a in axes])
+    pending, replicated = (bits if kind is MoveKind.S_TO_P else 0), (bits if kind is MoveKind.S_TO_R else 0)
+    return (Hop(kind, axes, dim, -1, *sent, Point(_with_dim(dims, dim, kept), p | pending, r | replicated)),)
+
+
+def _exchange(sent: tuple[int, int], here: _Here, dim: int, keep: int, n: int) -> Iterator[Hop]:
+    """The all-to-alls that take the axes from the `keep`-th on off a dim."""
+    whole, p, r = here.state
+    dims, axes = _with_dim(whole, dim, whole[dim][:keep]), whole[dim][keep:]
     for other, present in enumerate(dims):
         if other != dim and here.rooms[other] % n == 0:
-            to = Point(_with_dim(dims, other, present + axes), p, r)
-            yield Hop(MoveKind.S_TO_S, axes, other, dim, sent, sent, to)
+            yield Hop(MoveKind.S_TO_S, axes, other, dim, *sent, Point(_with_dim(dims, other, present + axes), p, r))
 
 
-def _permute_steps(here: _Here) -> Iterator[Hop]:
+def _permute_steps(sent: tuple[int, int], here: _Here) -> Iterator[Hop]:
     """The reassignments of axes that keep the product of each dim, and of each of I, R and P."""
-    state, space, local = here.state, here.space, here.local
-    if any([state.dims[d] for d in space.uneven]):
-        return
+    state, space = here.state, here.space
     slots = (*state.dims, here.pending, here.replicated, here.identical)
     for to in _assignments(space.sizes, tuple([space.degree(axes) for axes in slots])):
         if to != state:
-            yield Hop(MoveKind.PERMUTE, moved_axes(state, to, space.sizes), -1, -1, local, local, to)
+            yield Hop(MoveKind.PERMUTE, moved_axes(state, to, space.sizes), -1, -1, *sent, to)
 
 
 @lru_cache(maxsize=4096)

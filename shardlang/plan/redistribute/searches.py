@@ -9,7 +9,7 @@ import heapq
 import math
 from functools import lru_cache
 
-from shardlang.plan.redistribute.collective_bytes import Hop, Point, Space, steps
+from shardlang.plan.redistribute.collective_bytes import Bundle, Hop, Point, Space, bundles, steps
 
 # The most axes of which all layouts are searched; of more, how many of them, the nearest first.
 EXACT_AXES, SEARCHED = 3, 300
@@ -80,7 +80,8 @@ class Engine:
     def search(self, source: Point, gradient: bool) -> Search:
         key = self.number(source), gradient
         if key not in self._searches:
-            self._searches[key] = Search(self, *key)
+            few = len(self.space.sizes) <= EXACT_AXES
+            self._searches[key] = Search(self, *key) if few else Nearest(self, *key)
         return self._searches[key]
 
     def step(self, before: int, after: int, gradient: bool) -> Hop:
@@ -107,15 +108,26 @@ class Search:
         """The least weight of a chain to `target`; None if there is none within the limit."""
         node = self.engine.number(target)
         most = SEARCHED if len(self.engine.space.sizes) > EXACT_AXES else math.inf
-        while node not in self.settled and self._heap and len(self.settled) < most:
+        while node not in self.settled and self.more and len(self.settled) < most:
             self._settle()
+        if len(self.settled) >= most:
+            self.end()
         return self.settled.get(node)
 
     def within(self, weight: int) -> dict[int, int]:
         """The nodes at most `weight` away, with their distances."""
-        while self._heap and self._heap[0][0] <= weight:
+        while self.more and self._heap[0][0] <= weight:
             self._settle()
         return {node: w for node, w in self.settled.items() if w <= weight}
+
+    @property
+    def more(self) -> bool:
+        """Whether anything is left to be settled."""
+        return bool(self._heap)
+
+    def end(self) -> None:
+        """No more will be settled: what waits is let go."""
+        self._heap.clear()
 
     def _settle(self) -> None:
         weight, _, node = heapq.heappop(self._heap)
@@ -143,6 +155,52 @@ class Search:
         return chain[::-1]
 
 
-@lru_cache(maxsize=1024)
+class Nearest(Search):
+    """The same for spaces of many moves, of which few are needed: those that send alike wait as
+    one, and are made when it is their turn. Nodes are settled in the same order."""
+
+    def __init__(self, engine: Engine, source: int, gradient: bool) -> None:
+        super().__init__(engine, source, gradient)
+        start = (0, -1, 0, 0)
+        self._least = {source: start}
+        self._place: dict[int, int] = {}
+        self._waiting: list[tuple[tuple[int, int, int, int], int, Bundle | None]] = [(start, source, None)]
+
+    @property
+    def more(self) -> bool:
+        return bool(self._waiting)
+
+    def end(self) -> None:
+        self._waiting.clear()
+        self._least.clear()
+
+    def _settle(self) -> None:
+        (weight, expansion, index, _), node, bundle = heapq.heappop(self._waiting)
+        if bundle is not None:
+            self._make((weight, expansion, index), node, bundle)
+        elif node not in self.settled:
+            # Ties go by the order in which nodes are settled, then by that of their moves.
+            place = self._place[node] = len(self.settled)
+            self.settled[node] = weight
+            for index, bundle in enumerate(bundles(self.engine.states[node], self.engine.space)):
+                forward, backward = bundle.sent
+                total = weight + (forward + backward * self.gradient) * TIE + 1
+                heapq.heappush(self._waiting, ((total, place, index, 0), node, bundle))
+
+    def looked(self, target: Point) -> int:
+        """How many layouts are looked at until this one is found, or to see that it is not."""
+        return self._place.get(self.engine.numbers[target], len(self.settled) - 1) + 1
+
+    def _make(self, rank: tuple[int, int, int], node: int, bundle: Bundle) -> None:
+        """Makes the moves of a bundle, which begins at a node."""
+        number, least = self.engine.number, self._least
+        for at, hop in enumerate(bundle.hops()):
+            other, key = number(hop.to), (*rank, at)
+            if other not in least or key < least[other]:
+                least[other], self.before[other] = key, node
+                heapq.heappush(self._waiting, (key, other, None))
+
+
+@lru_cache(maxsize=256)
 def engine(space: Space, basic: bool = False) -> Engine:
     return Engine(space, basic)

@@ -140,11 +140,16 @@ class _Walk:
         if not pending:
             return InTime(self.axis)
         through = self._through(op, pending)
-        if through < 0 or self.late.intersection(op.operands):
+        if through < 0 or self.late.intersection(op.operands) or self._beside_known(op):
             self._total(op, pending)
             return InTime(self.axis)
         self.states.update(dict.fromkeys(op.results, PENDING))
         return InTime(self.axis, through=through)
+
+    def _beside_known(self, op: Op) -> bool:
+        """Whether sums of data meet what is known of such sums: then they are needed whole too, for
+        what they make together is no part that each microbatch has."""
+        return self.early.issuperset(op.operands) and not self.summed.isdisjoint(op.operands)
 
     def _through(self, op: Op, pending: list[int]) -> int:
         """Which of the operands are parts of a sum as the result is then; -1: all sums are needed
@@ -208,7 +213,7 @@ class _Walk:
                 total = self.graph.shown(value)
                 raise _Whole(f"it uses `{total}`, a sum over the whole batch, with single examples", _TOTAL)
             if value in self.summed:
-                raise _Whole("it needs a total of what depends on a total", _TOTAL)
+                raise _Whole("it needs a total of what depends on a total", _NESTED)
             self.summed.update(op.results)
 
     def _total(self, op: Op, pending: list[int]) -> None:
@@ -227,6 +232,10 @@ class _Walk:
 
 _STATISTICS = "normalise each example by itself (`layer_norm`, `rms_norm`), or take `microbatches` out"
 _APART = "let examples stay apart, or take `microbatches` out"
+_NESTED = (
+    "sum what each example has by itself, as `sum(square(x)) / n - square(sum(x) / n)` does for a variance, "
+    "or take `microbatches` out"
+)
 _TOTAL = "let the loss be a sum or a mean over the examples, or take `microbatches` out"
 
 

@@ -5,12 +5,13 @@ memory.py counts what that saves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
-from shardlang.check.selectors import matcher
+from shardlang.check.selectors import text
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import offer
 from shardlang.graph.graph import Graph, Op
+from shardlang.graph.places import MOST_LOOKED, Places
+from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.plan import Recomputed
@@ -40,20 +41,14 @@ def recomputed(
     Where selectors cover each other (`encoder`, `encoder.blocks[*]`), the finest counts. Operators
     without gradient, the loss and metrics stay as they are."""
     rules = [Rule(selector, _what(rule, sink)) for rule, selector in written]
-    matchers = [(matcher(rule.selector), rule) for rule in rules]
     paths = _paths(graph) if rules else []
-    for match, rule in matchers:
-        if not any(match(path) for op in graph.ops for path in paths[op.id]):
-            sink.report(
-                "SH308", f"`{rule.selector.span.text}` covers nothing that is computed", rule.selector.span,
-                help="name layers, `blocks[*]`, or values of a forward",
-            )  # fmt: skip
+    covered = _covered(rules, paths, sink)
     groups: list[tuple[list[int], str]] = []
     latest: dict[tuple[str, int], list[int]] = {}
     begins: dict[tuple[str, int], tuple[str, int]] = {}
     told: set[Span] = set()
     for op in graph.ops:
-        own, what = _finest(paths[op.id], matchers, told, sink) if rules else ("", "")
+        own, what = _finest(paths[op.id], covered, told, sink) if rules else ("", "")
         if not own or op.operator == TRANSFER or op.section != "loss" or graph.loss in op.results:
             continue
         key = own, op_stage[op.id] if op_stage is not None else 0
@@ -80,9 +75,6 @@ def _what(rule: ast.Recompute | ast.Place, sink: Sink) -> str:
     return what
 
 
-Matchers = Sequence[tuple[Callable[[str], str], Rule]]
-
-
 def _paths(graph: Graph) -> list[list[str]]:
     """The paths of each operator: its own, and further names of what it makes (`h = norm(x)`)."""
     found = [[op.path.partition(":")[0]] for op in graph.ops]
@@ -94,12 +86,31 @@ def _paths(graph: Graph) -> list[list[str]]:
     return found
 
 
-def _finest(paths: Sequence[str], matchers: Matchers, told: set[Span], sink: Sink) -> tuple[str, str]:
+Covered = Mapping[str, Sequence[tuple[Rule, str]]]
+
+
+def _covered(rules: Sequence[Rule], paths: Sequence[Sequence[str]], sink: Sink) -> Covered:
+    """Path -> the rules that cover it, and what of it they name. Reports a rule that covers none of
+    the paths."""
+    places = Places(path for each in paths for path in each)
+    found = places.by_path([(text(rule.selector), rule.selector.span) for rule in rules], sink)
+    used = {at for covers in found.values() for at, _ in covers}
+    for at, rule in enumerate(rules if places.looked <= MOST_LOOKED else ()):
+        if at not in used:
+            sink.report(
+                "SH308", f"`{rule.selector.span.text}` covers nothing that is computed", rule.selector.span,
+                help="name layers, `blocks[*]`, or values of a forward",
+            )  # fmt: skip
+    return {path: [(rules[at], own) for at, own in covers] for path, covers in found.items()}
+
+
+def _finest(paths: Sequence[str], covered: Covered, told: set[Span], sink: Sink) -> tuple[str, str]:
     """The innermost layer, of those that rules name, around an operator of these paths, and what of
     it is computed again: "value" where the rule names what the operator makes. ("", "") if there is
-    none. told: mistakes that are reported already."""
-    named = [(path, rule) for path in paths for match, rule in matchers if match(path) == path]
-    found = named or [(match(paths[0]), rule) for match, rule in matchers]
+    none. covered: path -> the rules that cover it, and what of it they name. told: mistakes that
+    are reported already."""
+    named = [(path, rule) for path in paths for rule, own in covered.get(path, ()) if own == path]
+    found = named or [(own, rule) for rule, own in covered.get(paths[0], ())]
     own = max((own for own, _ in found), key=len, default="")
     if not own:
         return "", ""

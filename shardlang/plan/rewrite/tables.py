@@ -14,21 +14,22 @@ from dataclasses import replace
 
 from shardlang.check.program import OptimizerSetting, Program
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.facts.optimizers import OPTIMIZERS, Rows
 from shardlang.graph.graph import Graph, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.plan import Conversion, ParamPlan, Plan
 from shardlang.types.dim import low, wide
 
-_ROWS = ("adagrad", "ftrl", "lazy_adam")
-# Those under which a row changes too whose gradient is zero: by its moments, or from what it began
-# as.
-_ROWS_ALONE = ("ftrl", "lazy_adam")
-
 
 def row_wise(setting: OptimizerSetting) -> bool:
     """Whether an optimizer leaves elements without gradient unchanged, so need not see them."""
     still = not setting.arguments.get("momentum") and not setting.arguments.get("weight_decay")
-    return setting.kind in _ROWS or (setting.kind == "sgd" and still)
+    return _rows(setting) is not Rows.CHANGED and still
+
+
+def _rows(setting: OptimizerSetting) -> Rows:
+    """An optimizer that a file declares sees all elements."""
+    return OPTIMIZERS[setting.kind].rows if setting.own is None else Rows.CHANGED
 
 
 def with_tables(
@@ -41,7 +42,7 @@ def with_tables(
     sent = {c.value for c in conversions if c.move.forward_bytes or c.move.backward_bytes}
     settings = program.training.optimizers if program.training else ()
     fitting = {value for setting in settings if row_wise(setting) for value in setting.params}
-    alone = {value for setting in settings if setting.kind in _ROWS_ALONE for value in setting.params}
+    alone = {value for setting in settings if _rows(setting) is Rows.LEFT_OUT for value in setting.params}
     tables = {v for v in looked_up & fitting - sent if params[v].zero == 0 or v in alone}
     rows = {v: replace(params[v], sparse=True, zero=0, zero_axes=()) for v in tables}
     found, values = {**params, **rows}, list(graph.values)
@@ -57,7 +58,7 @@ def check_rows(program: Program, plan: Plan, sink: Sink) -> None:
     is not kept as rows, where that would change the result."""
     looked_up = _only_looked_up(program.graph)
     for setting in program.training.optimizers if program.training else ():
-        for value in setting.params if setting.kind in _ROWS_ALONE else ():
+        for value in setting.params if _rows(setting) is Rows.LEFT_OUT else ():
             if value in looked_up and not plan.params[value].sparse:
                 it = plan.graph.values[value]
                 sink.report(

@@ -5,7 +5,7 @@ Only arithmetic on axes; positional rules' matrices are positional.py's."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
@@ -14,9 +14,14 @@ from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 
-# What the largest clusters have: above it a number is a slip, and uneven cuts could no longer be
-# counted out.
-RANKS_LIMIT = 131_072
+# More than the largest clusters have: above it a number is a slip.
+RANKS_LIMIT = 1_048_576
+# As many numbers are tried for a help, those nearest to what is written.
+MOST_TRIED = 8
+# Whether a strategy may have other sizes of axes (0: `auto`) on so many ranks.
+Legal = Callable[[Mapping[str, int], int | None], bool]
+# A plan lists the sizes of uneven parts one by one.
+UNEVEN_PARTS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,9 @@ def _report_size(axis: ast.MeshAxis, shown: str, sink: Sink) -> int:
     return 1
 
 
-def fit(axes: list[SizedAxis], ranks: int, mesh: Span, sink: Sink) -> list[SizedAxis] | None:
+def fit(
+    axes: list[SizedAxis], ranks: int, mesh: Span, sink: Sink, legal: Legal | None = None, notes: Sequence[str] = ()
+) -> list[SizedAxis] | None:
     """The axes with `auto` filled in; None after reporting that no product is the rank count."""
     fixed = math.prod(a.size for a in axes if a.size is not None)
     auto = next((a for a in axes if a.auto), None)
@@ -112,25 +119,33 @@ def fit(axes: list[SizedAxis], ranks: int, mesh: Span, sink: Sink) -> list[Sized
         message = f"the mesh is a multiple of {shown} ranks, and {ranks} are given"
     else:
         message = f"the mesh has {shown} rank{'s' * (fixed != 1)}, and {ranks} are given"
-    sink.report("SH303", message, mesh, f"{ranks} ranks cannot be laid out so", help=_offers(axes, ranks, fixed, auto))
+    help = _offers(axes, ranks, fixed, auto, legal) if legal is not None else ""
+    sink.report("SH303", message, mesh, f"{ranks} ranks cannot be laid out so", notes=notes, help=help)
     return None
 
 
-def _offers(axes: list[SizedAxis], ranks: int, fixed: int, auto: SizedAxis | None) -> str:
-    """Text to type: another size of one axis, or another rank count."""
-    found = []
+def _offers(axes: list[SizedAxis], ranks: int, fixed: int, auto: SizedAxis | None, legal: Legal) -> str:
+    """Text to type: another size of one axis, or another rank count. Each was tried."""
+    found = list[str]()
     for axis in (a for a in axes if a.size is not None):
         rest = fixed // (axis.size or 1)
-        fits = [d for d in divisors(ranks // rest) if d > 1] if ranks % rest == 0 else []
-        if auto is not None and fits:
-            found.append(f"`{axis.name}` could be {either(fits)}")
-        elif auto is None and ranks % rest == 0:
-            found.append(f"`{axis.name} = {ranks // rest}`")
-    counts = either([fixed, 2 * fixed]) if auto is not None else str(fixed)
-    run = f"run on {counts} rank{'s' * (counts != '1')}"
-    if auto is None and axes:
-        run += f", or make one axis `auto`: `{axes[0].name} = auto`" if not found else ""
-    return f"{' or '.join(found)} would fit; or {run}" if found and auto is None else "; or ".join([*found, run])
+        sizes = (divisors(ranks // rest) if auto is not None else (ranks // rest,)) if ranks % rest == 0 else ()
+        fits = [d for d in closest([d for d in sizes if d > 1], axis.size or 1) if legal({axis.name: d}, ranks)]
+        found += [f"`{axis.name} = {d}`" for d in fits]
+    near = [max(ranks // fixed + more, 0) * fixed for more in range(-MOST_TRIED // 2, MOST_TRIED // 2)]
+    counts = [n for n in (sorted({*near}) if auto is not None else [fixed]) if n and legal({}, n)]
+    if not found and auto is None:
+        found = [f"`{axis.name} = auto`" for axis in axes if legal({axis.name: 0}, ranks)][:1]
+    offers = [f"{either(found)} would fit"] if found else []
+    if counts:
+        some = either(closest(counts, ranks, 2))
+        offers.append(f"run on {some} rank{'s' * (some != '1')}")
+    return "; or ".join(offers) or f"the product of the sizes has to be {ranks}"
+
+
+def closest(numbers: Sequence[int], to: int, most: int = MOST_TRIED) -> list[int]:
+    """The numbers nearest to one, ascending."""
+    return sorted(sorted(numbers, key=lambda n: abs(n - to))[:most])
 
 
 @lru_cache(maxsize=1_000)

@@ -13,7 +13,7 @@ from dataclasses import field
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.ops.rule import FactorRule
 from shardlang.plan.dim_factors import stranded_factor
-from shardlang.plan.strategy.axis_sizes import SizedAxis, divisors, either
+from shardlang.plan.strategy.axis_sizes import UNEVEN_PARTS, Legal, SizedAxis, closest, divisors, either
 from shardlang.plan.strategy.rules import SplitRule
 from shardlang.records import dataclass
 from shardlang.source import Span
@@ -25,13 +25,14 @@ from shardlang.types.layout import PartSizes
 class Axes:
     """`declared`: as in the strategy, sizes None where they wait for a rank count. parts: axis ->
     the mesh's own axes. stages: the axis of the stages, which divides nothing else. part_sizes:
-    those given by hand."""
+    those given by hand. legal: tells which sizes may be offered; None where nobody reads it."""
 
     declared: Mapping[str, SizedAxis]
     ranks: int | None
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     stages: str = ""
     part_sizes: PartSizes = field(default_factory=dict)
+    legal: Legal | None = None
 
     @property
     def within(self) -> int | None:
@@ -60,18 +61,25 @@ class Axes:
         """`axes` if the dim divides over them; () after reporting SH304."""
         degree = self.degree(axes)
         reported = rule.sizes is not None and dim not in self.part_sizes
-        if degree is None or dim.size is None or rule.uneven or reported or self.divides(dim, degree):
+        if degree is None or dim.size is None or reported or self.divides(dim, degree):
             return axes
-        self.report(dim.name, dim.size, axes, rule.dims[dim], sink)
+        if rule.uneven and degree <= UNEVEN_PARTS:
+            return axes
+        notes = [f"the sizes of uneven parts are listed, and {degree:,} are more than {UNEVEN_PARTS:,}"]
+        more = _as_two(dim, axes, degree, rule, self.declared[axes[0]].auto)
+        self.report(dim.name, dim.size, axes, rule.dims[dim], sink, more, notes if rule.uneven else ())
         return ()
 
-    def report(self, name: str, size: int, axes: tuple[str, ...], span: Span, sink: Sink) -> None:
-        """SH304 at `span` for a dim of `size` over `axes`."""
+    def report(
+        self, name: str, size: int, axes: tuple[str, ...], span: Span, sink: Sink, more: str = "",
+        notes: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """SH304 at `span` for a dim of `size` over `axes`. more: of the help."""
         shown = f"axis `{axes[0]}`" if len(axes) == 1 else f"axes `({', '.join(axes)})`"
         labels = [(self.declared[a].span, f"`{a}` has {self.declared[a].size} ranks") for a in axes]
         sink.report(
             "SH304", f"dim `{name}` does not divide over {shown}", span, f"`{name}` is {size}",
-            labels=labels, help=self._offer(size, axes),
+            labels=labels, notes=notes, help=self._offer(size, axes) + more,
         )  # fmt: skip
 
     def _offer(self, size: int, axes: tuple[str, ...]) -> str:
@@ -80,30 +88,47 @@ class Axes:
         fits = [d for d in divisors(size // rest) if size % (rest * d) == 0] if size % rest == 0 else []
         if not fits:
             return f"`{'` and `'.join(axes)}` together must divide {size}"
-        text = f"`{last}` could be {either(fits)}"
-        if self.ranks is None or (self.declared[last].auto and len(self.declared) == 1):
-            return text
-        return text + self._left(last, fits)
+        if self.legal is None or self.ranks is None:
+            return f"`{last}` could be {either(fits)}"
+        near = closest(fits, self.declared[last].size or 1)
+        if not self.declared[last].auto or len(self.declared) > 1:
+            return self._left(last, near, self.legal, self.ranks) or f"`{last}` has to divide {size // rest}"
+        good = [d for d in near if self.legal({}, d)]
+        return f"`{last}` could be {either(good or fits)}, with as many ranks"
 
-    def _left(self, last: str, fits: list[int]) -> str:
-        """The sizes among these that the rank count allows: axes that are neither `auto` nor this
-        one stay, or have to change."""
-        assert self.ranks is not None
-        others = [a for a in self.declared.values() if a.name != last]
-        fixed = [a for a in others if not a.auto and (a.size or 1) > 1]
-        taken = math.prod(a.size or 1 for a in fixed)
-        rest = any(a.auto for a in others)  # takes what is left
-        good = [d for d in fits if d > 1 and self.ranks % (taken * d) == 0 and (rest or taken * d == self.ranks)]
+    def _left(self, last: str, fits: Sequence[int], legal: Legal, ranks: int) -> str:
+        """The sizes among these that the rank count allows; else with another size of another axis,
+        or another rank count; "" where there are none. Each was tried."""
+        good = [d for d in fits if d > 1 and legal({last: d}, ranks)]
         if good:
-            given = " and ".join(f"{a.name} = {a.size}" for a in fixed)
-            choices = " or ".join(f"`{last} = {d}`" for d in good[-3:])
-            return f"; with {self.ranks} ranks{f' and {given}' if given else ''} that leaves {choices}"
-        whole = [d for d in fits if d > 1 and self.ranks % d == 0]
-        if not whole or rest or not fixed:
-            return ""
-        left = self.ranks // whole[-1]
-        other = f"`{fixed[0].name} = {left}`" if len(fixed) == 1 else f"{left} ranks for the other axes"
-        return f"; `{last} = {whole[-1]}` with {other} makes {self.ranks} ranks"
+            return f"`{last}` could be {either(good)} on {ranks} ranks"
+        others = [a for a in self.declared.values() if a.name != last and not a.auto and (a.size or 1) > 1]
+        taken = math.prod(a.size or 1 for a in others)
+        for d in reversed(fits):
+            for a in others:
+                size, left = divmod(ranks * (a.size or 1), taken * d)
+                if d > 1 and not left and legal({last: d, a.name: size}, ranks):
+                    return f"`{last} = {d}` with `{a.name} = {size}` makes {ranks} ranks"
+        rest = any(a.auto for a in self.declared.values() if a.name != last)
+        every = ((d, taken * d * (1 << max(1, ranks // (taken * d)).bit_length() - 1 if rest else 1)) for d in fits)
+        near = sorted(((abs(count - ranks), d, count) for d, count in every if d > 1 and legal({last: d}, count)))
+        return f"`{last} = {near[0][1]}` fits on {near[0][2]} ranks" if near else ""
+
+
+def _as_two(dim: Dim, axes: tuple[str, ...], degree: int, rule: SplitRule, auto: bool) -> str:
+    """Help for a dim that stands beside others in its rule, where a part of an axis divides it, as
+    heads of keys that several heads of queries share. auto: the axis takes the ranks that are
+    left, and so does the minor one of the two."""
+    part = math.gcd(dim.size or 0, degree)
+    others = [other for other in rule.dims if other is not dim]
+    if part == 1 or len(axes) > 1 or not others or any((other.size or 0) % degree for other in others):
+        return ""
+    major, minor = f"{axes[0]}1", f"{axes[0]}2"
+    two = f"mesh {major} = {part}, {minor} = {'auto' if auto else degree // part}"
+    return (
+        f"; or make two axes of it, `{two}`, with `split {dim.name} over {major}` and "
+        f"`split {', '.join(other.name for other in others)} over ({major}, {minor})`"
+    )
 
 
 def majors_used_up(rule: FactorRule, degrees: Sequence[int | None], span: Span, sink: Sink, label: str = "") -> bool:

@@ -11,6 +11,9 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Span
 from shardlang.syntax import ast
 
+# Places of holes that are underlined.
+MOST_SHOWN = 20
+
 
 def holes(strategy: ast.Strategy, overrides: Mapping[str, int]) -> list[Span]:
     """The places of a strategy that are open. One axis that is `auto` takes the ranks that are
@@ -56,6 +59,6 @@ def report_holes(strategy: ast.Strategy, open: list[Span], ranks: int, sink: Sin
     many = "1 thing" if len(open) == 1 else f"{len(open)} things"
     sink.report(
         "SH325", f"strategy `{name}` leaves {many} open, and only a whole strategy can be planned", open[0], "open",
-        labels=[(span, "open") for span in open[1:6]],
+        labels=[(span, "") for span in open[1:MOST_SHOWN]],
         help=f"run `shardc tune {file} --ranks {ranks} --strategy {name}`, which finds what is best there",
     )  # fmt: skip

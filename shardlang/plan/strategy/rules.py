@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from shardlang.check.selectors import EVERYWHERE, Scope, Specificity, select
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import nearest, offer
 from shardlang.graph.graph import Graph, Kind
+from shardlang.hints.nearest import nearest, offer
 from shardlang.ops.declaration import REGISTRY, Operator
 from shardlang.plan.demand import BUCKET_BYTES, AttendRule, ChunkRule, ZeroRule
 from shardlang.plan.strategy.axis_sizes import evaluate
@@ -72,6 +72,7 @@ class Rules:
     stages: ast.Stages | None = None
     schedule: ast.Schedule | None = None
     stage_axis: str = ""
+    offer: Callable[[str, int], str] = lambda axis, size: ""
     recompute: list[tuple[ast.Recompute | ast.Place, ast.Selector]] = field(default_factory=list)
     hosted: dict[int, tuple[Specificity, ast.Place]] = field(default_factory=dict)
     attended: dict[int, tuple[Specificity, AttendRule]] = field(default_factory=dict)
@@ -80,6 +81,7 @@ class Rules:
     _told: set[tuple[Span, Span]] = field(default_factory=set)
 
     def read(self, strategy: ast.Strategy) -> None:
+        self.graph.places().looked = 0  # each strategy by itself
         for rule in strategy.rules:
             match rule:
                 case ast.Mesh():
@@ -97,7 +99,9 @@ class Rules:
         for rule in at.rules:
             match rule:
                 case ast.Recompute(what=tuple()) | ast.Place(saved=True, where=ast.Name(text="host")):
-                    self.recompute += [(rule, selector) for selector in at.selectors]
+                    self.recompute += [
+                        (rule, selector) for selector in at.selectors if selector.span not in scope.wrong
+                    ]
             self._rule(rule, scope)
 
     def _rule(self, rule: ast.Rule, scope: Scope | None) -> None:
@@ -247,10 +251,13 @@ class Rules:
             plain = [(_INDEX.sub("", name), dims) for name, dims in self.graph.dims.items()]
             found = tuple(dict.fromkeys(d for name, dims in plain if name == path.text for d in dims))
         if not found:
-            names = [name for name, _ in plain]
-            near = nearest(path.text, names) or next((n for n in names if n.endswith(f".{path.text}")), None)
-            known = sorted(n for n in self.graph.dims if "." not in n)[:12]
-            help = f"did you mean `{near}`?" if near else f"its dims are {', '.join(known)}"
+
+            def help() -> str:
+                names = [name for name, _ in plain]
+                near = nearest(path.text, names) or next((n for n in names if n.endswith(f".{path.text}")), None)
+                known = sorted(n for n in self.graph.dims if "." not in n)[:12]
+                return f"did you mean `{near}`?" if near else f"its dims are {', '.join(known)}"
+
             self.sink.report("SH307", f"the model has no dim `{path.text}`", path.span, help=help)
         return tuple(found)
 

@@ -59,13 +59,19 @@ class SplitRules:
     _known: dict[tuple[object, ...], Demand | None] = field(default_factory=dict)
     _seen: dict[int, tuple[bool, int]] = field(default_factory=dict)
     _alike: dict[object, int] = field(default_factory=dict)
-    _scoped: frozenset[int] = frozenset()
+    _scoped: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for rule in self.splits:
             for dim in rule.dims:
                 self.by_dim.setdefault(dim, []).append(rule)
-        self._scoped = frozenset(v for r in self.splits if r.scope is not None for v in r.scope.values)
+        ranks: dict[int, list[tuple[int, Specificity]]] = {}
+        for number, rule in enumerate(self.splits):
+            for value, rank in rule.scope.values.items() if rule.scope is not None else ():
+                ranks.setdefault(value, []).append((number, rank))
+        # One number for all values that the same rules cover as specifically.
+        numbers: dict[object, int] = {}
+        self._scoped = {value: numbers.setdefault(tuple(found), len(numbers)) for value, found in ranks.items()}
 
     def demand(self, op: Op) -> Demand | None:
         """The demand of `split` rules on an operator."""
@@ -76,8 +82,7 @@ class SplitRules:
             return None
         there = [v for v in (*op.results, *op.operands) if v in self._scoped] if self._scoped else ()
         covered = tuple([v for v in there if v in op.results or values[v].kind in LEAF])
-        scoped = [r.rank(covered) for r in self.splits if r.scope is not None] if covered else []
-        key = (op.rule, *[number for _, number in seen], *scoped)
+        key = (op.rule, *[number for _, number in seen], tuple([self._scoped[v] for v in covered]))
         if key not in self._known:
             self._known[key] = self._decide(op, types, covered)
         return self._known[key]
@@ -197,10 +202,12 @@ class SplitRules:
         )
         value, type = self.graph.values[where[0]], where[1]
         if one.dim is two.dim:
+            dims = [term_text(term) for term in type.dims]
+            dims[next(i for i, term in enumerate(type.dims) if one.dim in term)] += f"@{axis}"
             self.sink.report(
-                "SH311", f"`{one.dim.name}` is twice in `{value.path}`, {type}, so splitting it is " "ambiguous",
+                "SH311", f"`{one.dim.name}` is twice in `{value.path}`, {type}, so splitting it is ambiguous",
                 one.span, "", labels=[(value.span, "here")],
-                help=f"pin the value instead: `at {value.path}: [{one.dim.name}@{axis}, {one.dim.name}]`",
+                help=f"pin the value instead: `at {value.path}: [{', '.join(dims)}]`",
             )  # fmt: skip
             return
         self.sink.report(

@@ -146,7 +146,7 @@ def _quiet(function: Any, given: Sequence[Any]) -> Tensor:
 def updates(clock: Clock) -> dict[str, list[list[float]]]:
     """A curve over elements of one tensor for each optimizer."""
     found = {}
-    kinds = {"sgd": {}, "momentum": {"momentum": 0.9}, "adam": {}, "adamw": {}}
+    kinds = {**{kind: dict[str, float]() for kind in KINDS}, "momentum": {"momentum": 0.9}}
     for name, settings in kinds.items():
         points: Points = []
         for elements in ELEMENTS[clock.kind]:

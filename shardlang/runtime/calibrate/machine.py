@@ -63,6 +63,7 @@ def _constants(
 ) -> None:  # fmt: skip
     """Microseconds of a step of each program, by one rank with a share of the processors."""
     _share_processors(ranks)
+    log.note(first.where)
     steps = _timed(programs, Clock(world.device, begun))
     log.note(f"{len(steps)} small programs: microseconds of a step")
     to.write_text(json.dumps({"steps": steps}))
@@ -119,6 +120,7 @@ def _machine(
 ) -> None:  # fmt: skip
     """Kernels by every rank at the same time, as they run in training; then collectives, and small
     programs with collectives."""
+    log.note(program.where)
     clock, found = Clock(world.device, begun), {}
     free = _free(world.device)
     parts: dict[str, Callable[[], Any]] = {

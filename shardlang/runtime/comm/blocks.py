@@ -119,6 +119,10 @@ def filled(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
     """This rank's block in its place of the whole dim, zeros elsewhere: no communication."""
     shape = list(x.shape)
     shape[dim] = shape[dim] * group.size if sizes is None else sum(sizes)
+    if x.is_sparse:  # rows of a table's gradient
+        ids, rows = x._indices(), x._values()
+        ids, rows = (ids, filled(rows, dim, group, sizes)) if dim else (ids + span(shape[0], group, sizes)[0], rows)
+        return torch.sparse_coo_tensor(ids, rows, shape, check_invariants=False)
     result = x.new_zeros(shape)
     result.narrow(dim, *span(shape[dim], group, sizes)).copy_(x)
     return result

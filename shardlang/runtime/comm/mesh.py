@@ -9,8 +9,9 @@ sent over it."""
 from __future__ import annotations
 
 import math
-import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from shardlang.runtime.as_it_is import as_it_is
 from shardlang.runtime.comm.allocator import keep_freed_memory
-from shardlang.runtime.device import HOST, KINDS, TIMEOUT, Cpu, Limit, kind_of
+from shardlang.runtime.device import HOST, KINDS, Cpu, kind_of
 
 
 class World:
@@ -42,6 +43,7 @@ class World:
         self.joined: Any = None
         self._joins = 0
         self.handles: dict[str, tuple[Cpu, Any]] = {}
+        self._made_so_far: Counter[str] = Counter()
         self._by_ranks: dict[tuple[tuple[int, ...], str], Any] = {}
         self.arrivals: dict[tuple[int, ...], Any] = {}
 
@@ -67,8 +69,20 @@ class World:
         """The process group for messages between two ranks, one of them this, and a number."""
         other = target if source == self.rank else source
         if kind_of(self.device).tags:
-            return dist.group.WORLD if self.joined is None else self.handle(everyone().ranks, self.device.type), other
+            return self.handle(everyone().ranks, self.device.type), other
         return self._made(sorted((source, target)), f"{source}>{target}", self.device.type), int(other > self.rank)
+
+    @contextmanager
+    def lent(self, source: int, target: int) -> Iterator[None]:
+        """A channel between two ranks that is made meanwhile is given up at the end, for a device
+        keeps memory for each. Both ranks enter."""
+        name = f"{source}>{target} {self.device.type}"
+        before = name in self.handles
+        yield
+        if name in self.handles and not before:
+            kind, handle = self.handles.pop(name)
+            kind.between(kind.moment(), kind.moment())  # all that was sent is there
+            kind.leave(handle)
 
     def open(self, groups: Iterable[Group], channels: Iterable[tuple[int, int]] = (), host: bool = False) -> None:
         """Makes what this rank will use, before it does: in the middle of a step a rank that makes
@@ -79,7 +93,12 @@ class World:
             for kind in kinds:
                 self.handle(ranks, kind)
         for source, target in sorted(channels):
-            self.channel(source, target)
+            handle, number = self.channel(source, target)
+            # NCCL connects two ranks in their first message, and both hosts wait there: in a step
+            # perhaps for a device that expects a message which the other host would send next.
+            if not kind_of(self.device).tags:
+                begin = handle.send if source == self.rank else handle.recv
+                begin([torch.zeros(1, device=self.device)], number, 0).wait()
 
     def _made(self, members: list[int], name: str, device: str) -> Any:
         """A process group under a name of its own.
@@ -89,7 +108,9 @@ class World:
         each other for ever."""
         name = f"{name} {device}"
         if name not in self.handles:
-            kind, store = KINDS[device], dist.PrefixStore(f"group {name}/", self.store)
+            # One that is made again finds nothing of the earlier one in the store.
+            self._made_so_far[name] += 1
+            kind, store = KINDS[device], dist.PrefixStore(f"group {name} {self._made_so_far[name]}/", self.store)
             self.handles[name] = kind, kind.group(store, members, members.index(self.rank), name)
         return self.handles[name][1]
 
@@ -109,17 +130,14 @@ world = World()
 
 
 def connect(rank: int, size: int, device: torch.device, store: dist.Store | None = None) -> None:
-    """Joins `size` ranks as `rank`, each with a device of one kind; without a store by torchrun's
-    variables.
+    """Joins `size` ranks as `rank`, each with a device of one kind, by the store of all.
 
     One rank alone joins nothing: all its groups are of size 1."""
     kind, bound = _begin(rank, size, device)
     if size == 1:
         return
-    world.store = rendezvous() if store is None else store
-    dist.init_process_group(
-        kind.backend, store=world.store, rank=rank, world_size=size, timeout=Limit.collective, **bound
-    )
+    world.store = store
+    kind.meet(store, rank, size, bound)
 
 
 def join(group: Any, device: torch.device) -> None:
@@ -144,15 +162,6 @@ def _begin(rank: int, size: int, device: torch.device) -> tuple[Cpu, dict[str, A
     torch.autograd.set_multithreading_enabled(False)
     kind = kind_of(device)
     return kind, kind.take(device)
-
-
-def rendezvous() -> dist.Store:
-    """The store of all ranks of the run, found by torchrun's environment variables."""
-    store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))
-    # torchrun keeps one store for all starts, where addresses of ranks that have ended would be
-    # found.
-    world.store = dist.PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}/", store)
-    return world.store
 
 
 def microbatches(count: int) -> Iterator[int]:

@@ -107,9 +107,9 @@ class Record:
         self.phase("starting", slow=True)
         memory[: len(RECORD_MARK)] = RECORD_MARK
 
-    def forget(self) -> None:
-        """Goes on in memory of its own."""
-        self._anew(bytearray(BYTES), "")
+    def forget(self, folder: str = "") -> None:
+        """Goes on in memory of its own. folder: of the emitted files."""
+        self._anew(bytearray(BYTES), folder)
 
     def ahead(self, device: bool) -> None:
         """Whether what this rank computes and sends runs on a device, behind the host."""
@@ -166,6 +166,13 @@ class Record:
         self.memory[TEXT + at * TEXT_BYTES : TEXT + (at + 1) * TEXT_BYTES] = _cut(over + site)
         self.texts[key] = at, self._counts.setdefault(over.partition(b"\0")[2], [0])
         return self.texts[key]
+
+    @property
+    def latest(self) -> tuple[str, Members, bytes]:
+        """The collective that began last, as a key of `texts`."""
+        found = self._written[self.words[_FIRST + self.number % KEPT * _WORDS + _TEXT]]
+        assert found is not None
+        return found
 
     def look(self) -> None:
         """Notes which collectives on a device have ended meanwhile. Several threads may ask."""

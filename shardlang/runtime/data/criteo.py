@@ -15,6 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from shardlang.errors import RunError
+from shardlang.hints.paths import typed
 from shardlang.runtime.data import data_files
 from shardlang.runtime.data.dataset import Dataset, require
 from shardlang.runtime.program import Block, Field, Source
@@ -125,7 +126,7 @@ def _line_starts(path: Path) -> np.ndarray:
     head = data_files.head(path, 3)
     if head.startswith(data_files.GZIP):
         fact = "the file is packed with gzip, and its lines are read where they stand"
-        raise RunError("SH502", fact, file=path, help=f"gunzip --keep {path.name}")
+        raise RunError("SH502", fact, file=path, help=f"gunzip --keep {typed(path)}")
     try:
         with path.open("rb") as file:
             while chunk := file.read(_CHUNK):

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from shardlang.errors import RunError
+from shardlang.hints.paths import OF_PROGRAM, instead
 from shardlang.runtime.data.text import PAD, UNKNOWN, Ragged, Vocabulary
 from shardlang.runtime.data.token_files import FromFile
 from shardlang.runtime.program import Block, Field
@@ -82,7 +83,7 @@ class _Tokens:
     def __init__(self, text: Text, base: Path) -> None:
         self.path, self.written = base / text.path, json.dumps(text.path)
         if not self.path.is_file():
-            help = f"paths are relative to the program's file, which names {self.written}"
+            help = instead(self.path, f"{OF_PROGRAM}, which names {self.written}")
             raise RunError("SH502", "no tokenizer file is there", file=self.path, help=help)
         self.tokenizer = FromFile(self.path)
         if self.tokenizer.vocab > text.size:

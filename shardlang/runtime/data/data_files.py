@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shardlang.errors import RunError
+from shardlang.hints.paths import instead, typed
 
 GZIP = b"\x1f\x8b"
 BOM, _UTF16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
@@ -44,9 +45,9 @@ def unreadable(path: Path, error: OSError | ValueError) -> RunError:
     """Why the system does not give a file; a ValueError is that no file can have the name."""
     match error:
         case FileNotFoundError() | ValueError():
-            what, help = "the data file is missing", "paths are relative to the program's file"
+            what, help = "the data file is missing", instead(path)
         case PermissionError():
-            what, help = "the data file may not be read by this user", f"chmod u+r {path.name}"
+            what, help = "the data file may not be read by this user", f"chmod u+r {typed(path)}"
         case _:
             what, help = f"the data file cannot be read: {(error.strerror or str(error)).lower()}", ""
     return RunError("SH502", what, file=path, help=help)
@@ -55,7 +56,7 @@ def unreadable(path: Path, error: OSError | ValueError) -> RunError:
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Says in words why a file cannot be read to its end."""
-    help = f"fetch or pack it again; `gzip --test {path.name}` checks it"
+    help = f"fetch or pack it again; `gzip --test {typed(path)}` checks it"
     try:
         yield
     except EOFError:
@@ -83,7 +84,7 @@ def content(path: Path) -> bytes:
         raise RunError("SH502", "the file is empty", file=path, help="name a file that holds examples")
     if path.suffix.lower() == ".gz" and not packed:
         fact = f"the name says gzip, and the content is not: it begins with {found[:8]!r}"
-        help = f"fetch it again, or name it as what it is: mv {path.name} {path.stem}"
+        help = f"fetch it again, or name it as what it is: mv {typed(path)} {typed(path.with_suffix(''))}"
         raise RunError("SH502", fact, file=path, help=help)
     return found
 
@@ -108,4 +109,4 @@ def decoded(path: Path, found: bytes, line: int) -> str:
 
 
 def _converted(path: Path, encoding: str) -> str:
-    return f"iconv -f {encoding} -t UTF-8 {path.name} > NEW, or save it as UTF-8"
+    return f"iconv -f {encoding} -t UTF-8 {typed(path)} > NEW, or save it as UTF-8"

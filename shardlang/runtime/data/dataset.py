@@ -15,12 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from shardlang.errors import RunError
+from shardlang.facts.dtypes import DTYPES
 from shardlang.runtime.program import Block, Field
 
-_NUMPY = {
-    "f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.float32, "i64": np.int64, "i32": np.int32,
-    "bool": np.bool_,
-}  # fmt: skip
+# numpy lacks bf16.
+_NUMPY = {name: np.dtype(facts.bits if name != "bf16" else np.float32) for name, facts in DTYPES.items()}
 # From 2**53 on, float64 no longer has every whole number.
 _EXACT = 2**53 - 1
 
@@ -114,14 +113,21 @@ def fitted(field: Field, arrays: Mapping[str, np.ndarray], origin: Origin) -> np
         help = "save it as numbers: `array.astype(numpy.float32)`"
         raise origin.wrong(f"`{field.name}` holds {contents}, where {field.dtype} is due", help=help)
     array = _shaped(field, array, origin)
-    dtype = np.dtype(_NUMPY[field.dtype])
+    dtype = _NUMPY[field.dtype]
     if dtype.kind in "bi":
         _require_whole(field, array, dtype, origin)
     broken = outside(field, array)
     if broken is not None:
         assert field.bound is not None
         further = "".join(f", or {number}" for number in field.ignored if not 0 <= number < field.bound)
-        help = "labels that are not to count are named in the loss: `cross_entropy(.., ignore_index = -100)`"
+        greatest = int(array.max())
+        help = (
+            f"where {greatest} is right, declare `{field.name}` with `< {greatest + 1}`; else "
+            if array.min() >= 0
+            else ""
+        )
+        help += "mend the number, or leave the example out; where it marks a label that is not to count, the loss "
+        help += f"that reads it takes `ignore_index = {shown(array[broken][0])}`"
         rule = f"`{field.name}` must be from 0 to {field.bound - 1}{further}"
         raise origin.refused(field.name, rule, array, broken, help)
     return _converted(field, array, dtype, origin)

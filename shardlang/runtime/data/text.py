@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from shardlang.errors import RunError
+from shardlang.hints.paths import instead, typed
 from shardlang.runtime.data import data_files, token_files
 from shardlang.runtime.data.dataset import Dataset, outside, require
 from shardlang.runtime.program import Block, Field, Source
@@ -72,7 +73,8 @@ def read_tokens(source: Source, base: Path, like: Dataset | None = None) -> Toke
     # Only the pattern is one: the folder's own name may hold brackets.
     paths = sorted(base / found for found in glob.glob(pattern, root_dir=base))
     if not paths:
-        help = f"make one from text: shardc tokens TEXT -o {pattern.replace('*', 'text')}"
+        made = base / pattern.replace("*", "text")
+        help = instead(base / pattern, f"make one from text: shardc tokens TEXT -o {typed(made)}")
         raise RunError("SH502", "no token file is there", file=base / pattern, help=help)
     return Tokens(source, [(path, token_files.mapped(path, source.arguments.get("dtype"))) for path in paths])
 

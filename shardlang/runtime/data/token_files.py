@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shardlang.errors import RunError
+from shardlang.hints.paths import typed
 from shardlang.locks import Claims, drafted
 from shardlang.owned import TOKENS, TOKENS_MARK
 from shardlang.runtime.data import data_files
@@ -178,11 +179,12 @@ def _require_tokens(path: Path, head: bytes) -> None:
     """Whether a file without a header may be tokens: text and packed files are mistaken for it."""
     if head.startswith(data_files.GZIP):
         fact = "the file is packed with gzip, and tokens are read where they stand"
-        raise RunError("SH502", fact, file=path, help=f"gunzip --keep {path.name}")
+        raise RunError("SH502", fact, file=path, help=f"gunzip --keep {typed(path)}")
     if head.startswith(b"\x93NUMPY") or (len(head) > 15 and all(byte in _TEXT for byte in head)):
         what, help = "a numpy array", 'numpy.load(NAME).astype("uint16").tofile("tokens.bin") makes a file of tokens'
         if not head.startswith(b"\x93"):
-            what, help = "text", f"make one of tokens from it: shardc tokens {path.name} -o {path.stem}.bin"
+            made = typed(path.with_suffix(".bin"))
+            what, help = "text", f"make one of tokens from it: shardc tokens {typed(path)} -o {made}"
         raise RunError("SH502", f"the file holds {what}, where tokens are due", file=path, help=help)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import torch
 
 from shardlang.errors import RunError
 from shardlang.runtime.data.own import Own, Window
@@ -82,6 +83,9 @@ def _started(data: Own) -> Connection:
 
 def _work(data: Own, end: Connection, rank: int) -> NoReturn:
     code = 1
+    # The threads of a rank that has computed are not here, and a sum over several would wait for
+    # them.
+    torch.set_num_threads(1)
     try:
         while os.getppid() == rank:
             if not end.poll(_LOOK):

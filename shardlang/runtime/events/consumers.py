@@ -7,7 +7,6 @@ either."""
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +18,7 @@ from shardlang.extensions import loaded
 from shardlang.extensions.locks import digest
 from shardlang.launch.log_targets import Target
 from shardlang.runtime.events.stream import Asking, Event, Take
+from shardlang.runtime.logs import json_line
 
 _FIGURES = ("step", "evaluation")
 
@@ -80,7 +80,7 @@ def _jsonl(target: Target) -> Take:
         # The first event of a run that goes on is of the step that it goes on after.
         mode = "a" if begun or event["step"] else "w"
         with Path(target.place).open(mode) as file:
-            file.write(json.dumps(event) + "\n")
+            file.write(json_line(event))
         begun.add(True)
 
     return take
@@ -90,22 +90,42 @@ def _tensorboard(target: Target) -> Take:
     from torch.utils.tensorboard import SummaryWriter
 
     opened: list[Any] = []
+    begun: list[int] = []
 
     def take(event: Event) -> None:
         kind, step = event["event"], event["step"]
         if kind == "start":
-            opened.append(SummaryWriter(target.place, purge_step=step + 1 if step else None, flush_secs=10))
+            # What earlier starts wrote of later steps is hidden; a run that begins anew hides all.
+            opened.append(SummaryWriter(target.place, purge_step=step + 1 if step else 0, flush_secs=10))
+            begun.append(step)
             rows = [f"| {name} | {value} |" for name, value in flat(event["settings"])]
             opened[0].add_text("settings", "\n".join(["| setting | value |", "|---|---|", *rows]), step)
         elif kind in _FIGURES:
+            # A run that goes on repeats the evaluation of the step that it goes on after.
+            known = _written(target.place, step) if step == begun[0] else set()
             for name, value in figures(event).items():
-                opened[0].add_scalar(name, value, step)
+                if name not in known:
+                    opened[0].add_scalar(name, value, step)
         else:
             opened[0].add_text(kind, event.get("folder") or event["why"], step)
         if kind == "end":
             opened[0].close()
 
     return take
+
+
+def _written(folder: str, step: int) -> set[str]:
+    """The names of what files of TensorBoard show of a step."""
+    from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+
+    found: set[str] = set()
+    for path in sorted(Path(folder).glob("*tfevents*")):
+        for event in LegacyEventFileLoader(str(path)).Load():
+            if event.HasField("session_log") and event.step <= step:
+                found.clear()
+            elif event.step == step:
+                found.update(value.tag for value in event.summary.value)
+    return found
 
 
 # --- services ---

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from shardlang.locks import Claims
 from shardlang.owned import EMITTED, EVENTS, is_own
 from shardlang.runtime.events.consumers import open_function
 from shardlang.runtime.events.stream import Asking, Stream
+from shardlang.runtime.events.told import size
 from shardlang.runtime.program import Program
 
 
@@ -55,7 +55,7 @@ def settings(program: Program, total: int) -> dict[str, Any]:
     found: dict[str, Any] = {
         "program": program.name, "strategy": program.strategy, "ranks": program.ranks, "hash": program.hash,
         "shardlang": __version__, "mesh": {axis: program.mesh[axis].size for axis in program.mesh},
-        "parameters": sum(math.prod(parameter.shape) for parameter in program.parameters),
+        "parameters": size(program),
         "data": data.kind, "batch": data.batch, "steps": total, "seed": program.seed, "precision": program.precision,
         "microbatches": program.microbatches, "clip": program.clip,
         "lr_schedule": None if schedule is None else {"kind": type(schedule).__name__, **vars(schedule)},

@@ -17,6 +17,7 @@ from shardlang.runtime.functions.images import (
     max_pool1d,
     max_pool2d,
 )
+from shardlang.runtime.functions.indices import within
 from shardlang.runtime.functions.lookups import (
     arange,
     embedding,
@@ -50,5 +51,6 @@ __all__ = [
     "conv2d", "conv_transpose1d", "conv_transpose2d", "count", "cross_entropy", "cross_entropy_in_f32", "dropout",
     "dropout2d", "embedding", "even_attention", "gather", "group_norm", "interpolate", "layer_norm", "linear",
     "log_softmax", "logsumexp", "max_pool1d", "max_pool2d", "nll_loss", "number", "one_hot", "pick", "rand", "randn",
-    "ring_attention", "rms_norm", "rotary", "softmax", "take", "tally", "top_k", "var", "without_gradient",
+    "ring_attention", "rms_norm", "rotary", "softmax", "take", "tally", "top_k", "var", "within",
+    "without_gradient",
 ]  # fmt: skip

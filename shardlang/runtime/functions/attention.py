@@ -20,8 +20,9 @@ from torch import Tensor
 from torch.autograd import Function
 
 from shardlang.runtime import random
+from shardlang.runtime.compiled import applied
 from shardlang.runtime.device import kind_of
-from shardlang.runtime.functions.attention_kernels import KERNELS, Kernel, Pair, Seen
+from shardlang.runtime.functions.attention_kernels import KERNELS, Kernel, Pair, Seen, joined, proportion
 from shardlang.runtime.functions.attention_scores import SCORED, Scores, lined_up, slope_of_sinks, with_sinks
 
 # Keys from one place to another, and whether query i sees them only up to the i-th.
@@ -36,12 +37,14 @@ def attention(
     sequence.
 
     Heads of q share those of k and v in groups. `keep` [..., keys] is false for keys that no query
-    sees; `bias` is added to scores; `sinks` [heads] are scores of a key without a value. how: as
-    `scores_of` takes it."""
+    sees; `bias` is added to scores, and may have the rows of all queries; `sinks` [heads] are
+    scores of a key without a value. how: as `scores_of` takes it."""
     if not how and all(x is None for x in (keep, bias, sinks)) and _is_torchs(q, k, v, causal):
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=True)
     scale, end = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale, start + q.shape[-2]
     parts = ((0, start, False), (start, end, True)) if causal else ((0, k.shape[-2], False),)
+    if bias is not None and bias.dim() > 1 and bias.shape[-2] > max(1, q.shape[-2]):
+        bias = bias.narrow(-2, start, q.shape[-2])
     trained = bias is not None and (bias.requires_grad or keep is not None)
     scores = scores_of(q, k.shape[-2], causal, start, **how) if how or trained else None
     return of_four(_InParts, q, k, v, keep, bias, sinks, scale, parts, scores, start)
@@ -74,9 +77,9 @@ def of_four(
     lead, width, wide = q.shape[:-1], v.shape[-1], max(q.shape[-1], v.shape[-1])
     bias = None if bias is None else lined_up(bias, q.shape[:-2])
     if q.dim() == 4 and q.shape[-1] == width:
-        return function.apply(q, k, v, keep, bias, *more)
+        return applied(function, q, k, v, keep, bias, *more)
     keep = None if keep is None else keep.reshape(-1, keep.shape[-1])
-    result = function.apply(*(_of_four(x, wide) for x in (q, k, v)), keep, bias, *more)
+    result = applied(function, *(_of_four(x, wide) for x in (q, k, v)), keep, bias, *more)
     return (result if wide == width else result[..., :width].contiguous()).reshape(*lead, width)
 
 
@@ -95,7 +98,7 @@ class _InParts(Function):
         kernel, found = kernel_for(q, scores), Merged(q)
         for at, seen in _given(ctx, q, k, keep, bias):
             found.add(kernel.forward(q, k[:, :, at], v[:, :, at], seen))
-        result, sums = with_sinks(found.whole(keep is not None), sinks)
+        result, sums = with_sinks(found.whole(), sinks, bias is not None)
         ctx.save_for_backward(q, k, v, keep, bias, sinks, result, sums)
         ctx.kernel = kernel
         return result
@@ -153,10 +156,9 @@ def kernel_for(q: Tensor, scores: Scores | None = None) -> Kernel:
 
 
 def hidden(keep: Tensor, dtype: torch.dtype) -> Tensor:
-    """The numbers to add to scores, [batch, 1, 1, keys]: 0 for keys that are kept, else one so low
-    that no softmax sees it beside another score. Infinity would make NaN of a query that sees no
-    key."""
-    return torch.zeros_like(keep, dtype=dtype).masked_fill_(~keep, torch.finfo(dtype).min / 2)[:, None, None, :]
+    """The numbers to add to scores, [batch, 1, 1, keys]: 0 for keys that are kept, else minus
+    infinity."""
+    return torch.zeros_like(keep, dtype=dtype).masked_fill_(~keep, -torch.inf)[:, None, None, :]
 
 
 class Merged:
@@ -166,21 +168,16 @@ class Merged:
         self.q = q
         self.found: Pair | None = None
 
-    def add(self, part: Pair) -> None:
+    def add(self, found: Pair) -> None:
         if self.found is None:
-            self.found = part
+            self.found = found
             return
-        both = torch.logaddexp(self.found[1], part[1])
-        result = sum(result * torch.exp(sums - both).unsqueeze(-1) for result, sums in (self.found, part))
+        both = joined(self.found[1], found[1])
+        result = sum(result * proportion(sums, both) for result, sums in (self.found, found))
         self.found = result, both
 
-    def whole(self, masked: bool) -> Pair:
-        """Result and sums. A query that has seen no key has 0, and weighs 0 in backward."""
+    def whole(self) -> Pair:
+        """Result and sums."""
         if self.found is None:
-            return torch.zeros_like(self.q), self.q.new_zeros(self.q.shape[:-1])
-        result, sums = self.found
-        if masked:
-            blind = sums < torch.finfo(self.q.dtype).min / 4
-            # In place: else the result would not lie in memory as the queries do.
-            result, sums = result.masked_fill_(blind.unsqueeze(-1), 0.0), sums.masked_fill_(blind, torch.inf)
-        return result.to(self.q.dtype), sums
+            return torch.zeros_like(self.q), self.q.new_full((*self.q.shape[:-1], 1), -torch.inf)
+        return self.found[0].to(self.q.dtype), self.found[1]

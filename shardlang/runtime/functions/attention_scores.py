@@ -11,11 +11,23 @@ import math
 from collections.abc import Iterator, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from shardlang.records import dataclass
 from shardlang.runtime import random
-from shardlang.runtime.functions.attention_kernels import Kernel, Pair, Seen, Three, shared, summed
+from shardlang.runtime.functions.attention_kernels import (
+    Kernel,
+    Pair,
+    Seen,
+    Three,
+    joined,
+    proportion,
+    share,
+    shared,
+    summed,
+    weighed,
+)
 from shardlang.runtime.functions.masks import kept
 
 # The most scores that are there at one time.
@@ -76,13 +88,13 @@ class Scored(Kernel):
     """`seen.scores` of rows of queries from `seen.row` on, and of keys from `seen.key` on."""
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
-        result, sums = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=_wide(q))
+        result, sums = torch.zeros_like(q), q.new_full((*q.shape[:-1], 2), -torch.inf, dtype=_wide(q))
         k, v = shared(k, q), shared(v, q)
         for rows, keys, places in _parts(q, k, seen):
             scores, _ = _scores(q[:, :, rows], k[:, :, keys], seen, places)
-            total = scores.logsumexp(-1) if scores.shape[-1] else scores.new_full(scores.shape[:-1], _low(q))
-            weights = torch.exp(scores - total.unsqueeze(-1)) * _of(seen).kept(scores, *places)
-            result[:, :, rows], sums[:, :, rows] = weights.to(v.dtype) @ v[:, :, keys], total
+            weights, sums[:, :, rows] = weighed(scores)
+            weights = weights * _of(seen).kept(scores, *places)
+            result[:, :, rows] = weights.to(v.dtype) @ v[:, :, keys]
         return result, sums
 
     def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
@@ -94,7 +106,7 @@ class Scored(Kernel):
             asking, asked, slope = q[:, :, rows], keys_of[:, :, keys], gradient[:, :, rows]
             made, bend = _scores(asking, asked, seen, places)
             kept = scores.kept(made, *places)
-            weights = torch.exp(made - sums[:, :, rows].unsqueeze(-1))
+            weights = share(made, sums[:, :, rows])
             slopes = (slope @ values_of[:, :, keys].mT).to(weights.dtype) * kept
             slopes = weights * (slopes - total[:, :, rows])
             dv[:, :, keys] += (weights * kept).to(q.dtype).mT @ slope
@@ -119,11 +131,6 @@ def _wide(q: Tensor) -> torch.dtype:
     return torch.promote_types(q.dtype, torch.float32)
 
 
-def _low(q: Tensor) -> float:
-    """A score that no softmax sees beside another one."""
-    return float(torch.finfo(q.dtype).min) / 2
-
-
 def _parts(q: Tensor, k: Tensor, seen: Seen) -> Iterator[tuple[slice, slice, tuple[range, range]]]:
     """Rows and the keys that they see, as slices and by their places, of as many pairs as there is
     room for."""
@@ -136,7 +143,8 @@ def _parts(q: Tensor, k: Tensor, seen: Seen) -> Iterator[tuple[slice, slice, tup
         stop = min(start + step, count)
         places = range(seen.row + start, seen.row + stop)
         keys = scores.sees(places, every)
-        yield slice(start, stop), slice(keys.start - seen.key, keys.stop - seen.key), (places, keys)
+        if keys:
+            yield slice(start, stop), slice(keys.start - seen.key, keys.stop - seen.key), (places, keys)
 
 
 def _scores(q: Tensor, k: Tensor, seen: Seen, places: tuple[range, range]) -> tuple[Tensor, Tensor | float]:
@@ -152,7 +160,7 @@ def _scores(q: Tensor, k: Tensor, seen: Seen, places: tuple[range, range]) -> tu
         keys = places[1]
         scores = scores + seen.bias[..., keys.start - seen.key : keys.stop - seen.key]
     hidden = given.hidden(*places, q.device)
-    return scores if hidden is None else scores.masked_fill(hidden, _low(q)), bend
+    return scores if hidden is None else scores.masked_fill(hidden, -torch.inf), bend
 
 
 def lined_up(x: Tensor, lead: Sequence[int]) -> Tensor:
@@ -166,19 +174,22 @@ def lined_up(x: Tensor, lead: Sequence[int]) -> Tensor:
     return x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
 
 
-def with_sinks(whole: Pair, sinks: Tensor | None) -> Pair:
+def with_sinks(whole: Pair, sinks: Tensor | None, biased: bool) -> Pair:
     """Result and sums beside a further key of each head, which has a score and no value. Sums of a
-    query that sees no key are infinite."""
-    if sinks is None:
-        return whole
+    query that sees no key become infinite: it weighs 0 in backward. They stay two numbers if
+    anything but 0 and minus infinity was added to scores."""
     result, sums = whole
-    seen = sums.masked_fill(sums == torch.inf, -torch.inf)
-    both = torch.logaddexp(seen, sinks.view(1, -1, 1).to(sums.dtype).expand_as(sums))
-    return result.mul_(torch.exp(seen - both).unsqueeze(-1)), both
+    if sums.shape[-1] == 2 and not biased:
+        sums = sums.sum(-1, keepdim=True)
+    if sinks is not None:
+        lone = sinks.view(1, -1, 1, 1).to(sums.dtype).expand_as(sums[..., :1])
+        both = joined(sums, F.pad(lone, (0, sums.shape[-1] - 1)))
+        result, sums = result.mul_(proportion(sums, both)), both
+    return result, sums.masked_fill_(sums == -torch.inf, torch.inf)
 
 
 def slope_of_sinks(gradient: Tensor, whole: Pair, sinks: Tensor) -> Tensor:
     """The gradient of the scores of those keys, [heads]."""
     result, sums = whole
-    weights = torch.exp(sinks.view(1, -1, 1) - sums)
-    return -(weights * (gradient * result).sum(-1)).sum((0, 2)).to(sinks.dtype).view(sinks.shape)
+    weights = share(sinks.view(1, -1, 1, 1), sums)
+    return -(weights * (gradient * result).sum(-1, keepdim=True)).sum((0, 2, 3)).to(sinks.dtype).view(sinks.shape)

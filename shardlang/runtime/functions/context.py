@@ -110,9 +110,13 @@ class Way:
         """The places of the keys of a round."""
         return [range(keys)]
 
-    def collected(self, slopes: Iterator[Pair]) -> Pair:
-        """The gradients of k and v, from those of each round."""
-        (found,) = slopes
+    def passed(self, k: Tensor, v: Tensor, before: Any) -> Any:
+        """The gradients of k and v in a round, with what the round before gave here."""
+        return k, v
+
+    def collected(self, last: Any, k: Tensor, v: Tensor) -> Pair:
+        """The gradients of k and v, from what the last round gave here."""
+        found: Pair = last
         return found
 
 
@@ -145,13 +149,12 @@ class Ring(Way):
     def places(self, owner: int, keys: int) -> list[range]:
         return self.runs(keys, owner)
 
-    def collected(self, slopes: Iterator[Pair]) -> Pair:
-        coming: Ready | None = None
-        for k, v in slopes:
-            both = _packed(k, v)
-            coming = self._pass(both if coming is None else both + coming.wait())
-        assert coming is not None
-        k, v = _unpacked(coming.wait(), k, v)
+    def passed(self, k: Tensor, v: Tensor, before: Any) -> Any:
+        both = _packed(k, v)
+        return self._pass(both if before is None else both + before.wait())
+
+    def collected(self, last: Any, k: Tensor, v: Tensor) -> Pair:
+        k, v = _unpacked(last.wait(), k, v)
         return self.theirs(k), self.theirs(v)
 
     def _pass(self, x: Tensor) -> Ready:
@@ -185,9 +188,9 @@ class _Across(Function):
                 result, sums = kernel.forward(q[:, :, rows], k_now[:, :, keys], v_now[:, :, keys], seen)
                 for half, *part in zip(at, result.chunk(len(at), 2), sums.chunk(len(at), 2), strict=True):
                     halves[half].add((part[0], part[1]))
-        found = [half.whole(keep is not None) for half in halves]
+        found = [half.whole() for half in halves]
         whole = tuple(torch.cat(x, 2) if way.causal else x[0] for x in zip(*found, strict=True))
-        result, sums = with_sinks((whole[0], whole[1]), sinks)
+        result, sums = with_sinks((whole[0], whole[1]), sinks, bias is not None)
         ctx.save_for_backward(q, k, v, keep, bias, sinks, result, sums)
         ctx.way, ctx.site = way, here()
         return way.theirs(result)
@@ -204,20 +207,17 @@ class _Across(Function):
         q, k, v, keep, bias, sinks, result, sums = ctx.saved_tensors
         way, wide, slope = ctx.way, torch.promote_types(q.dtype, torch.float32), slope_of(ctx, bias)
         kernel, gradient = kernel_for(q, way.scores), way.mine(gradient)
-        dq = torch.zeros_like(q, dtype=wide)
-
-        def slopes() -> Iterator[Pair]:
-            for owner, k_now, v_now in way.rounds(k, v):
-                dk, dv = (torch.zeros_like(x, dtype=wide) for x in (k_now, v_now))
-                for _, (rows, keys), seen in _seen(way, owner, k_now, keep, bias, q):
-                    whole = result[:, :, rows], sums[:, :, rows]
-                    given = gradient[:, :, rows], q[:, :, rows], k_now[:, :, keys], v_now[:, :, keys]
-                    made: Three = kernel.backward(*given, whole, sloping(seen, slope))
-                    for total, part in zip((dq[:, :, rows], dk[:, :, keys], dv[:, :, keys]), made, strict=True):
-                        total += part
-                yield dk, dv
-
-        dk, dv = way.collected(slopes())
+        dq, passed = torch.zeros_like(q, dtype=wide), None
+        for owner, k_now, v_now in way.rounds(k, v):
+            dk, dv = (torch.zeros_like(x, dtype=wide) for x in (k_now, v_now))
+            for _, (rows, keys), seen in _seen(way, owner, k_now, keep, bias, q):
+                whole = result[:, :, rows], sums[:, :, rows]
+                given = gradient[:, :, rows], q[:, :, rows], k_now[:, :, keys], v_now[:, :, keys]
+                made: Three = kernel.backward(*given, whole, sloping(seen, slope))
+                for total, part in zip((dq[:, :, rows], dk[:, :, keys], dv[:, :, keys]), made, strict=True):
+                    total += part
+            passed = way.passed(dk, dv, passed)
+        dk, dv = way.collected(passed, k, v)
         dsinks = slope_of_sinks(gradient, (result, sums), sinks) if ctx.needs_input_grad[5] else None
         return way.theirs(dq.to(q.dtype)), dk.to(k.dtype), dv.to(v.dtype), None, of_bias(slope, bias), dsinks, None
 

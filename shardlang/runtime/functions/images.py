@@ -2,7 +2,8 @@
 torch's own do not take.
 
 A missing channel counts as one of zeros, and what comes of it is cut off again: so shapes, sums and
-the graph that gradients go back through are what they are elsewhere."""
+the graph that gradients go back through are what they are elsewhere. Backward keeps what it keeps
+elsewhere, too."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
+
+from shardlang.runtime.step.recompute import keeping
 
 
 def _channel(x: Tensor, dim: int) -> Tensor:
@@ -23,14 +26,16 @@ def _convolution(function: Callable[..., Tensor], out: int) -> Callable[..., Ten
     or out may be 0."""
 
     def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, **options: Any) -> Tensor:
+        given = x, weight
         if x.shape[1] == 0:
             # With groups each channel is one of its own, and what it reads is not missing.
             x, weight = _channel(x, 1), weight if "groups" in options else _channel(weight, 1 - out)
             options |= {"groups": 1} if "groups" in options else {}
         if weight.shape[out] == 0:
             bias = None if bias is None else _channel(bias, 0)
-            return function(x, _channel(weight, out), bias, **options)[:, :0]
-        return function(x, weight, bias, **options)
+            return keeping(function(x, _channel(weight, out), bias, **options)[:, :0], *given)
+        made = function(x, weight, bias, **options)
+        return made if x is given[0] else keeping(made, *given)
 
     return convolve
 
@@ -41,7 +46,7 @@ def _of_channels(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def apply(x: Tensor, *given: Any, **options: Any) -> Tensor:
         if x.shape[1]:
             return function(x, *given, **options)
-        return function(_channel(x, 1), *given, **options)[:, :0]
+        return keeping(function(_channel(x, 1), *given, **options)[:, :0], x)
 
     return apply
 
@@ -62,7 +67,7 @@ interpolate = _of_channels(F.interpolate)
 def group_norm(x: Tensor, each: int, weight: Tensor | None = None, bias: Tensor | None = None,
                eps: float = 1e-5) -> Tensor:  # fmt: skip
     """Groups of `each` of the channels of x [batch, channels, ...]; `channels` may be 0 here."""
-    normal = F.group_norm(x, x.shape[1] // each, weight, eps=eps) if x.shape[1] else x * 1
+    normal = F.group_norm(x, x.shape[1] // each, weight, eps=eps) if x.shape[1] else keeping(x * 1, x)
     alike = (x.shape[1], *[1] * (x.dim() - 2))
     if weight is not None and not x.shape[1]:
         normal = normal * weight.reshape(alike)

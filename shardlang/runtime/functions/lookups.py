@@ -15,6 +15,7 @@ from torch.autograd import Function
 
 from shardlang.runtime import random
 from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.step.recompute import keeping
 
 
 def located(index: Tensor, start: int, size: int) -> tuple[Tensor, Tensor]:
@@ -27,9 +28,9 @@ def located(index: Tensor, start: int, size: int) -> tuple[Tensor, Tensor]:
 
 def picked(x: Tensor, dim: int, local: Tensor, here: Tensor) -> Tensor:
     """x at `local` along `dim`, 0 where that is not here; of no elements zeros that gradients still
-    go back through."""
+    go back through, and for which backward keeps x as `gather` does."""
     if x.shape[dim] == 0:
-        return x.sum(dim, keepdim=True).expand(local.shape)
+        return keeping(x.sum(dim, keepdim=True).expand(local.shape), x)
     return x.gather(dim, local).where(here, 0)
 
 

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
+from shardlang.runtime.compiled import applied
 from shardlang.runtime.functions.statistics import Groups, extreme, greatest, summed
 from shardlang.runtime.step.recompute import Recomputing
 
@@ -152,7 +153,7 @@ def _low_norm(
     last, shape = tuple(range(x.dim() - len(dims), x.dim())), [x.shape[d] for d in dims]
     alike = all(p is None or p.dtype == x.dtype for p in (weight, bias))
     if x.device.type == "cpu" or dims != last or group is not None or not alike:
-        return _LowNormalised.apply(x, weight, bias, dims, size, eps, group, centred)
+        return applied(_LowNormalised, x, weight, bias, dims, size, eps, group, centred)
     return F.layer_norm(x, shape, weight, bias, eps) if centred else F.rms_norm(x, shape, weight, eps)
 
 

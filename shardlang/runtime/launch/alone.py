@@ -164,8 +164,8 @@ class Alone:
         report = report_of(error, self.main_file)
         if report.peer:
             return not self._told(_PATIENCE) and self._first(report.message)
-        if self.store is None:
-            return self.place.rank == 0 or report.kind != "error"
+        if self.store is None:  # it has not met the others
+            return True
         return self._first(report.message) or report.kind != "error"
 
     def _first(self, cause: str) -> bool:

@@ -17,13 +17,19 @@ from shardlang.runtime.device import KINDS, Cpu
 
 @dataclass(frozen=True)
 class Choice:
-    """A kind of device by its name, and a line for who started the run; "" where there is nothing
-    to choose."""
+    """A kind of device by its name, and what is told of it; few: why devices that are there are
+    not taken."""
 
     kind: str
-    note: str = ""
+    devices: str = "the CPU"
+    few: str = ""
     # Each rank sees one device, its own.
     apart: bool = False
+
+    def told(self, ranks: int) -> str:
+        """`8 ranks on the CPU by gloo`: where ranks compute, and what they communicate by."""
+        by = f" by {KINDS[self.kind].backend}" if ranks > 1 else ""
+        return f"{_counted(ranks, 'rank')} on {self.devices}{by}" + (f" ({self.few})" if self.few else "")
 
     def device(self, number: int) -> torch.device:
         """The device of the rank with a number among those of its machine."""
@@ -37,13 +43,12 @@ def chosen(asked: str | None, ranks: int) -> Choice:
     few = ""
     for kind, count in _there(asked):
         if count >= ranks:
-            return Choice(kind.name, f"{_counted(ranks, 'rank')} on {ranks} x {kind.model()}")
+            return Choice(kind.name, f"{ranks} x {kind.model()}")
         if asked is not None:
             raise _missing(ranks, count, kind)
         if count and not few:
-            fewer = f"{_counted(count, kind.noun)} {'is' if count == 1 else 'are'} fewer than {ranks} ranks"
-            few = f"{_counted(ranks, 'rank')} on the CPU: {fewer}"
-    return Choice("cpu", few)
+            few = f"{_counted(count, kind.noun)} {'is' if count == 1 else 'are'} fewer than {ranks} ranks"
+    return Choice("cpu", few=few)
 
 
 def of_rank(asked: str | None, store: dist.Store | None, rank: int, size: int, here: int) -> Choice:
@@ -57,7 +62,7 @@ def of_rank(asked: str | None, store: dist.Store | None, rank: int, size: int, h
         if count < here and not apart and (count or asked is not None):
             raise _missing(here, count, kind)
         if count:
-            found = Choice(kind.name, f"{_counted(size, 'rank')} on {size} x {kind.model()}", apart)
+            found = Choice(kind.name, f"{size} x {kind.model()}", apart=apart)
             break
     if store is not None:
         store.set(f"device/{rank}", found.kind)

@@ -7,6 +7,7 @@ forks its ranks as `shardc run` does. alone.py says what becomes of a rank that 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from pathlib import Path
@@ -30,6 +31,7 @@ from shardlang.runtime.launch import flight
 from shardlang.runtime.launch.alone import Alone
 from shardlang.runtime.launch.devices import chosen, of_rank
 from shardlang.runtime.launch.launcher import launch_program
+from shardlang.runtime.launch.meeting import rendezvous
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Profiled, Program
 from shardlang.runtime.step.resume import claim_of_program
@@ -70,6 +72,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--save-weights", type=Path, help="safetensors file of the final parameters")
     _watching(parser)
     found = parser.parse_args()
+    if found.max_restarts < 0:
+        parser.error("--max-restarts is a whole number, at least 0")
+    if found.stall_timeout is not None and not 0 < found.stall_timeout < math.inf:
+        parser.error("--stall-timeout is a number of seconds above 0")
     if found.overwrite and (found.resume or found.resume_anyway):
         parser.error("--resume goes on from the checkpoints that --overwrite removes: leave one of them out")
     return found
@@ -106,7 +112,7 @@ def main(program: Program, main_file: Path | None = None) -> None:
     main_file = main_file or Path(sys.argv[0]).resolve()
     program.base = options.base or main_file.parent
     program.resume, program.resume_anyway = options.resume or options.resume_anyway, options.resume_anyway
-    program.overwrite = options.overwrite
+    program.overwrite, program.log_dir = options.overwrite, options.log_dir
     # A launcher that starts ranks again gives them the same words: the run is to go on then.
     program.resume |= options.overwrite and started_before() > 0
     program.host_storage, program.targets = options.host_storage, options.log
@@ -198,7 +204,7 @@ def _one_rank(claims: Claims, program: Program, main_file: Path, options: argpar
         return FAILED
     log = Log(out if rank == 0 else None, None)
     try:
-        store = mesh.rendezvous() if size > 1 else None
+        store = rendezvous() if size > 1 else None
         if (lack := alone.begin(store)) and rank == 0:
             log.note(lack)
         require_ranks(program, size)
@@ -206,8 +212,7 @@ def _one_rank(claims: Claims, program: Program, main_file: Path, options: argpar
             save_weights = _claim(claims, program, options, log)
         program.profile = _profiled(options, main_file, rank)
         devices = of_rank(options.device, store, rank, size, place.local_size)
-        if devices.note:
-            log.note(devices.note)
+        program.where = devices.told(size)
         require(program, devices.kind)
         Limit.outlast(options.stall_timeout)
         flight.begin(_logs(options, main_file), _logs(options, main_file), devices.kind)

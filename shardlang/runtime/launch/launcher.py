@@ -35,9 +35,11 @@ from shardlang.runtime.events.consumers import load_function
 from shardlang.runtime.events.start import claim_events, emitted_hash
 from shardlang.runtime.launch import flight, reports, stalls
 from shardlang.runtime.launch import rank as forked
+from shardlang.runtime.launch.children import fork
 from shardlang.runtime.launch.devices import Choice, chosen
 from shardlang.runtime.launch.rank import Report, Task, Work
 from shardlang.runtime.program import Profiled, Program, load_own
+from shardlang.runtime.step.model import given_weights
 from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.train import datasets, require_ranks, run
 from shardlang.scratch import scratch
@@ -128,13 +130,14 @@ def launch_program(
     Limit.outlast(stall)
     with ending.save_heeded(program.checkpoint is not None), Claims() as claims:
         files = claim(claims, ranks, log_dir, metrics, save_weights, traces=profile is not None)
+        program.where, program.log_dir = devices.told(ranks), files.log_dir
         program.profile = Profiled(profile, files.log_dir, main_file.parent) if profile is not None else None
         claim_events(claims, program)
         claim_of_program(claims, program, files.save_weights)
         if program.pipeline is not None and program.pipeline.splits_backward:
-            # Takes seconds, once for all ranks.
-            importlib.import_module("torch.distributed.pipelining._backward")
+            importlib.import_module("torch.distributed.pipelining._backward")  # takes seconds, once for all ranks
         data = data if data is not None else datasets(program)
+        given_weights(program)  # each rank opens them too: what is wrong with the files is said before
         with scratch("run") as folder:
             store = folder.path / "store"
             task = Task(program, main_file, data, ranks, devices, store, files.metrics, files.save_weights, work)
@@ -151,7 +154,7 @@ def _with_restarts(task: Task, log_dir: Path, stall: float | None, restarts: int
             try:
                 # Without checkpoints the ranks need not know.
                 saves = task.program.checkpoint is not None
-                ending.heed_save(saves, watch.ask_to_save if saves else lambda: None)
+                ending.heed_save(saves, watch.ask_to_save if saves else None)
                 watch.fork(task)
                 code = watch.wait()
             finally:
@@ -237,7 +240,7 @@ class Watch:
         for rank in range(task.ranks):
             record_file(self.log_dir, rank).unlink(missing_ok=True)
             read, write = os.pipe()
-            pid = os.fork()
+            pid = fork()
             if pid == 0:
                 # A child holds no end of another's pipes, nor the one whose closing it waits for.
                 for descriptor in (read, self.release, *(child.pipe for child in self.children)):
@@ -260,7 +263,7 @@ class Watch:
             self._until(lambda: all(c.status is not None for c in self.children), time.monotonic() + stalls.LEAST)
         if not any(child.failed for child in self.children):
             self._tell_unlogged()
-            return ending.SAVED if any(c.report and c.report.kind == "saved" for c in self.children) else 0
+            return ending.saved() if any(c.report and c.report.kind == "saved" for c in self.children) else 0
         self._until(lambda: all(child.failed for child in self.children), time.monotonic() + _GRACE)
         # The cause is looked for before the rest is killed, which would look like one.
         return self._told(min((child for child in self.children if child.failed), key=self._weight))

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shardlang.facts.figures import BESIDE
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.logs import Log
@@ -126,13 +127,24 @@ class Observer:
                 x.register_hook(partial(_keep, call.gradients, name))
 
     def on_gradient(self, path: str, gradient: Tensor) -> None:
-        """A hook: the gradient of a parameter, of the current microbatch."""
-        _keep(self.record.gradients.setdefault(world.microbatch, {}), path, gradient)
+        """A hook: the gradient of a parameter, of the current microbatch. It comes in two parts if
+        backward goes to inputs and parameters apart."""
+        found, part = self.record.gradients.setdefault(world.microbatch, {}), _copied(gradient)
+        found[path] = found[path] + part if path in found else part
 
 
 def _keep(found: Named, name: str, gradient: Tensor) -> None:
-    """Adds a gradient. It comes in two parts if backward goes to inputs and parameters apart."""
-    found.setdefault(name, _whole(gradient.detach()).to("cpu", copy=True))
+    """A hook: adds a part of a value's gradient. All of it comes again, number for number, where
+    the second half of a backward begins."""
+    part = _copied(gradient)
+    if name not in found:
+        found[name] = part
+    elif not torch.equal(found[name].nan_to_num(), part.nan_to_num()):
+        found[name] = found[name] + part
+
+
+def _copied(gradient: Tensor) -> Tensor:
+    return _whole(gradient.detach()).to("cpu", copy=True)
 
 
 def _whole(gradient: Tensor) -> Tensor:
@@ -149,9 +161,9 @@ class Figures(Log):
 
     def step(
         self, step: int, epoch: int, figures: Mapping[str, float], seconds: float,
-        hosted: Mapping[str, float] | None = None,
+        hosted: Mapping[str, float] | None = None, whole: bool = True,
     ) -> None:  # fmt: skip
-        self.steps[step] = {name: float(figures[name]) for name in figures}
+        self.steps[step] = {name: float(figures[name]) for name in figures if name not in BESIDE}
 
     def evaluation(self, epoch: int, step: int, figures: Mapping[str, float], by_step: bool = False) -> None:
         """Nothing: a trial has no evaluations."""
@@ -172,6 +184,7 @@ class Trial:
         require_ranks(program, world.size)
         figures = Figures()
         run = Run(replace(program, eval=None), data, figures)
+        run.shown = dict  # what the ranks sum up, also where a run only makes metrics of it
         observer = Observer(self.files)
         self._watch(run, observer)
         # The length of the whole run stays what it is: schedules of the learning rate depend on it.

@@ -5,7 +5,6 @@ JSON, goes to a pipe."""
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -27,14 +26,15 @@ from shardlang.runtime.citations import cited
 from shardlang.runtime.comm import mesh
 from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.dataset import Dataset
+from shardlang.runtime.functions.indices import met
 from shardlang.runtime.launch import flight
+from shardlang.runtime.launch.children import die_with_parent
 from shardlang.runtime.launch.devices import Choice
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Program
 from shardlang.runtime.step.train import run
 
 Work = Callable[[Program, Mapping[str, Dataset], Log, Path | None], None]
-_PR_SET_PDEATHSIG = 1
 # What a rank sees when another one is gone: it is not the cause.
 _PEER_GONE = ("closed by peer", "Connection reset", "Broken pipe", "Connection refused", "Socket closed")
 
@@ -92,6 +92,7 @@ def place(error: BaseException, main_file: Path) -> tuple[str, str]:
 
 def report_of(error: BaseException, main_file: Path) -> Report:
     """The message about an exception."""
+    error = error if isinstance(error, RunError) else met() or error
     if isinstance(error, RunError):
         return Report("error", str(error))
     cited, line = place(error, main_file)
@@ -102,13 +103,6 @@ def report_of(error: BaseException, main_file: Path) -> Report:
 def peer_gone(message: str) -> bool:
     """Whether an error says only that another rank is gone."""
     return any(text in message for text in _PEER_GONE)
-
-
-def die_with_parent(parent: int) -> None:
-    """This process, a child of `parent`, ends with it."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def redirect(log_file: Path, again: int) -> int:
@@ -193,8 +187,6 @@ def _run(task: Task, rank: int, terminal: int) -> str:
     mesh.connect(rank, task.ranks, device, store)
     out = os.fdopen(terminal, "w") if rank == 0 else None
     log = Log(out, task.metrics if rank == 0 else None)
-    if task.devices.note:
-        log.note(task.devices.note)
     try:
         task.work(task.program, task.data, log, task.save_weights)
         return "done"

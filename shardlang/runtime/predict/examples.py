@@ -64,6 +64,7 @@ def trained(program: Program, data: Mapping[str, Dataset], log: Log, checkpoint:
     """A run of the program that only evaluates, with the parameters of a checkpoint if one is
     given."""
     require_ranks(program, world.size)
+    log.note(program.where)
     run = Run(replace(program, optimizers=(), checkpoint=None, ema=None), data, log)
     if checkpoint is not None:
         found = resumed(run.model, checkpoint, log.note, ema).folder

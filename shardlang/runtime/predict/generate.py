@@ -50,8 +50,10 @@ class Drawing:
         allowed = np.arange(len(scores))
         if 0 < self.top_k < len(scores):
             allowed = np.sort(np.argsort(-scores, kind="stable")[: self.top_k])
-        scaled = scores[allowed] / self.temperature
-        shares = np.cumsum(np.exp(scaled - scaled.max()))
+        # Of differences: however low the temperature is, the highest stays finite.
+        below = scores[allowed] - scores[allowed].max()
+        with np.errstate(over="ignore"):
+            shares = np.cumsum(np.exp(below / self.temperature))
         drawn = float(_draw(self.seed, f"generate[{prompt}]", position, 1)[0] >> np.uint64(11)) * 2.0**-53
         return int(allowed[np.searchsorted(shares, drawn * shares[-1], side="right")])
 
@@ -193,8 +195,8 @@ class Generate:
         if world.rank == 0:
             known = scores[: len(lines), : self.texts.vocab].double().numpy()
             for row, line in enumerate(lines):
-                if np.isnan(known[row]).any():
-                    fact = f"the scores of token {position + 1} after prompt {line.number + 1} are nan"
+                if not np.isfinite(highest := known[row].max()):
+                    fact = f"the highest score of token {position + 1} after prompt {line.number + 1} is {highest}"
                     raise RunError("SH506", fact, help="look for numbers in the weights that are not finite")
                 chosen[row] = self.drawing.token(known[row], line.number, position)
         for line, token in zip(lines, put_together(chosen).tolist(), strict=True):

@@ -27,21 +27,22 @@ class Texts:
             fact = f"`{name}` has {self.tokenizer.vocab:,} tokens, and the model has {rows:,}"
             raise RunError("SH518", fact, help="give the tokenizer that made the training data: --tokenizer FILE")
 
-    def numbers(self, text: str) -> list[int]:
-        """The tokens of a prompt; RunError where it has none, or is no numbers below `vocab`."""
+    def numbers(self, text: str, what: str = "prompt") -> list[int]:
+        """The tokens of a prompt; RunError where it has none, or is no numbers below `vocab`. what:
+        what it is, if no prompt."""
         if self.tokenizer is not None:
             # As `shardc tokens` reads a text: line by line, with the ends of lines.
             found = [int(n) for part in self.tokenizer.encode(io.StringIO(text, newline="\n")) for n in part]
         else:
-            found = [self._number(word) for word in text.split()]
+            found = [self._number(word, what) for word in text.split()]
         if not found:
-            raise RunError("SH518", f"the prompt {text!r} has no token", help="a prompt has one token or more")
+            raise RunError("SH518", f"the {what} {text!r} has no token", help=f"a {what} has one token or more")
         return found
 
-    def _number(self, word: str) -> int:
+    def _number(self, word: str, what: str) -> int:
         if not word.isascii() or not word.isdigit() or int(word) >= self.vocab:
-            fact = f"the prompt has {word!r}, and a token is a number from 0 to {self.vocab - 1}"
-            raise RunError("SH518", fact, help="--tokenizer bytes reads prompts as text")
+            fact = f"the {what} has {word!r}, and a token is a number from 0 to {self.vocab - 1}"
+            raise RunError("SH518", fact, help=f"--tokenizer bytes reads a {what} as text")
         return int(word)
 
     def end(self, text: str) -> int:
@@ -49,7 +50,7 @@ class Texts:
         special = self.tokenizer.special(text) if isinstance(self.tokenizer, FromFile) else None
         if special is not None:
             return special
-        found = self.numbers(text)
+        found = self.numbers(text, "text of --end")
         if len(found) != 1:
             fact = f"the end {text!r} is {len(found)} tokens, and one token ends a text"
             raise RunError("SH518", fact, help="name a single token, such as <|endoftext|>")

@@ -47,6 +47,22 @@ class Best:
         """Whether the run ends now."""
         return self.setting.patience is not None and self.worse >= self.setting.patience
 
+    @property
+    def so_far(self) -> str:
+        """`lowest eval.loss 0.25 after step 40`; "" where there is none."""
+        return (
+            f"{self.word} eval.{self.figure} {self.value:.6g} after step {self.step}" if self.value is not None else ""
+        )
+
+    @property
+    def why_over(self) -> str:
+        """The reason that a run is told to end for."""
+        count = f"{self.worse} evaluation{'s' * (self.worse > 1)}"
+        if self.value is None:
+            return f"`{self.figure}` was a finite number in none of {count}"
+        was = f"`{self.figure}` was {self.word} after step {self.step} ({self.value:.6g})"
+        return f"{was}, and {count} since then were no better; a run with a greater `patience` goes on"
+
     def kept(self) -> dict[str, Any]:
         """All of it, for a checkpoint."""
         order = {"figure": self.figure, "lowest": self.setting.lowest}

@@ -12,7 +12,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,21 +22,21 @@ import torch
 from torch import Tensor
 
 from shardlang.checkpoints import folders
-from shardlang.checkpoints.index import FORMAT, INDEX, FileFacts, Index, Layout, Part, text_of
+from shardlang.checkpoints.index import FORMAT, INDEX, OF_ANOTHER, FileFacts, Index, Layout, Part, text_of
+from shardlang.checkpoints.looked_at import look
 from shardlang.checkpoints.parts import rows_of, shared
 from shardlang.checkpoints.rank_files import Block, RankFile, file_name, in_order, write
 from shardlang.errors import RunError
+from shardlang.facts.dtypes import DTYPES
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.exchanged import exchanged as exchanged
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.device import kind_of
+from shardlang.runtime.finite import broken, shown
 from shardlang.runtime.state import mapped
 
 # A type, by safetensors' name.
-TYPES = {
-    "BOOL": torch.bool, "F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32,
-    "F64": torch.float64, "I64": torch.int64,
-}  # fmt: skip
+TYPES: dict[str, torch.dtype] = {name.upper(): getattr(torch, facts.torch) for name, facts in DTYPES.items()}
 NAMES = {dtype: name for name, dtype in TYPES.items()}
 # Seconds between two looks at who has written his file.
 _PACE = 0.005
@@ -71,6 +71,7 @@ class Checkpoints:
         self.best: int | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+        self._last: Path | None = None  # of those that are whole
         self._copies: dict[str, Tensor] = {}
         self.told: Callable[[int, Path], None] = lambda step, folder: None
 
@@ -92,21 +93,32 @@ class Checkpoints:
     def clear(self) -> int:
         """Removes the checkpoints of an earlier run, on rank 0: how many. RunError, and all stay,
         where one is not ours to remove. The newest goes last: a run that is killed before leaves
-        it."""
+        it. One whose index is damaged stays."""
         found = folders.kept(self.folder) if world.rank == 0 else {}
-        folders.drop_all([found[step] for step in sorted(found)])
-        return len(found)
+        mine = [found[step] for step in sorted(found) if not folders.is_damaged(found[step])]
+        folders.drop_all(mine)
+        return len(mine)
 
-    def require_way(self, total: int, every: int | None = None) -> None:
-        """Before training. RunError if anything of the user's has a coming checkpoint's name.
-        every: an evaluation after every so many steps may keep one too."""
+    def put_aside(self, after: int, note: Callable[[str], None]) -> None:
+        """Moves aside, on rank 0, the checkpoints of steps after one, which the run does not go on
+        from and will come to. RunError where one cannot be moved."""
+        found = folders.kept(self.folder) if world.rank == 0 else {}
+        for step in sorted(found):
+            if step > after:
+                note(f"{found[step]} is damaged, and was moved to {folders.put_aside(found[step])}")
+
+    def require_way(self, total: int, after: int, every: int | None = None) -> None:
+        """Before training. RunError if anything of the user's has the name of a checkpoint that
+        will come after a step. every: an evaluation after every so many steps may keep one too."""
+
+        def due(step: int) -> bool:
+            return step > after and (self.due(step, total) or (every is not None and step % every == 0))
+
         if world.rank == 0:
-            folders.require_way(
-                self.folder, lambda step: self.due(step, total) or (every is not None and step % every == 0)
-            )
+            folders.require_way(self.folder, due)
 
     def latest(self) -> Path | None:
-        """The complete checkpoint of the greatest step."""
+        """The checkpoint of the greatest step, whole or not."""
         found = self._all()
         return found[max(found)] if found else None
 
@@ -121,7 +133,8 @@ class Checkpoints:
         return [self.folder / f"step-{step}" for step in reversed(steps)]
 
     def _all(self) -> dict[int, Path]:
-        return {step: path for step, path in folders.steps(self.folder).items() if (path / INDEX).is_file()}
+        found = folders.steps(self.folder).items()
+        return {step: path for step, path in found if (path / INDEX).is_file() or folders.is_damaged(path)}
 
     def write(
         self, step: int, pieces: Sequence[Piece], tensors: Mapping[str, Layout], facts: Mapping[str, Any]
@@ -135,7 +148,7 @@ class Checkpoints:
         if world.rank == 0:
             folders.begin(draft, step)
         primitives.meet()
-        mine, done = _mine(pieces, tensors), _Done(step)
+        mine, done = _mine(pieces, tensors), _Done(whole, facts.get("optimizers", ()))
 
         def index(files: Sequence[Any]) -> str:
             return index_of(step, facts, files, tensors)
@@ -177,8 +190,10 @@ class Checkpoints:
 
     def finish(self) -> None:
         """After the last evaluation: all is written, and none is left that is neither the best nor
-        of the latest."""
+        of the latest. Damaged where the last that this run has written is not whole any more."""
         self.wait()
+        if world.rank == 0 and self._last is not None:
+            look(Index(self._last))
         if world.rank == 0 and self.best is not None:
             self._drop_old(max(self._all(), default=0), self.best)
 
@@ -189,6 +204,7 @@ class Checkpoints:
         """Writes this rank's file; on rank 0 also the index, once all have written theirs, and
         gives the folder its name."""
         draft = folders.draft_of(whole)
+        done.require_finite(mine)
         try:
             written = _written(draft, mine)
             done.tell([written.size, written.header, written.crc32])
@@ -201,6 +217,7 @@ class Checkpoints:
         try:
             folders.write_index(draft, index(files))
             folders.put(draft, whole)
+            self._last = whole
             self.told(step, whole)
             self._drop_old(step, best)
         except OSError as error:
@@ -216,12 +233,24 @@ class Checkpoints:
 
 class _Done:
     """The files that the ranks have written of the checkpoint of a step, told by way of their
-    store."""
+    store. whole: its folder. trained: the paths of the parameters that are."""
 
-    def __init__(self, step: int) -> None:
-        self.name, self.alone = f"shardlang/checkpoint/{step}", ""
+    def __init__(self, whole: Path, trained: Collection[str]) -> None:
+        self.name, self.alone, self.whole, self.trained = f"shardlang/checkpoint/{whole.name}", "", whole, trained
 
-    def tell(self, written: list[int] | str) -> None:
+    def require_finite(self, mine: Sequence[tuple[Block, Tensor]]) -> None:
+        """RunError, told to all, where a number to be written of what is trained is none."""
+        for block, numbers in mine:
+            if wrong := not_finite(block.name, numbers, block.offsets, self.trained):
+                self.tell({"not finite": wrong})
+                raise self._not_written(wrong)
+
+    def _not_written(self, wrong: str) -> RunError:
+        help = "the checkpoints before it stay, and --resume goes on from them; `not_finite = skip` leaves out a step "
+        help += "whose gradients are not finite"
+        return RunError("SH506", f"no checkpoint is written, as {wrong}", file=self.whole, help=help)
+
+    def tell(self, written: list[int] | str | dict[str, str]) -> None:
         """The facts of the file that this rank has written, or why it could not."""
         text = json.dumps(written)
         if world.size == 1 or world.store is None:
@@ -242,10 +271,20 @@ class _Done:
             world.store.delete_key(f"{self.name}/{rank}")
         world.store.delete_key(self.name)
         for rank, each in enumerate(found):
+            if isinstance(each, dict):
+                raise self._not_written(each["not finite"])
             if isinstance(each, str):
                 fact = f"a checkpoint cannot be written: rank {rank} cannot write its part: {each}"
                 raise RunError("SH508", fact, file=draft)
         return found
+
+
+def not_finite(name: str, numbers: Tensor, offsets: Sequence[int], trained: Collection[str]) -> str:
+    """The first number of a part of a saved tensor that is none, if it is of what is trained;
+    else "". The state of an optimizer may be infinite."""
+    path, kept, _ = name.partition(":")
+    at = broken(numbers, infinite=bool(kept)) if path in trained else None
+    return "" if at is None else f"`{name}` {shown(numbers, at, offsets)}"
 
 
 def _mine(pieces: Sequence[Piece], tensors: Mapping[str, Layout]) -> list[tuple[Block, Tensor]]:
@@ -316,13 +355,13 @@ class SavedRun:
         lacking = [piece.name for piece in due if piece.name not in self.tensors]
         if lacking:
             more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-            raise RunError("SH508", f"the checkpoint lacks `{lacking[0]}`{more}", file=self.folder)
+            raise RunError("SH508", f"the checkpoint lacks `{lacking[0]}`{more}", file=self.folder, help=OF_ANOTHER)
         by_rank: dict[int, list[tuple[Piece, Part]]] = {}
         for piece in due:
             there = self.tensors[piece.name]
             if there.shape != piece.shape:
                 fact = f"`{piece.name}` is {list(there.shape)} in the checkpoint and {list(piece.shape)} in the program"
-                raise RunError("SH508", fact, file=self.folder)
+                raise RunError("SH508", fact, file=self.folder, help=OF_ANOTHER)
             for part in there.overlapping(piece.offsets, tuple(piece.local.shape)):
                 by_rank.setdefault(part.rank, []).append((piece, part))
         for rank in sorted(by_rank):

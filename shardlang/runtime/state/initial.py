@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shardlang.errors import RunError
 from shardlang.runtime import random
 from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.program import Block, Declared, Program, dtype_of
@@ -34,12 +35,16 @@ def _bounds(kind: str, args: tuple[float, ...]) -> tuple[float, float]:
 def initial(
     init: str | tuple[Any, ...], path: str, whole: tuple[int, ...], block: Block, dtype: torch.dtype, place: str = ""
 ) -> Tensor:
-    """The block of a value of shape `whole` as `init` says: a kind, or (kind, *arguments)."""
+    """The block of a value of shape `whole` as `init` says: a kind, or (kind, *arguments).
+    RunError SH504 for what is given."""
     kind, *args = (init,) if isinstance(init, str) else init
     device = device_of(place)
     if kind in ("zeros", "ones", "constant"):
         value = {"zeros": 0.0, "ones": 1.0}.get(kind) if kind != "constant" else args[0]
         return torch.full(block.shape, value, dtype=dtype, device=device)
+    if kind == "given":
+        fact = f"`{path}` is given, and the program names no file of weights that has it"
+        raise RunError("SH504", fact, help="start it from weights, by `init` in `train`")
     key = random.key(path, step=0)
     if kind == "normal":
         mean, deviation = (0.0, *args)[-2:] if args else (0.0, 1.0)

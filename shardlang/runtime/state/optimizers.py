@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from shardlang.errors import RunError
+from shardlang.facts.optimizers import OPTIMIZERS
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import everyone, world
 from shardlang.runtime.comm.record import about
 from shardlang.runtime.state import mapped
-from shardlang.runtime.state.row_optimizers import Adagrad, Ftrl, LazyAdam
+from shardlang.runtime.state.row_optimizers import ALL, Adagrad, Ftrl, LazyAdam
 
 # Elements of a vector of any processor's, and so of which a kernel's last steps, one element each,
 # have none.
@@ -71,11 +72,14 @@ class Slots:
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = tensors
         self.wholes, self.parts = list[Tensor](), list[Tensor]()
-        for tensor in tensors:
+        self.of = list[int]()  # the tensor that a part is of
+        for at, tensor in enumerate(tensors):
             rest = tensor.numel() % UNIT
             whole = mapped.like(tensor.detach(), 0.0, (tensor.numel() - rest + UNIT,) if rest else tensor.shape)
             self.wholes.append(whole)
-            self.parts += [part for part in (whole[:-UNIT], whole[-UNIT:]) if part.numel()] if rest else [whole]
+            parts = [part for part in (whole[:-UNIT], whole[-UNIT:]) if part.numel()] if rest else [whole]
+            self.parts += parts
+            self.of += [at] * len(parts)
 
     def views(self) -> list[Tensor]:
         """In the tensors' own shapes."""
@@ -92,17 +96,21 @@ class Sgd:
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
         self.settings = dict(momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov)
         self.momenta = Slots(self.tensors if momentum else [])
-        self.parameters, self.gradients, self.first = Vectors(), Vectors(), True
+        self.parameters, self.gradients, self.first = Vectors(), Vectors(), list[bool]()
+        self.resumed(0)
 
     def step(self, lr: float) -> None:
         tensors = self._without_tables(lr)
         if not tensors:
             return
         updated, ends = self.parameters.of(tensors)
-        for parts in by_device(updated, self.gradients.of(_gradients(tensors))[0], self.momenta.parts):
-            torch._fused_sgd_(*parts, **self.settings, lr=lr, maximize=False, is_first_step=self.first)
+        first = self.first or [True] * len(updated)
+        keys = [(part.device, begins) for part, begins in zip(updated, first, strict=True)]
+        lists = updated, self.gradients.of(_gradients(tensors))[0], self.momenta.parts
+        for *parts, begins in alike(keys, *lists, first):
+            torch._fused_sgd_(*parts, **self.settings, lr=lr, maximize=False, is_first_step=begins[0])
         self.parameters.put_back(ends)
-        self.first = False
+        self.first = [False] * len(self.first)
 
     def _without_tables(self, lr: float) -> list[Tensor]:
         """The tensors with gradients for all of their elements, after the step of the tables that
@@ -119,9 +127,10 @@ class Sgd:
         """The state that the next step depends on, by name, a tensor for each of `tensors`."""
         return {"momentum": self.momenta.views()} if self.momenta.parts else {}
 
-    def resumed(self, step: int) -> None:
-        """Goes on after `step` steps, whose state `kept` has been given."""
-        self.first = step == 0
+    def resumed(self, step: int, late: Mapping[int, int] = ALL) -> None:
+        """Goes on after `step` steps, whose state `kept` has been given. late: of a tensor, by its
+        id, the steps before its state began."""
+        self.first = [step == late.get(id(self.tensors[at]), 0) for at in self.momenta.of]
 
 
 class Adam:
@@ -137,26 +146,30 @@ class Adam:
         self.settings = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
         self.means, self.squares = Slots(self.tensors), Slots(self.tensors)
         self.parameters, self.gradients = Vectors(), Vectors()
-        self.steps = {t.device: torch.zeros((), dtype=torch.float32, device=t.device) for t in self.tensors}
+        self.resumed(0)
 
     def step(self, lr: float) -> None:
         if not self.tensors:
             return
         updated, ends = self.parameters.of(self.tensors)
         gradients, _ = self.gradients.of(_gradients(self.tensors))
-        for some, *kept in by_device(updated, gradients, self.means.parts, self.squares.parts):
-            steps = self.steps[some[0].device].add_(1)
-            self.kernel(
-                some, *kept, [], [steps] * len(some), **self.settings, lr=lr, amsgrad=False, maximize=False
-            )  # fmt: skip
+        for counter in self.counters.values():
+            counter.add_(1)
+        for *kept, steps in by_device(updated, gradients, self.means.parts, self.squares.parts, self.steps):
+            self.kernel(*kept, [], steps, **self.settings, lr=lr, amsgrad=False, maximize=False)
         self.parameters.put_back(ends)
 
     def kept(self) -> dict[str, list[Tensor]]:
         return {"mean": self.means.views(), "square": self.squares.views()}
 
-    def resumed(self, step: int) -> None:
-        for steps in self.steps.values():
-            steps.fill_(step)
+    def resumed(self, step: int, late: Mapping[int, int] = ALL) -> None:
+        each = [(t.device, step - late.get(id(t), 0)) for t in self.tensors]
+        # By device and number, the steps of all tensors whose state began together.
+        self.counters = {
+            (device, steps): torch.full((), steps, dtype=torch.float32, device=device)
+            for device, steps in dict.fromkeys(each)
+        }
+        self.steps = [self.counters[each[at]] for at in self.means.of]
 
 
 class AdamW(Adam):
@@ -182,15 +195,18 @@ def _gradients(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def by_device(tensors: list[Tensor], *others: list[Tensor]) -> Iterator[tuple[list[Tensor], ...]]:
-    """The lists, once for each device that `tensors` are on: a kernel takes tensors of one. An
-    empty list stays so."""
-    devices = {t.device for t in tensors}
-    if len(devices) == 1:
-        yield tensors, *others
+    """The lists, once for each device that `tensors` are on: a kernel takes tensors of one."""
+    return alike([t.device for t in tensors], tensors, *others)
+
+
+def alike(keys: Sequence[Any], *lists: list[Any]) -> Iterator[tuple[list[Any], ...]]:
+    """The lists, once for each key, with what stands where the key does. An empty list stays so."""
+    if len(set(keys)) == 1:
+        yield lists
         return
-    for device in sorted(devices, key=str):
-        at = [i for i, t in enumerate(tensors) if t.device == device]
-        yield tuple([each[i] for i in at] if each else each for each in (tensors, *others))
+    for key in sorted(set(keys), key=str):
+        at = [i for i, each in enumerate(keys) if each == key]
+        yield tuple([each[i] for i in at] if each else each for each in lists)
 
 
 def elements(gradient: Tensor) -> Tensor:
@@ -209,24 +225,28 @@ def slots(kind: str, arguments: Mapping[str, Any]) -> list[str]:
     """The names of what an optimizer keeps of each parameter."""
     if "call" in arguments:
         return list(arguments["state"])
-    return list(optimizer(kind, [torch.zeros(1)], arguments).kept())
+    return list(OPTIMIZERS[kind].kept(arguments))
 
 
-def clip(counted: Sequence[Tensor], limit: float, trained: Sequence[Tensor], whole: bool = True) -> Tensor:
-    """Scales the gradients of `trained` so that the norm over the whole model is at most `limit`;
-    returns the norm before.
+def squares(counted: Sequence[Tensor], whole: bool = True, agreed: bool = False) -> primitives.Ready:
+    """On its way: the sum of the squares of the gradients of the whole model, f64. It is not finite
+    where one of them is not, or is so large that its square is none in its own type.
 
-    counted: those of this rank that count in the norm. whole: they are the whole model; else all
-    ranks call this, and each parameter, or part of one, counts on one rank alone. The factor is
-    limit / (norm + 1e-6), at most 1, as in torch.nn.utils.clip_grad_norm_."""
+    counted: those of this rank that count in it. whole: they are the whole model; else all ranks
+    call this, and each parameter, or part of one, counts on one rank alone. agreed: all ranks call
+    it and get the same, also where whole models differ in what is not finite."""
     total = torch.zeros((), dtype=torch.float64, device=world.device)
     for (gradients,) in by_device([elements(t.grad) for t in counted if t.grad is not None]):
         total += torch.stack(torch._foreach_norm(gradients)).double().square().sum().to(world.device)
-    if not whole:
-        with about(b"the norm of the gradients"):
-            total = primitives.begin_reduce(total, everyone()).wait()
-    norm = total.sqrt()
+    if world.size == 1 or (whole and not agreed):
+        return primitives.Ready(total)
+    with about(b"the norm of the gradients"):
+        return primitives.begin_reduce(total / world.size if whole else total, everyone())
+
+
+def clip(trained: Sequence[Tensor], limit: float, norm: Tensor) -> None:
+    """Scales the gradients of `trained` so that the norm, which is now `norm`, is at most `limit`.
+    The factor is limit / (norm + 1e-6), at most 1, as in torch.nn.utils.clip_grad_norm_."""
     factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
     for (gradients,) in by_device([elements(t.grad) for t in trained if t.grad is not None]):
         torch._foreach_mul_(gradients, factor.to(gradients[0].device))
-    return norm

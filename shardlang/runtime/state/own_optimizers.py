@@ -22,6 +22,7 @@ from shardlang.runtime.comm.mesh import Group
 from shardlang.runtime.comm.record import naming
 from shardlang.runtime.program import Block
 from shardlang.runtime.state import mapped
+from shardlang.runtime.state.row_optimizers import ALL
 
 State = dict[str, Tensor]
 
@@ -121,14 +122,15 @@ class OwnOptimizer:
         self.all, self.seen = list(tensors), list(seen)
         self.tensors = [t for t in tensors if t.numel()]
         self.function, self.file = call.found(base), base / call.file
-        self.lr, self.settings, self.steps = float(settings["lr"]), dict(settings), 0
+        self.lr, self.settings, self.steps = float(settings["lr"]), dict(settings), list[int]()
+        self.resumed(0)
         self.states = [{name: mapped.like(t, 0.0) for name in state} for t in self.all]
         self.names = list(state)
 
     def step(self, lr: float) -> None:
-        self.steps += 1
+        self.steps = [step + 1 for step in self.steps]
         settings = {**self.settings, "lr": lr}
-        for tensor, state, seen in zip(self.all, self.states, self.seen, strict=True):
+        for tensor, state, seen, step in zip(self.all, self.states, self.seen, self.steps, strict=True):
             gradient = tensor.grad if tensor.grad is not None else torch.zeros_like(tensor)
             parts = [tensor.detach(), gradient, *state.values()]
             if seen is not None:
@@ -138,7 +140,7 @@ class OwnOptimizer:
             given = dict(zip(self.names, parts[2:], strict=True))
             if not parts[0].numel():
                 continue
-            changed, after = stepped(self.function, self.file, parts[0], parts[1], given, self.steps, settings)
+            changed, after = stepped(self.function, self.file, parts[0], parts[1], given, step, settings)
             for mine, whole in ((tensor, changed), *((state[name], after[name]) for name in self.names)):
                 mine.copy_((whole if seen is None else seen.kept(whole)).view(mine.shape))
 
@@ -147,6 +149,7 @@ class OwnOptimizer:
         there = [state for tensor, state in zip(self.all, self.states, strict=True) if tensor.numel()]
         return {name: [state[name] for state in there] for name in self.names}
 
-    def resumed(self, step: int) -> None:
-        """Goes on after `step` steps, whose state `kept` has been given."""
-        self.steps = step
+    def resumed(self, step: int, late: Mapping[int, int] = ALL) -> None:
+        """Goes on after `step` steps, whose state `kept` has been given. late: of a tensor, by its
+        id, the steps before its state began."""
+        self.steps = [step - late.get(id(t), 0) for t in self.all]

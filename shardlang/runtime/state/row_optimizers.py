@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+from shardlang.facts.optimizers import OPTIMIZERS
 from shardlang.runtime.state import mapped
+
+# Of an optimizer that has trained all its tensors from the first step on.
+ALL: Mapping[int, int] = {}
 
 
 class RowOptimizer(ABC):
@@ -23,31 +27,32 @@ class RowOptimizer(ABC):
     def __init__(self, tensors: Sequence[Tensor], lr: float, starts: Sequence[float]) -> None:
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
         self.values = [[mapped.like(t, start) for start in starts] for t in self.tensors]
-        self.steps = 0
+        self.steps = list[int]()
+        self.resumed(0)
 
     @abstractmethod
-    def change(self, tensor: Tensor, gradient: Tensor, slots: list[Tensor], lr: float) -> None:
-        """The formula, on rows or on all, in place."""
+    def change(self, tensor: Tensor, gradient: Tensor, slots: list[Tensor], lr: float, step: int) -> None:
+        """The formula of a step, on rows or on all, in place."""
 
     def step(self, lr: float) -> None:
-        self.steps += 1
-        for tensor, slots in zip(self.tensors, self.values, strict=True):
+        self.steps = [step + 1 for step in self.steps]
+        for tensor, slots, step in zip(self.tensors, self.values, self.steps, strict=True):
             if tensor.grad is None:
                 continue
             if not tensor.grad.is_sparse:
-                self.change(tensor, tensor.grad, slots, lr)
+                self.change(tensor, tensor.grad, slots, lr, step)
                 continue
             rows, gradient = tensor.grad.indices()[0], tensor.grad.values()
             parts = [whole.index_select(0, rows) for whole in (tensor, *slots)]  # which is faster than whole[rows]
-            self.change(parts[0], gradient, parts[1:], lr)
+            self.change(parts[0], gradient, parts[1:], lr, step)
             for whole, part in zip((tensor, *slots), parts, strict=True):
                 whole.index_copy_(0, rows, part)
 
     def kept(self) -> dict[str, list[Tensor]]:
         return {name: [slots[at] for slots in self.values] for at, name in enumerate(self.slots)}
 
-    def resumed(self, step: int) -> None:
-        self.steps = step
+    def resumed(self, step: int, late: Mapping[int, int] = ALL) -> None:
+        self.steps = [step - late.get(id(t), 0) for t in self.tensors]
 
 
 class Ftrl(RowOptimizer):
@@ -55,7 +60,7 @@ class Ftrl(RowOptimizer):
     algorithm 1) as TensorFlow and MindSpore state it: n += g^2, z += g - (n'^-p - n^-p) / lr * w,
     and w = 0 where |z| <= l1, else (sign(z) l1 - z) / (n'^-p / lr + 2 l2), with p = lr_power."""
 
-    slots = ("accumulator", "linear")
+    slots = OPTIMIZERS["ftrl"].state
 
     def __init__(
         self, tensors: Sequence[Tensor], *, lr: float, l1: float = 0.0, l2: float = 0.0,
@@ -64,7 +69,7 @@ class Ftrl(RowOptimizer):
         super().__init__(tensors, lr, (initial_accumulator, 0.0))
         self.l1, self.l2, self.power = l1, l2, -lr_power
 
-    def change(self, tensor: Tensor, gradient: Tensor, slots: list[Tensor], lr: float) -> None:
+    def change(self, tensor: Tensor, gradient: Tensor, slots: list[Tensor], lr: float, step: int) -> None:
         accumulator, linear = slots
         before = accumulator.pow(self.power)
         accumulator.addcmul_(gradient, gradient)
@@ -80,7 +85,7 @@ class LazyAdam(RowOptimizer):
     sizes are corrected by the number of all steps; eps is added to the uncorrected root, "epsilon
     hat" in Kingma and Ba, 2015, section 2."""
 
-    slots = ("mean", "square")
+    slots = OPTIMIZERS["lazy_adam"].state
 
     def __init__(
         self, tensors: Sequence[Tensor], *, lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
@@ -88,19 +93,19 @@ class LazyAdam(RowOptimizer):
         super().__init__(tensors, lr, (0.0, 0.0))
         self.betas, self.eps = betas, eps
 
-    def change(self, tensor: Tensor, gradient: Tensor, slots: list[Tensor], lr: float) -> None:
+    def change(self, tensor: Tensor, gradient: Tensor, slots: list[Tensor], lr: float, step: int) -> None:
         mean, square = slots
         first, second = self.betas
         mean.lerp_(gradient, 1.0 - first)
         square.mul_(second).addcmul_(gradient, gradient, value=1.0 - second)
-        rate = lr * math.sqrt(1.0 - second**self.steps) / (1.0 - first**self.steps)
+        rate = lr * math.sqrt(1.0 - second**step) / (1.0 - first**step)
         tensor.addcdiv_(mean, square.sqrt().add_(self.eps), value=-rate)
 
 
 class Adagrad(RowOptimizer):
     """Duchi, Hazan and Singer, 2011, as torch.optim.Adagrad: s += g^2, w -= lr g / sqrt(s)."""
 
-    slots = ("sum",)
+    slots = OPTIMIZERS["adagrad"].state
 
     def __init__(
         self, tensors: Sequence[Tensor], *, lr: float, eps: float = 1e-10, initial_accumulator: float = 0.0
@@ -108,7 +113,7 @@ class Adagrad(RowOptimizer):
         super().__init__(tensors, lr, (initial_accumulator,))
         self.eps = eps
 
-    def change(self, tensor: Tensor, gradient: Tensor, slots: list[Tensor], lr: float) -> None:
+    def change(self, tensor: Tensor, gradient: Tensor, slots: list[Tensor], lr: float, step: int) -> None:
         (total,) = slots
         total.addcmul_(gradient, gradient)
         tensor.addcdiv_(gradient, total.sqrt().add_(self.eps), value=-lr)

@@ -9,17 +9,34 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
 
 from shardlang.checkpoints.index import Layout
+from shardlang.checkpoints.optimizers import EMA
 from shardlang.runtime.comm.mesh import Mesh
 from shardlang.runtime.program import Declared, Parameter, Program, dtype_of, listed
 from shardlang.runtime.state.checkpoints import NAMES
 from shardlang.runtime.state.optimizers import slots
 
-# The average of a parameter is saved as if an optimizer kept it.
-EMA = "ema"
 # Bytes of a share at least.
 _LEAST = 4096
+
+
+@dataclass
+class Carried:
+    """The rest that a run has of the checkpoint that it goes on from, by path of a parameter.
+
+    names, kinds, updates: of frozen ones whose state it keeps, the names of that, the optimizer,
+    and the updates that the state has seen; tensors: this rank's part of it, by name. late: of
+    those whose state began later than the run, the updates before."""
+
+    names: dict[str, list[str]] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+    updates: dict[str, int] = field(default_factory=dict)
+    tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
 
 
 class Shares:
@@ -31,12 +48,18 @@ class Shares:
         self._made: dict[object, Layout] = {}
         # By the ranks that share: bytes that each is to write.
         self._loads: dict[object, list[int]] = {}
-        kept = [slots(optimizer.kind, optimizer.arguments) for optimizer in program.optimizers]
+        self.carried = Carried()
+        names = [slots(optimizer.kind, optimizer.arguments) for optimizer in program.optimizers]
+        average = [EMA] if program.ema is not None else []
+        # Of each parameter that is trained, the names of its state.
+        self.kept = {path: [*names[by], *average] for path, by in program.trained_by.items()}
         for tensor in program.tensors:
-            by = program.trained_by.get(tensor.path)
-            own = () if by is None else (*kept[by], *([EMA] if program.ema is not None else []))
-            for name in (tensor.path, *(f"{tensor.path}:{slot}" for slot in own)):
-                self.tensors[name] = self._layout(tensor)
+            self.tensors[tensor.path] = self._layout(tensor)
+            self.add(tensor, self.kept.get(tensor.path, []))
+
+    def add(self, tensor: Declared, names: Sequence[str]) -> None:
+        """Adds some state of a tensor to what is written."""
+        self.tensors.update({f"{tensor.path}:{name}": self._layout(tensor) for name in names})
 
     def _layout(self, tensor: Declared) -> Layout:
         mesh, program = tensor.mesh or self.program.mesh, self.program

@@ -7,8 +7,9 @@ file appears only once it is complete. Optimizer state and the step are not in i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from shardlang.checkpoints import headers
 from shardlang.checkpoints.headers import Saved
 from shardlang.checkpoints.index import ITEM_BYTES
 from shardlang.errors import RunError
+from shardlang.hints.nearest import nearest, offer
+from shardlang.hints.paths import OF_PROGRAM
 from shardlang.locks import drafted
 from shardlang.owned import CATEGORIES, SAVED_MARK, WORDS_MARK
 from shardlang.runtime.comm import primitives
@@ -58,7 +61,7 @@ def whole_of(program: Program, tensor: Declared, local: Tensor | None) -> Tensor
         assert found is not None
         return found
     # The first rank that has it sends it to all.
-    first = program.coordinates(tensor)[0] * program.mesh._stride(program.pipeline.axis)
+    first = _source(program, tensor)
     nothing = torch.zeros(tensor.shape, dtype=dtype_of(program, tensor), device=world.device)
     mine = found if found is not None and world.rank == first else nothing
     return primitives.put_together(mine.to(world.device))
@@ -70,28 +73,30 @@ def save(program: Program, path: Path, tensors: Sequence[tuple[Declared, Callabl
     with drafted(path, "the weights") if world.rank == 0 else nullcontext() as file:
         if file is not None:
             file.write(_header(program, [tensor for tensor, _ in tensors]))
-        for tensor, local in tensors:
-            value = whole(program, tensor, local().detach()) if local is not None else None
-            value = _brought(program, tensor, value)
+        for value in _wholes(program, tensors):
             if file is not None and value is not None:
                 file.write(value.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
-def brought(program: Program) -> set[tuple[int, int]]:
-    """(source, target) of the messages by which this rank gives its stage's tensors to rank 0, or
-    rank 0 takes them."""
-    if program.pipeline is None:
-        return set()
-    stride = program.mesh._stride(program.pipeline.axis)
-    sources = {program.coordinates(tensor)[0] * stride for tensor in program.tensors} - {0}
-    return {(source, 0) for source in sources if world.rank in (0, source)}
+def _wholes(
+    program: Program, tensors: Sequence[tuple[Declared, Callable[[], Tensor] | None]]
+) -> Iterator[Tensor | None]:
+    """Every tensor whole, one after the other; on rank 0 none is None."""
+    for source, of_one in groupby(tensors, lambda each: _source(program, each[0])):
+        with world.lent(source, 0):
+            for tensor, local in of_one:
+                value = whole(program, tensor, local().detach()) if local is not None else None
+                yield _brought(program, tensor, value, source)
 
 
-def _brought(program: Program, tensor: Declared, value: Tensor | None) -> Tensor | None:
+def _source(program: Program, tensor: Declared) -> int:
+    """The first rank that has a tensor of its stage."""
+    axis = program.pipeline.axis if program.pipeline is not None else ""
+    return program.coordinates(tensor)[0] * program.mesh._stride(axis) if axis else 0
+
+
+def _brought(program: Program, tensor: Declared, value: Tensor | None, source: int) -> Tensor | None:
     """On rank 0 the whole of a tensor, wherever its stage is."""
-    if program.pipeline is None:
-        return value
-    source = program.coordinates(tensor)[0] * program.mesh._stride(program.pipeline.axis)
     if source == 0 or world.rank not in (0, source):
         return value
     if world.rank == source:
@@ -116,11 +121,14 @@ def _header(program: Program, tensors: Sequence[Declared]) -> bytes:
 class Weights:
     """Safetensors files to start from, checked against the program: same names, same shapes.
 
-    A path with `*` in its last part is all files that it matches: large weights come in several."""
+    A path with `*` in its last part is all files that it matches: large weights come in several.
+    help: where there is none."""
 
-    def __init__(self, path: Path, tensors: Sequence[Declared], names: Names | None = None) -> None:
+    def __init__(
+        self, path: Path, tensors: Sequence[Declared], names: Names | None = None, help: str = OF_PROGRAM
+    ) -> None:
         self.path = path
-        self.files = _opened(path)
+        self.files = _opened(path, help)
         self.names = names or Names(())
         self.places = self.names.places([tensor.path for tensor in tensors], self.files.keys())
         self._check(tensors)
@@ -139,7 +147,8 @@ class Weights:
             if names:
                 more = f" and {len(names) - 5} more" if len(names) > 5 else ""
                 listed = ", ".join(f"`{name}`" for name in names[:5])
-                raise RunError("SH504", f"the file {what} {listed}{more}", file=self.path)
+                help = self._otherwise(names[0], rest if what == "lacks" else ())
+                raise RunError("SH504", f"the file {what} {listed}{more}", file=self.path, help=help)
         for tensor in tensors:
             place, shape = self.places[tensor.path], list(tensor.shape)
             there = self.files[place.name].get_slice(place.name)
@@ -149,6 +158,18 @@ class Weights:
                 as_read = "" if place == FileTensor(tensor.path) else f", read from {place}"
                 fact = f"`{tensor.path}` is {found} in the file and {shape} in the program{as_read}"
                 raise RunError("SH504", fact, file=self.path)
+
+    def _otherwise(self, name: str, others: Collection[str]) -> str:
+        """The help for a tensor that the file lacks, and may have by another name."""
+        if self.names.rules:
+            return offer(name, others)
+        near = nearest(name, others)
+        beside = self.path.with_suffix(".map")
+        init = f'`init = safetensors("{self.path.name}", names = "{beside.name}")`'
+        if beside.is_file():
+            return f"`{beside.name}` beside it may have its names: {init}"
+        lines = f"a file with a line for each tensor, `{name} = {near}`, says so: {init}"
+        return f"it has `{near}`; {lines}" if near else ""
 
     def _require_type(self, tensor: Declared, found: str) -> None:
         """RunError where numbers in a file are of a type that would not be read as they are meant:
@@ -181,12 +202,12 @@ def _read(recorded: str) -> Any:
         return None
 
 
-def _opened(path: Path) -> dict[str, Any]:
-    """The file of each tensor, by name."""
+def _opened(path: Path, help: str) -> dict[str, Any]:
+    """The file of each tensor, by name. help: where there is none."""
     paths = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
     found: dict[str, Any] = {}
     for each in paths or [path]:
-        file = headers.opened(each, "pt", "paths are relative to the program's file")
+        file = headers.opened(each, "pt", help)
         names: list[str] = list(file.keys())
         again = next((name for name in names if name in found), None)
         if again is not None:

@@ -13,45 +13,35 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardlang.runtime.comm import primitives
-from shardlang.runtime.comm.mesh import everyone, world
-from shardlang.runtime.comm.record import about
 from shardlang.runtime.state.optimizers import by_device, elements
 
 _FIRST, _EVERY = 2.0**16, 2000
 
 
 class LossScale:
-    """factor: what the loss is multiplied by. fitting: steps since it changed."""
+    """factor: what the loss is multiplied by. fitting: steps since it changed. least: the factor
+    never becomes less."""
 
-    def __init__(self) -> None:
-        self.factor, self.fitting = _FIRST, 0
+    def __init__(self, least: float = 0.0) -> None:
+        self.factor, self.fitting, self._least = _FIRST, 0, least
 
     @torch.no_grad()
-    def removed(self, trained: Sequence[Tensor]) -> bool:
-        """Divides the gradients by the factor; whether those of all ranks are finite. The host
-        waits for them."""
-        total = torch.zeros((), dtype=torch.float64, device=world.device)
+    def remove(self, trained: Sequence[Tensor]) -> None:
+        """Divides the gradients by the factor."""
         found = [elements(t.grad) for t in trained if t.grad is not None]
         for (gradients,) in by_device([gradient for gradient in found if gradient.numel()]):
             torch._foreach_mul_(gradients, 1.0 / self.factor)
-            total += torch.stack(torch._foreach_norm(gradients, torch.inf)).double().sum().to(world.device)
-        if world.size > 1:
-            with about(b"whether the gradients fit f16"):
-                total = primitives.begin_reduce(total, everyone()).wait()
-        finite = bool(total.isfinite())
-        self._next(finite)
-        return finite
 
-    def _next(self, finite: bool) -> None:
+    def next(self, finite: bool) -> None:
+        """The factor of the next step. finite: whether the gradients of all ranks are."""
         self.fitting = self.fitting + 1 if finite else 0
         if not finite:
-            self.factor /= 2.0
+            self.factor = max(self.factor / 2.0, self._least)
         elif self.fitting == _EVERY:
             self.factor, self.fitting = self.factor * 2.0, 0
 
     def kept(self) -> dict[str, float]:
-        return dict(vars(self))
+        return {"factor": self.factor, "fitting": self.fitting}
 
     def resumed(self, kept: Mapping[str, Any]) -> None:
         """Goes on from what was kept; ValueError, TypeError or KeyError if that is none."""

@@ -10,11 +10,13 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from shardlang.hints.paths import OF_PROGRAM
 from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import Group, Mesh, world
 from shardlang.runtime.logs import timed
@@ -31,16 +33,14 @@ from shardlang.runtime.state.sparse import RowBucket
 from shardlang.runtime.state.weights import Weights
 from shardlang.runtime.state.zero import Held, ShardBucket, Shared, shard, staged
 from shardlang.runtime.state.zero3 import Gathers, Pass, Stored
+from shardlang.runtime.step.gradients import Gradients
 from shardlang.runtime.step.learning_rate import Rates
-from shardlang.runtime.step.loss_scale import LossScale
 from shardlang.runtime.tree import namespace
 
 
 class Model:
     """Parameters and states of one rank. `p` is `forward`'s argument; trees[n] that of stage n.
-    skipped: steps of the run that updated nothing."""
-
-    skipped = 0
+    gradients: those of a step, once they are summed."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -49,7 +49,6 @@ class Model:
         self.stored: dict[str, Stored] = {}
         self.held: dict[str, Held] = {}
         self.gathers = Gathers()
-        self.scale = LossScale() if program.precision == "f16" else None
         self.parameters = [tensor for tensor in program.parameters if program.holds(tensor)]
         # path -> what autograd knows a parameter by; what the optimizer updates: the leaf or this
         # rank's rows; the copy that forward reads, where that is of another type.
@@ -73,13 +72,20 @@ class Model:
         self.optimizers = [self._optimizer(at, o) for at, o in enumerate(program.optimizers)]
         self.hosted = [self._hosted(at, o.kind) for at, o in enumerate(program.optimizers)]
         learning = [t for t in self.parameters if not t.frozen]
-        self.counts_all = program.pipeline is None and not any(self._cut_axes(t) for t in learning)
-        self.counted = [self.trained[t.path] for t in learning if self.counts_all or self._counts(t)]
+        whole = program.pipeline is None and not any(self._cut_axes(t) for t in learning)
+        counted = [self.trained[t.path] for t in learning if whole or self._counts(t)]
+        self.gradients = Gradients(program, list(self.trained.values()), counted, whole, self.states)
 
     @cached_property
     def rates(self) -> Rates:
         """The learning rates of the run."""
         return Rates(self.program)
+
+    @cached_property
+    def lr(self) -> float | None:
+        """The base rate of the optimizer of what no other trains, else of the first."""
+        general = [at for at, given in enumerate(self.program.optimizers) if not given.at]
+        return self.optimizers[(general or [0])[0]].lr if self.optimizers else None
 
     @cached_property
     def shares(self) -> Shares:
@@ -237,8 +243,9 @@ class Model:
         on every rank with 1, or the loss scale. They are reduced once that of the last microbatch
         returns."""
         self.reducer.start(None if last else self.reducer.each)
+        scale = self.gradients.scale
         with self.gathers.during(("B", 0)):
-            (loss if self.scale is None else loss * self.scale.factor).backward()
+            (loss if scale is None else loss * scale.factor).backward()
         self.reducer.complete()
         if last:
             self.gathers.release()
@@ -246,16 +253,15 @@ class Model:
 
     @torch.no_grad()
     def update(self, step: int, total: int) -> bool:
-        """One step of all optimizers, step from 1; clears the gradients. Whether there was one: not
-        where gradients are too large for f16."""
-        fits = self.fits()
+        """One step of all optimizers, step from 1; clears the gradients. Whether there was one."""
+        fits = self.gradients.fit()
         if fits:
-            if self.program.clip is not None:
-                self.clip(self.program.clip)
+            if self.program.clip is not None and self.gradients.norm is not None:
+                self.gradients.clip(self.program.clip, self.gradients.norm())
             for optimizer, hosted in zip(self.optimizers, self.hosted, strict=True):
                 with timed(hosted) if hosted else contextlib.nullcontext():
                     optimizer.step(self.rates.at(optimizer.lr, step, total))
-            self._average(first=step - self.skipped == 1)
+            self._average(first=step - self.gradients.skipped == 1)
             self.updated()
         self.clear()
         return fits
@@ -290,18 +296,6 @@ class Model:
             trained.copy_(average)
             average.copy_(before)
         self.updated()
-
-    def fits(self) -> bool:
-        """Takes the loss scale out of the gradients. Whether they are finite on all ranks; else the
-        step counts as one that updates nothing."""
-        fits = self.scale is None or self.scale.removed(list(self.trained.values()))
-        self.skipped += not fits
-        return fits
-
-    @torch.no_grad()
-    def clip(self, limit: float) -> Tensor:
-        """Scales all gradients so that their norm is at most `limit`; the norm before."""
-        return optimizers.clip(self.counted, limit, list(self.trained.values()), self.counts_all)
 
     def updated(self) -> None:
         """Brings the rest up to date, once what is trained has been updated."""
@@ -393,6 +387,9 @@ def given_weights(program: Program) -> Weights | None:
     """The file of weights that a program starts from, if any; RunError if it does not fit."""
     if program.init is None:
         return None
-    found = Weights(program.base / program.init.path, program.tensors, program.init.names)
+    path = program.base / program.init.path
+    # A whole path may be of an option or of a call.
+    help = "" if Path(program.init.path).is_absolute() else OF_PROGRAM
+    found = Weights(path, program.tensors, program.init.names, help)
     found.require_words(program.data.categories)
     return found

@@ -1,8 +1,8 @@
-"""Where a loss that is not finite comes from: a cell of the data, a number of the given weights, or
-the computation.
+"""Where a loss, a gradient or a weight that is not finite comes from: a cell of the data, a number
+of the given weights, or the computation.
 
-It is looked for once the run has failed, so nothing of it is in a step. Every rank looks at the
-whole batch and the whole files, and finds the same."""
+It is looked for once the run has failed, so nothing of it is in a step. Every rank looks at whole
+files, or at its part of a batch and is told what the others have found: all find the same."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from shardlang.errors import RunError
+from shardlang.runtime.comm.exchanged import exchanged
+from shardlang.runtime.comm.mesh import everyone, world
+from shardlang.runtime.comm.primitives import Ready, begin_reduce
+from shardlang.runtime.comm.record import about
 from shardlang.runtime.data.dataset import Arrays
 from shardlang.runtime.data.loader import Loader
+from shardlang.runtime.device import kind_of
+from shardlang.runtime.finite import broken, shown
 from shardlang.runtime.program import Block, Parameter, Program
 from shardlang.runtime.state.checkpoints import SavedRun
-from shardlang.runtime.step.model import given_weights
+from shardlang.runtime.step.model import Model, given_weights
+from shardlang.runtime.step.resume import offsets
 
 # Numbers of a file of weights that are looked at at once.
 _AT_ONCE = 1 << 24
@@ -30,18 +36,18 @@ class Found:
     """A number that is not finite: what is told of it, and where it stands."""
 
     what: str
-    file: Path
+    file: Path | None
     help: str
     line: int | None = None
 
 
 def error(
-    program: Program, loader: Loader, saved: SavedRun | None, step: int, epoch: int, loss: float,
+    program: Program, loader: Loader, saved: SavedRun | None, step: int, fact: str,
     watched: Callable[[], str] = str,
 ) -> RunError:  # fmt: skip
-    """The message about the loss of a step. saved: the checkpoint that the run goes on from.
-    watched: gives the first number of the computation that is not finite, if it finds it."""
-    fact = f"the loss is {loss} at step {step} (epoch {epoch})"
+    """The message about a step, of which `fact` says what is not finite; all ranks call it. saved:
+    the checkpoint that the run goes on from. watched: gives the first number of the computation
+    that is not finite, if it finds it."""
     found = _in_batches(loader, step) or (_in_weights(program) if saved is None else _in_checkpoint(saved))
     if found is not None:
         return RunError("SH506", f"{fact}: {found.what}", file=found.file, line=found.line, help=found.help)
@@ -49,6 +55,8 @@ def error(
     help = "look for a division by zero, the logarithm of zero, or a batch whose labels are all ignored"
     if step > 1:
         help = f"a smaller learning rate, or clip, may keep it finite; else {help}"
+    if program.not_finite != "skip":
+        help += "; `not_finite = skip` leaves out a step whose gradients are not finite"
     fact += f"; the batch and the {begun} are finite, so it arose in the computation"
     if first := watched():
         fact += f"; first, {first}"
@@ -58,8 +66,31 @@ def error(
 def _in_batches(loader: Loader, step: int) -> Found | None:
     """A number of the step's batch, or of that before it: an infinite one may leave its own loss
     finite and make the gradient not a number, which the next loss shows."""
-    found = (_in_examples(loader, loader.examples(at)) for at in (step, step - 1) if at)
+    look = _in_files if isinstance(loader.dataset, Arrays) else _in_parts
+    found = (look(loader, at) for at in (step, step - 1) if at)
     return next((each for each in found if each is not None), None)
+
+
+def _in_files(loader: Loader, step: int) -> Found | None:
+    return _in_examples(loader, loader.examples(step))
+
+
+def _in_parts(loader: Loader, step: int) -> Found | None:
+    """A number of a batch that is made as it is asked for: each rank makes its part again."""
+    told = next((each for each in exchanged(_in_part(loader, step)) if each is not None), None)
+    file = loader.own.file if loader.own is not None else None
+    help = "give a number there, or leave the example out"
+    return None if told is None else Found(told, file, help)
+
+
+def _in_part(loader: Loader, step: int) -> str | None:
+    examples = loader.examples(step)
+    for part, blocks in zip(loader.batch(step), loader.blocks, strict=True):
+        for field, block in zip(loader.fields, blocks, strict=True):
+            if (at := broken(x := part[field.name])) is not None:
+                number = shown(x[at[0]], at[1:], block.offsets[1:])
+                return f"`{field.name}` {number} in example {examples[block.offsets[0] + at[0]]}"
+    return None
 
 
 def notes(loader: Loader) -> list[str]:
@@ -76,9 +107,9 @@ def _in_examples(loader: Loader, examples: np.ndarray) -> Found | None:
     if not isinstance(data, Arrays):
         return None
     for name, array in data.arrays.items():
-        broken = ~np.isfinite(values := array[examples])
-        if broken.any():
-            row, *index = (int(i) for i in np.argwhere(broken)[0])
+        wrong = ~np.isfinite(values := array[examples])
+        if wrong.any():
+            row, *index = (int(i) for i in np.argwhere(wrong)[0])
             example, at = int(examples[row]), f" at {index}" if index else ""
             line = data.origin.line(example)
             where = f" in example {example}" if line is None else ""
@@ -94,24 +125,36 @@ def _in_weights(program: Program) -> Found | None:
             assert weights is not None
             part = weights.read(tensor, block, torch.float32)
             # A state may be infinite, as a mask is.
-            broken = ~part.isfinite() if isinstance(tensor, Parameter) else part.isnan()
-            if broken.any():
-                what = f"`{tensor.path}` {_first(part, broken, block.offsets)} in the weights that the run began with"
+            if (at := broken(part, infinite=not isinstance(tensor, Parameter))) is not None:
+                what = f"`{tensor.path}` {shown(part, at, block.offsets)} in the weights that the run began with"
                 return Found(what, weights.path, "mend the file, or begin with other weights")
     return None
 
 
-def _in_checkpoint(saved: SavedRun) -> Found | None:
-    for name, offsets, part in saved.parts():
-        broken = part.isnan()
-        if broken.any():
-            what = f"`{name}` {_first(part, broken, offsets)} in the checkpoint that the run goes on from"
-            return Found(what, saved.folder, "go on from an earlier checkpoint, or start anew by --overwrite")
+def in_parameters(model: Model) -> str | None:
+    """The first number that is not finite of what any rank trains; all ranks call it."""
+    learning = [t for t in model.parameters if not t.frozen]
+    total = torch.zeros((), dtype=torch.float64, device=world.device)
+    for tensor in learning:
+        total += model.trained[tensor.path].detach().sum().to(world.device)
+    with about(b"whether the weights are finite"):
+        coming = begin_reduce(total, everyone()) if world.size > 1 else Ready(total)
+        if bool(kind_of(world.device).fetched(coming.wait)().isfinite()):
+            return None
+        told = exchanged(_in_trained(model, learning))
+    return next((each for each in told if each is not None), None)
+
+
+def _in_trained(model: Model, learning: Sequence[Parameter]) -> str | None:
+    for tensor in learning:
+        if (at := broken(x := model.trained[tensor.path].detach())) is not None:
+            return f"`{tensor.path}` {shown(x, at, offsets(model, tensor))}"
     return None
 
 
-def _first(part: Tensor, broken: Tensor, offsets: Sequence[int]) -> str:
-    """The first of the numbers that are broken, and where it is in the whole."""
-    at = tuple(int(i) for i in broken.nonzero()[0])
-    index = [i + start for i, start in zip(at, offsets, strict=True)]
-    return f"is {part[at].item()}" + (f" at {index}" if index else "")
+def _in_checkpoint(saved: SavedRun) -> Found | None:
+    for name, first, part in saved.parts():
+        if (at := broken(part, infinite=True)) is not None:
+            what = f"`{name}` {shown(part, at, first)} in the checkpoint that the run goes on from"
+            return Found(what, saved.folder, "go on from an earlier checkpoint, or start anew by --overwrite")
+    return None

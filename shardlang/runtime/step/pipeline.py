@@ -138,10 +138,13 @@ class Pipeline:
     def _backward(self, now: Pass, at: int, action: Action) -> None:
         where = action.stage, action.microbatch
         kept = now.kept[where]
-        self.model.reducer.start(self.due[at])
         ends = self._ends(now.exchange.take(at), kept) if action.kind != "W" else []
+        if action.kind == "B":
+            self.model.reducer.start(self.due[at])
         with self.model.gathers.during((action.kind, action.stage)):
             self._half(kept, ends, action)
+        if action.kind == "W":  # in which a gradient may arrive in several parts
+            self.model.reducer.start(self.due[at])
         if action.kind != "W":
             # The gradient of a received value is zeros where this microbatch had none.
             none = (torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for tensor in kept.inputs)
@@ -166,8 +169,8 @@ class Pipeline:
         for them, and the loss, with 1 or the loss scale."""
         ends = [pair for pair in zip(kept.outputs, gradients, strict=True) if pair[0].requires_grad]
         if kept.loss is not None and kept.loss.requires_grad:
-            scale = self.model.scale.factor if self.model.scale is not None else 1.0
-            ends.append((kept.loss, torch.full_like(kept.loss, scale)))
+            scale = self.model.gradients.scale
+            ends.append((kept.loss, torch.full_like(kept.loss, 1.0 if scale is None else scale.factor)))
         return ends
 
     def evaluate(self, batch: Batch, rows: int) -> Mapping[str, Tensor]:

@@ -7,7 +7,7 @@ on all ranks alike."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from shardlang.runtime.state import alive
 
-__all__ = ["recompute"]
+__all__ = ["keeping", "recompute"]
 
 
 class Recomputing:
@@ -86,6 +86,28 @@ def recompute(function: Callable[..., Any], *inputs: Any, drop_results: bool = F
 
 def _checkpoint(function: Callable[..., Any], *inputs: Any) -> Any:
     return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False, context_fn=_contexts)
+
+
+def keeping(result: Tensor, *read: Tensor) -> Tensor:
+    """`result`, with `read` saved for its backward, whatever its operator has saved: so what
+    backward computes again for them is computed on each rank, before the operator's own backward.
+    Kernels save nothing of an empty part, or in another order."""
+    if not result.requires_grad or torch.compiler.is_compiling():
+        return result
+    kept: Tensor = _Keeping.apply(result, [x.detach() for x in read])
+    return kept
+
+
+class _Keeping(Function):
+    @staticmethod
+    def forward(ctx: Any, result: Tensor, read: Sequence[Tensor]) -> Tensor:
+        ctx.save_for_backward(*read)
+        return result.view_as(result)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        _ = ctx.saved_tensors
+        return gradient, None
 
 
 class _Ending(Function):

@@ -11,17 +11,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from shardlang.checkpoints.folders import is_name, tidy
 from shardlang.checkpoints.folders import kept as checkpoints_in
 from shardlang.checkpoints.index import INDEX, Damaged, index_text
+from shardlang.checkpoints.looked_at import look
+from shardlang.checkpoints.optimizers import EMA, Change, changes, state_names, updates
 from shardlang.errors import RunError
 from shardlang.locks import Claims, held_in, require_apart
+from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.identity import differences, identity
 from shardlang.runtime.program import Parameter, Program
-from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun, exchanged, place, require_one
-from shardlang.runtime.state.shares import EMA
+from shardlang.runtime.state import mapped
+from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun, exchanged, not_finite, place, require_one
+from shardlang.runtime.state.optimizers import optimizer
+from shardlang.runtime.state.shares import Shares
 from shardlang.runtime.step.model import Model
 from shardlang.runtime.words import require_same
 
@@ -77,27 +83,44 @@ def _require_spared(program: Program, folder: Path) -> None:
             raise RunError("SH512", fact, file=path, help=help)
 
 
-def facts(program: Program, length: int) -> dict[str, Any]:
+def facts(program: Program, length: int, evaluated: int | None = None) -> dict[str, Any]:
     """The facts that decide the remaining examples of a run that writes checkpoints, from data of a
-    length."""
+    length, and those that it evaluates, of the length `evaluated`."""
     if program.checkpoint is None:
         return {}
-    return {"batch": program.data.batch, "seed": program.seed, "data": identity(program.data, length)}
+    found = {"batch": program.data.batch, "seed": program.seed, "data": identity(program.data, length)}
+    if program.eval is not None and evaluated is not None:
+        found["eval"] = identity(program.eval, evaluated)
+    return found
+
+
+def other_evaluation(facts: Mapping[str, Any], found: SavedRun) -> Iterator[str]:
+    """A line where a run evaluates other data than that of a checkpoint, which recorded it."""
+    here, there = (each.get("eval") for each in (facts, found.facts))
+    differs = list(differences(here, there)) if isinstance(here, dict) and isinstance(there, dict) else []
+    for name, mine, theirs in differs[:1]:
+        more = f" ({len(differs) - 1} more differ)" if len(differs) > 1 else ""
+        name = name.removeprefix("data.")
+        yield f"evaluates other data than before: `{name}` of `eval` is {mine}, and was {theirs}{more}"
 
 
 def save(
     model: Model, to: Checkpoints, facts: Mapping[str, Any], step: int, best: Mapping[str, Any] | None = None
 ) -> None:
     """Writes a checkpoint; all ranks call it. best: the best evaluation before this step's."""
-    written = {**facts, "optimizers": _optimizers(model.program), "skipped": model.skipped}
+    carried, skipped = model.shares.carried, model.gradients.skipped
+    written = {**facts, "optimizers": {**carried.kinds, **_kinds(model.program)}, "skipped": skipped}
+    counted = {**carried.updates, **{path: step - skipped - late for path, late in carried.late.items()}}
+    if counted:
+        written["updates"] = counted
     if best is not None:
         written["best"] = best
-    if model.scale is not None:
-        written["loss_scale"] = model.scale.kept()
+    if model.gradients.scale is not None:
+        written["loss_scale"] = model.gradients.scale.kept()
     to.write(step, list(_pieces(model)), model.shares.tensors, written)
 
 
-def _optimizers(program: Program) -> dict[str, str]:
+def _kinds(program: Program) -> dict[str, str]:
     """The optimizer of each parameter, by path."""
     return {path: program.optimizers[at].kind for path, at in program.trained_by.items()}
 
@@ -114,6 +137,7 @@ def _require(program: Program, found: SavedRun, facts: Mapping[str, Any], note: 
     """RunError if the remaining examples would be others than those of the run of a checkpoint;
     with `note`, that is only said."""
     _require_words(program, found)
+    facts = {name: fact for name, fact in facts.items() if name != "eval"}
     there = {name: found.facts.get(name) for name in facts}
     data = [each.get("data") for each in (facts, there)]
     own = [(name, facts[name], there[name]) for name in facts if name != "data" and facts[name] != there[name]]
@@ -130,41 +154,66 @@ def _require(program: Program, found: SavedRun, facts: Mapping[str, Any], note: 
     raise RunError("SH508", fact, file=found.folder, help=help)
 
 
-def _require_optimizers(model: Model, found: SavedRun, instead: str) -> None:
-    """RunError if another optimizer trained a parameter of this rank, or its state differs."""
-    kinds = _optimizers(model.program)
-    before = found.facts.get("optimizers")
-    names: dict[str, list[str]] = {}
-    for path, colon, name in (block.rpartition(":") for block in sorted(found.tensors)):
-        if colon:
-            names.setdefault(path, []).append(name)
-    for path, kept in _kept(model).items():
-        kind = before.get(path) if isinstance(before, dict) else None
-        theirs = names.get(path, [])
-        if path not in kinds or path not in found.tensors or not model.trained[path].numel():
+def _changes(model: Model, found: SavedRun, instead: str) -> list[Change]:
+    """The parameters that another optimizer trained. RunError if there are any and the user has not
+    asked to go on nevertheless."""
+    differ = list(changes(found.index, _kinds(model.program), model.shares.kept))
+    if differ and not model.program.resume_anyway:
+        help = f"give the optimizer, and `ema`, as it was, begin its state anew by --resume-anyway, or {instead}"
+        raise RunError("SH508", differ[0].fact, file=found.folder, help=help)
+    return differ
+
+
+def _told(model: Model, differ: Sequence[Change]) -> Iterator[str]:
+    """The lines of a run that goes on with other optimizers, one for each way to differ, and with
+    the state of frozen parameters."""
+    carried = model.shares.carried
+    if carried.names:
+        path, *others = carried.names
+        more = f" and {len(others)} more" if others else ""
+        size = sum(part.nbytes for parts in carried.tensors.values() for part in parts.values())
+        yield f"keeps the optimizer's state of `{path}`{more}, frozen now: {size:,} bytes in this rank's host memory"
+    ways: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Change]] = {}
+    for each in differ:
+        ways.setdefault((tuple(each.anew), tuple(each.dropped)), []).append(each)
+    for (anew, dropped), alike in ways.items():
+        also = f", and so are {len(alike) - 1} more" if len(alike) > 1 else ""
+        comes = [(anew, "begins anew", "begin anew"), (dropped, "is dropped", "are dropped")]
+        does = ", ".join(f"{' and '.join(names)} {what[len(names) > 1]}" for names, *what in comes if names)
+        yield f"goes on with another optimizer: {alike[0].fact}{also}; {does or 'it keeps nothing'}"
+
+
+def _carry(model: Model, found: SavedRun) -> None:
+    """Makes room for the state of parameters that are frozen now, which the run's checkpoints are
+    to have as well: whoever trains them again goes on with it."""
+    program, kinds = model.program, found.facts.get("optimizers")
+    if model.shares.carried.names:  # of a checkpoint that was passed over
+        model.shares = Shares(program)
+    shares, there = model.shares, state_names(found.index)
+    for tensor in program.parameters if program.checkpoint is not None else ():
+        names = there.get(tensor.path, [])
+        if tensor.path in program.trained_by or not names:
             continue
-        if kind not in (None, kinds[path]) or theirs != sorted(kept):
-            raise RunError(
-                "SH508", f"`{path}` is trained by {_told(kinds[path], sorted(kept))}, and the checkpoint "
-                f"was written with {_told(kind, theirs)}", file=found.folder,
-                help=f"give the optimizer, and `ema`, as it was, or {instead}",
-            )  # fmt: skip
-
-
-def _told(kind: str | None, kept: Sequence[str]) -> str:
-    named = f"`{kind}`" if kind is not None else "an optimizer"
-    return f"{named} (which keeps {', '.join(kept) or 'nothing'})"
+        shares.add(tensor, names)
+        shares.carried.names[tensor.path] = names
+        if isinstance(kinds, dict) and tensor.path in kinds:
+            shares.carried.kinds[tensor.path] = kinds[tensor.path]
+        if tensor.path in model.trained:
+            like = model.trained[tensor.path].detach()
+            made = {name: mapped.clone(like) if mapped.is_mapped(like) else like.cpu().clone() for name in names}
+            shares.carried.tensors[tensor.path] = made
 
 
 def _kept(model: Model) -> dict[str, dict[str, Tensor]]:
     """The state that optimizers keep of each parameter that is trained here, by path and by
     name."""
     found = {}
-    for optimizer in model.optimizers:
-        kept = optimizer.kept()
-        found.update({id(t): {name: kept[name][at] for name in kept} for at, t in enumerate(optimizer.tensors)})
+    for each in model.optimizers:
+        kept = each.kept()
+        found.update({id(t): {name: kept[name][at] for name in kept} for at, t in enumerate(each.tensors)})
     kept = {t.path: found.get(id(model.trained[t.path]), {}) for t in model.parameters}
-    return {**kept, **{path: {**kept[path], EMA: average} for path, average in model.averages.items()}}
+    kept.update({path: {**kept[path], EMA: average} for path, average in model.averages.items()})
+    return {**kept, **model.shares.carried.tensors}
 
 
 def resume(
@@ -178,11 +227,13 @@ def resume(
     broken: list[Damaged] = []
     for path in given.offered():
         require_one(path, exchanged([place(), _seen(path)]))
-        found, why = _tried(model, path, facts, note, instead)
+        found, differ, why = _tried(model, path, facts, note, instead)
         told = exchanged([place(), why and [why.message, str(why.file)]])
         failed = [(where, *reason) for where, reason in told if reason is not None]
         if not failed and found is not None:
-            _take(model, found)
+            _take(model, found, differ)
+            for line in _told(model, differ):
+                note(line)
             return found
         where, message, file = failed[0]
         broken.append(Damaged(message, Path(file)))
@@ -206,7 +257,8 @@ def resumed(model: Model, path: Path, note: Callable[[str], None], averages: boo
     kind = _One if (path / INDEX).is_file() else Checkpoints
     found = resume(model, kind(path, 1, 0), {}, note, "name another checkpoint")
     if found is None:
-        raise RunError("SH508", "there is no checkpoint to go on from", file=path)
+        help = f"name a folder `step-N`, in which an `{INDEX}` is, or a folder of such folders"
+        raise RunError("SH508", "there is no checkpoint to go on from", file=path, help=help)
     if averages:
         _take_averages(model, found)
     return found
@@ -235,25 +287,67 @@ def _seen(path: Path) -> int | None:
 
 def _tried(
     model: Model, path: Path, facts: Mapping[str, Any], note: Callable[[str], None], instead: str
-) -> tuple[SavedRun | None, Damaged | None]:
+) -> tuple[SavedRun | None, Sequence[Change], Damaged | None]:
     """Fills the parameters, states and optimizer states of this rank from a checkpoint, or says why
     it is not whole."""
     try:
         found = SavedRun(path)
+        look(found.index, world.rank, world.size)
         _require(model.program, found, facts, note if model.program.resume_anyway else None)
-        _require_optimizers(model, found, instead)
-        found.read(list(_pieces(model)))
+        differ = _changes(model, found, instead)
+        _carry(model, found)
+        anew = {f"{each.path}:{name}" for each in differ for name in each.anew}
+        pieces = [piece for piece in _pieces(model) if piece.name not in anew]
+        found.read(pieces)
+        _require_finite(model, pieces, found.folder)
         _go_on_scaled(model, found)
+        _count(model, found, differ)
     except Damaged as error:
-        return None, error
-    return found, None
+        return None, (), error
+    return found, differ, None
 
 
-def _take(model: Model, found: SavedRun) -> None:
+def _require_finite(model: Model, pieces: Sequence[Piece], folder: Path) -> None:
+    """Damaged where a number of what is trained is none."""
+    for piece in pieces:
+        if wrong := not_finite(piece.name, piece.local, piece.offsets, model.program.trained_by):
+            raise Damaged(wrong, folder)
+
+
+def _count(model: Model, found: SavedRun, differ: Sequence[Change]) -> None:
+    """Counts the updates that the state of each parameter has seen, where these are not all of the
+    run."""
+    carried, done = model.shares.carried, found.step - model.gradients.skipped
+    seen = {**updates(found.index, done), **{each.path: 0 for each in differ if set(each.anew) - {EMA}}}
+    carried.updates = {path: seen.get(path, done) for path in carried.names}
+    carried.late = {path: done - seen[path] for path in model.program.trained_by if seen.get(path, done) < done}
+
+
+def _take(model: Model, found: SavedRun, differ: Sequence[Change]) -> None:
     """Brings all else up to date with a checkpoint that has been read."""
     model.refresh(model.leaves)
-    for optimizer in model.optimizers:
-        optimizer.resumed(found.step - model.skipped)
+    _begin_anew(model, differ)
+    late = {id(model.trained[path]): n for path, n in model.shares.carried.late.items() if path in model.trained}
+    for each in model.optimizers:
+        each.resumed(found.step - model.gradients.skipped, late)
+
+
+def _begin_anew(model: Model, differ: Sequence[Change]) -> None:
+    """State that a checkpoint lacks is as at the first step, also where part of another had been
+    read; the average of weights is the weights."""
+    kept = _kept(model)
+    for path, name in ((each.path, name) for each in differ for name in each.anew if each.path in kept):
+        given = model.program.optimizers[model.program.trained_by[path]]
+        local = kept[path].get(name)
+        if local is None:
+            continue  # a part of no element has no state
+        if name == EMA:
+            local.copy_(model.trained[path].detach())
+        elif "call" in given.arguments:
+            local.zero_()
+        else:
+            (first,) = optimizer(given.kind, [torch.zeros(1)], given.arguments).kept()[name]
+            local.fill_(first.item())
 
 
 def _go_on_scaled(model: Model, found: SavedRun) -> None:
@@ -262,11 +356,11 @@ def _go_on_scaled(model: Model, found: SavedRun) -> None:
     try:
         if type(skipped) is not int or not 0 <= skipped <= found.step:
             raise ValueError(f"{skipped!r} of {found.step} steps updated nothing")
-        if model.scale is not None and kept is not None:
-            model.scale.resumed(kept)
+        if model.gradients.scale is not None and kept is not None:
+            model.gradients.scale.resumed(kept)
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(f"the index is damaged: {error!r}", found.folder / INDEX) from None
-    model.skipped = skipped
+    model.gradients.skipped = skipped
 
 
 def _pieces(model: Model) -> Iterator[Piece]:

@@ -7,74 +7,82 @@ It would leave out what depends on no input; that is done here, in the second pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd import Function
-
-
-class _Own(Function):
-    """The same values in a tensor of its own, which can be detached in place, unlike a view."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.detach()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient
-
-
-class _Apart:
-    """torch's groups of parameters, those with a common operator as one. A parameter that joins two
-    groups which torch made before is in both, and would get its gradient twice."""
-
-    def __init__(self, grouped: Callable[..., list[dict[str, set[Any]]]]) -> None:
-        self.grouped = grouped
-
-    def __call__(self, *given: Any) -> list[dict[str, set[Any]]]:
-        apart: list[dict[str, set[Any]]] = []
-        for group in self.grouped(*given):
-            common = [other for other in apart if not other["intermediates"].isdisjoint(group["intermediates"])]
-            apart = [other for other in apart if other not in common]
-            apart.append({name: part.union(*(other[name] for other in common)) for name, part in group.items()})
-        return apart
+from torch.autograd.graph import GradientEdge
 
 
 class Halves:
-    """The backward of a stage's microbatch, from outputs' gradients: `inputs`, then `weights`."""
+    """The backward of a stage's microbatch, from outputs' gradients: `inputs`, then `weights`.
+
+    A parameter that is used several times on the way has its gradient in the first part: the
+    second would go once more through all that is between its uses, collectives included."""
 
     def __init__(self, ends: Sequence[tuple[Tensor, Tensor]], inputs: Sequence[Tensor]) -> None:
         reached = [_reaches(output, inputs) for output, _ in ends]
         self.through = [pair for pair, yes in zip(ends, reached, strict=True) if yes]
         self.beside = [pair for pair, yes in zip(ends, reached, strict=True) if not yes]
         self.given = inputs
-        self.groups: Any = None
+        # What the second part begins with: an operator, with the gradients that come to it -> the
+        # parameters that it is the only one to lead to.
+        self.parts: list[tuple[Any, Any, list[Tensor]]] = []
 
     def inputs(self, weights: Sequence[Tensor]) -> None:
-        """Accumulates the gradients of the inputs."""
+        """Accumulates the gradients of the inputs, and of parameters that are used several
+        times."""
         if not self.through:
             return
         from torch.distributed.pipelining import _backward
 
-        if not isinstance(_backward.get_param_groups, _Apart):
-            _backward.get_param_groups = _Apart(_backward.get_param_groups)
-        outputs = [_Own.apply(output) for output, _ in self.through]
-        gradients = [gradient for _, gradient in self.through]
-        _, self.groups = _backward.stage_backward_input(outputs, gradients, list(self.given), reversed(weights))
+        nodes = [_backward._get_grad_fn_or_grad_acc(x) for x in (*self.given, *reversed(weights))]
+        behind = _backward.construct_reverse_graph([_backward._get_grad_fn_or_grad_acc(x) for x, _ in self.through])
+        groups = _apart(_backward.get_param_groups(nodes[: len(self.given)], nodes[len(self.given) :], behind))
+        several, handles = list[Tensor](), list[Any]()
+        for group in groups:
+            params = [node.variable for node in group["params"]]
+            if len(group["intermediates"]) > 1:
+                several += params
+                continue
+            (node,) = group["intermediates"]
+            handles.append(node.register_prehook(partial(self._kept, node, params)))
+        try:
+            whole(self.through, [*self.given, *several], True)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _kept(self, node: Any, params: list[Tensor], gradients: Any) -> None:
+        self.parts.append((node, gradients, params))
 
     def weights(self, weights: Sequence[Tensor]) -> None:
-        """Accumulates the gradients of the parameters."""
-        whole(self.beside, list(weights), self.groups is not None)
-        if self.groups is not None:
-            from torch.distributed.pipelining._backward import stage_backward_weight
+        """Accumulates the gradients of the other parameters, each in memory of its own and in the
+        order of the parameter's, as autograd itself does: kernels of optimizers and sums in place
+        take that for granted."""
+        whole(self.beside, list(weights), bool(self.parts))
+        # The last parameter comes first, as the plan brings what is gathered.
+        places = {id(weight): at for at, weight in enumerate(weights)}
+        self.parts.sort(key=lambda part: -max(places[id(weight)] for weight in part[2]))
+        for node, gradients, params in self.parts:
+            ends = [(GradientEdge(node, at), part) for at, part in enumerate(gradients) if part is not None]
+            if ends:
+                torch.autograd.backward(*zip(*ends, strict=True), inputs=params)
+        self.parts, self.through, self.beside = [], [], []
 
-            # A parameter that is used twice on the way has its gradient by way of all between,
-            # others' parts included.
-            several = any(len(group["intermediates"]) > 1 for group in self.groups)
-            stage_backward_weight(iter(weights), self.groups, retain_graph=several)
-        self.groups, self.through, self.beside = None, [], []
+
+def _apart(groups: Sequence[dict[str, set[Any]]]) -> list[dict[str, set[Any]]]:
+    """torch's groups of parameters, those with a common operator as one. A parameter that joins two
+    groups which torch made before is in both, and would get its gradient twice."""
+    apart: list[dict[str, set[Any]]] = []
+    for group in groups:
+        common = [other for other in apart if not other["intermediates"].isdisjoint(group["intermediates"])]
+        apart = [other for other in apart if other not in common]
+        apart.append({name: part.union(*(other[name] for other in common)) for name, part in group.items()})
+    return apart
 
 
 class _Seed(Function):

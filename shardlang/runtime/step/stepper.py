@@ -18,7 +18,6 @@ from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.loader import Batch
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.program import Program
-from shardlang.runtime.state.weights import brought
 from shardlang.runtime.step.microbatches import Accumulation
 from shardlang.runtime.step.model import Model
 from shardlang.runtime.step.pipeline import Pipeline
@@ -60,11 +59,11 @@ class Stepper:
         totals = [self.figures.group, *([self.evaluated.group] if program.eval is not None else [])]
         channels: set[tuple[int, int]] = set()
         if isinstance(self.passes, Pipeline):
-            channels = {*self.passes.channels, *brought(program)}
+            channels = self.passes.channels
         host = any(parameter.place == "host" for parameter in program.parameters)
         # At the end the memory of all ranks is compared with the plan's.
-        measures = kind_of(world.device).measures
-        wanted = program.checkpoint is not None or program.calls or program.asks or measures
+        measures, whole = kind_of(world.device).measures, self.model.gradients.whole
+        wanted = program.checkpoint is not None or program.calls or program.asks or measures or not whole
         everywhere = [everyone()] if wanted else []
         world.open([*groups, *totals, *everywhere, *self.model.groups()], channels, host)
 
@@ -73,6 +72,7 @@ class Stepper:
         self.step += 1
         random.at_step(self.step)
         record.at_step(self.step)
+        self.model.gradients.begin()
 
     @torch.no_grad()
     def evaluation(

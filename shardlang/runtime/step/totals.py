@@ -6,17 +6,20 @@ member, so that one sum over all the axes is right for every number."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from shardlang.facts.figures import BESIDE, GRAD_NORM, is_told
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Mesh, world
 from shardlang.runtime.comm.record import about
 from shardlang.runtime.device import kind_of
+from shardlang.runtime.program import Program
 
 # Batches whose numbers are summed at once, at most.
 _AT_ONCE = 64
@@ -28,19 +31,21 @@ class Totals:
     shape: of each. stages: the axis of pipeline stages ("": none), along which each number is known
     at one coordinate and afterwards at all. listed: names beside, which are not summed
     (`Parts`). pause: seconds for which numbers may be held back, to
-    sum those of several batches at once."""
+    sum those of several batches at once; all ranks then take part in a sum, and agree. asks: on the
+    first rank, whether it wants more to be told of each batch; each: what it has said."""
 
     def __init__(
         self, mesh: Mesh, pending: Mapping[str, Sequence[str]], shape: tuple[int, ...] = (), stages: str = "",
         pause: float = 0.0, listed: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.names, self.shape, self.pause = list(pending), shape, pause
-        axes = tuple(axis for axis in mesh if axis == stages or any(axis in p for p in pending.values()))
+        axes = tuple(axis for axis in mesh if pause or axis == stages or any(axis in p for p in pending.values()))
         self.group = mesh[axes]
         once = {name: tuple(a for a in axes if a not in p and a != stages) for name, p in pending.items()}
         self.kept = {name: mesh[others].index == 0 for name, others in once.items()}
         self.mesh, self.pending, self.listed = mesh, pending, frozenset(listed)
         self._open, self.every, self._since = Sum(self), 1, time.perf_counter()
+        self.asks = self.each = False
 
     def parts(self) -> Parts:
         """To put together a batch's numbers from those of its microbatches."""
@@ -66,13 +71,15 @@ class Totals:
         begun.begin(self._pace(len(begun.rows)))
 
     def _pace(self, batches: int) -> list[float]:
-        """How many batches to sum at once from now on. Ranks must agree, and their clocks do not:
-        the first says it, as a further number of the sum."""
+        """How many batches to sum at once from now on, and what is asked. Ranks must agree, and
+        their clocks do not: the first says it, as further numbers of the sum."""
         if not self.pause:
             return []
         now = time.perf_counter()
         each, self._since = (now - self._since) / batches, now
-        return [max(1.0, min(_AT_ONCE, self.pause // max(each, 1e-9))) if self.group.index == 0 else 0.0]
+        if self.group.index:
+            return [0.0, 0.0]
+        return [max(1.0, min(_AT_ONCE, self.pause // max(each, 1e-9))), float(self.asks)]
 
 
 class Sum:
@@ -109,8 +116,8 @@ class Sum:
         count = len(self.totals.names)
         if self.result is None:
             self.result = self.total().tolist() if count else []
-            pace = self.result[count * len(self.rows) :]
-            self.totals.every = int(pace[0]) if pace else 1
+            every, each = self.result[count * len(self.rows) :] or (1, 0)
+            self.totals.every, self.totals.each = int(every), bool(each)
         return self.result[count * row : count * (row + 1)]
 
 
@@ -147,6 +154,38 @@ class Pending:
     def wait(self) -> dict[str, Any]:
         """name -> the sum, a float or list. Starts it if needed: every rank must call it."""
         return dict(zip(self.sum.totals.names, self.sum.wait(self.row), strict=True))
+
+
+class Waiting(NamedTuple):
+    """A step whose figures are waited for. moments: from which to which it took. more: figures that
+    are known. norm: waits for that of its gradients, where it is told. shown: from all of them to
+    those that are told."""
+
+    step: int
+    epoch: int
+    moments: tuple[Any, Any]
+    figures: Pending
+    more: Mapping[str, float]
+    norm: Callable[[], Tensor] | None
+    shown: Callable[[Mapping[str, float]], dict[str, float]] = dict
+
+    def wait(self) -> tuple[dict[str, Any], float]:
+        """All figures of the step, and the norm (0 where it is not told), which is one of them
+        where it is a number."""
+        norm = 0.0 if self.norm is None else float(self.norm())
+        told = {GRAD_NORM: norm} if self.norm is not None and math.isfinite(norm) else {}
+        return self.shown({**self.figures.wait(), **self.more, **told}), norm
+
+
+def shown(program: Program, figures: Mapping[str, float]) -> dict[str, float]:
+    """The figures that are told, with the metrics that are made of them. A figure that a metric
+    waits for and that is no number makes it none either."""
+    found = {name: value for name, value in figures.items() if is_told(name)}
+    if program.late is None:
+        return found
+    given = [torch.tensor(figures.get(name, math.nan), dtype=torch.float64) for name in program.late_from]
+    late = {name: float(value) for name, value in program.late(*given).items()}
+    return {name: value for name, value in found.items() if name not in BESIDE} | late | found
 
 
 class WholeSet:

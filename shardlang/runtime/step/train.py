@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from shardlang.runtime.data.loader import Batch, Loader, load, require_end
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.events.start import loaded_files, settings, stream_of
 from shardlang.runtime.events.stream import Asking
+from shardlang.runtime.events.told import first_line, last_line
 from shardlang.runtime.garbage import collected
 from shardlang.runtime.logs import Log, taken
 from shardlang.runtime.program import Program, load_own, numbers_of
@@ -37,11 +38,12 @@ from shardlang.runtime.state.checkpoints import Checkpoints, SavedRun
 from shardlang.runtime.state.weights import save
 from shardlang.runtime.step import not_finite
 from shardlang.runtime.step.asked import Asked
+from shardlang.runtime.step.loss_scale import LossScale
 from shardlang.runtime.step.profile import Profile
-from shardlang.runtime.step.resume import checkpoints, facts, resume
+from shardlang.runtime.step.resume import checkpoints, facts, other_evaluation, resume
 from shardlang.runtime.step.resume import save as save_checkpoint
 from shardlang.runtime.step.stepper import Stepper
-from shardlang.runtime.step.totals import Pending
+from shardlang.runtime.step.totals import Waiting, shown
 from shardlang.runtime.step.watched import first
 
 # Seconds for which a step's figures may be held back: what a live line does not show either.
@@ -59,10 +61,10 @@ def datasets(program: Program) -> dict[str, Dataset]:
     if program.eval is not None:
         read["eval"] = load(program.eval, program.base, read["data"])
         require_end(read["eval"], "an evaluation goes through all examples")
-    length, batch = read["data"].length, program.data.batch
-    if length < batch:
+    if (length := read["data"].length) < (batch := program.data.batch):
         fact = f"an epoch has no step: the source has {length} examples, and a batch is {batch}"
-        raise RunError("SH505", fact, help=f"a batch of at most {length}" if length else "")
+        help = f"a batch of at most {length}" if length else ""
+        raise RunError("SH505", fact, file=next(iter(program.data.files), None), help=help)
     return read
 
 
@@ -72,45 +74,59 @@ class Run(Stepper):
     def __init__(self, program: Program, data: Mapping[str, Dataset], log: Log) -> None:
         super().__init__(program, _PAUSE)
         self.log = log
+        self.notes = [note for dataset in data.values() for note in dataset.notes]
         self.loader = Loader(program, program.data, data["data"])
         self.test = Loader(program, program.eval, data["eval"]) if program.eval is not None else None
         self.total = program.steps if program.steps is not None else (program.epochs or 0) * self.loader.batches
         self.checkpoints = checkpoints(program)
         self.asked, self.asking, self.stopped = Asked(), Asking(), False
         self.best = Best(program.evaluation)
-        self.facts = facts(program, data["data"].length)
+        self.facts = facts(program, data["data"].length, data["eval"].length if self.test is not None else None)
         self.saved: SavedRun | None = None
-        # Steps and epochs, the moments from which to which they took, and their figures.
-        self._waiting: list[tuple[int, int, tuple[Any, Any], Pending]] = []
+        self._waiting: list[Waiting] = []
         # Milliseconds on the host by name, of steps whose figures are waited for; the last step
         # that had them.
         self._timed: dict[int, dict[str, float]] = {}
-        self._logged = self._written = 0  # a step of which there is a checkpoint
+        self.shown: Callable[[Mapping[str, float]], dict[str, float]] = partial(shown, program)
+        self._begun = self._logged = self._written = 0  # _written: a step of which there is a checkpoint
         self.kind = kind_of(world.device)
         self._restart()
-        self._begun = 0
 
     def _restart(self) -> None:
         """The next step's time begins now, for the host and for the device."""
         self._clock, self._moment = time.perf_counter(), self.kind.moment()
 
-    def train(self) -> None:
-        """All epochs, with an evaluation after each, or as often as is set, and at the end."""
+    def train(self, save_weights: Path | None = None) -> None:
+        """All epochs, with an evaluation after each, or as often as is set, and at the end. Then
+        the weights are saved, if that is asked for."""
+        for line in (first_line(self.program, self.total), *load_own(self.program), *self.notes):
+            self.log.note(line)
         self._resume()
         self.profile = Profile(self.program, self.total, self.step)
         self.speed = self._speed()
-        self.log.start(self.total, self.loader.batches, self.speed, self.step)
+        every = (self.program.log or {"steps": 0})["steps"]
+        self.log.start(self.total, self.loader.batches, self.speed, self.step, every)
         self._tell()
+        self.figures.asks = self.log.asks
         self._restart()
         with numbers_of(self.program), collected(self.kind.collects) as self.tidy:
             self._epochs()
         if self.checkpoints is not None:
             with record.during("saving"):
                 self.checkpoints.finish()
+        self._require_finite()
         for line in self.speed.compared(exchanged) if self.kind.measures else ():
             self.log.note(line)
-        self.log.ended("stopped" if self.stopped else "no better" if self.best.over else "finished")
+        if skipped := self.model.gradients.skipped:
+            self.log.note(f"{skipped} of {self.step} steps updated nothing, as their gradients were not finite")
+        why = "stopped" if self.stopped else "no better" if self.best.over else "finished"
+        self.log.ended(why)
         self.log.end()
+        if save_weights is not None:
+            self.save(save_weights)
+        best = self.best.so_far or self.log.lowest
+        ended = "ended early" if why == "no better" else why
+        self.log.note(last_line(self.program, f"{ended} after {self.log.taken}", best, save_weights, self.best.step))
 
     def _tell(self) -> None:
         """Rank 0 tells those who want to know what the run is, and of checkpoints."""
@@ -154,12 +170,14 @@ class Run(Stepper):
         """Goes on from the latest checkpoint, if that is asked for and there is one."""
         if self.program.resume:
             self._go_on()
-        elif self.program.overwrite and self.checkpoints is not None and (gone := self.checkpoints.clear()):
-            many = f"{gone} checkpoint{'s' * (gone > 1)}"
-            self.log.note(f"{many} of an earlier run removed from {self.checkpoints.folder}: this run begins anew")
+        elif self.program.overwrite and self.checkpoints is not None:
+            if gone := self.checkpoints.clear():
+                many = f"{gone} checkpoint{'s' * (gone > 1)}"
+                self.log.note(f"{many} of an earlier run removed from {self.checkpoints.folder}: this run begins anew")
+            self.checkpoints.put_aside(-1, self.log.note)
         if self.checkpoints is not None and self.step < self.total:
             every = self.program.evaluation.every or self.loader.batches
-            self.checkpoints.require_way(self.total, every if self.best.figure else None)
+            self.checkpoints.require_way(self.total, self.step, every if self.best.figure else None)
 
     def _go_on(self) -> None:
         if self.checkpoints is None:
@@ -170,6 +188,10 @@ class Run(Stepper):
             self.log.note(f"no checkpoint in {self.checkpoints.folder}: the run starts anew")
             return
         latest, self.step = self.saved.folder, self.saved.step
+        self.checkpoints.put_aside(self.step, self.log.note)
+        for line in other_evaluation(self.facts, self.saved):
+            compares = f"; `best` compares `{self.best.figure}` of both" if self.best.figure else ""
+            self.log.note(f"{line}{compares}")
         self._take_best(self.saved, self.checkpoints)
         self._logged = self._written = self.step
         if self.step < self.total:
@@ -237,7 +259,8 @@ class Run(Stepper):
             if last:
                 to.wait()
         if last and self.step < self.total:
-            self.log.note(f"saved after step {self.step}, as SIGUSR1 asks; --resume goes on from there")
+            again = "--resume in place of --overwrite" if self.program.overwrite else "--resume"
+            self.log.note(f"saved after step {self.step}: the same command with {again} goes on from there")
             self.log.ended("saved")
             raise Saved(str(self.step))
 
@@ -245,43 +268,75 @@ class Run(Stepper):
         """One step. Its figures are summed while backward runs, with those of the next steps where
         these are short, and read a step later, so that nothing waits for them."""
         held = self.figures.held
-        figures = self.passes.step(batch)
+        figures, gradients = self.passes.step(batch), self.model.gradients
+        gradients.wanted = self._tells(held)
         with self.profile.part("update"):
             updated = self.model.update(self.step, self.total)
-        if not updated and self.model.scale is not None:
-            self._left_out(self.model.scale.factor)
+        norm = self.kind.fetched(gradients.norm) if gradients.norm is not None else None
+        if not updated:
+            self._left_out(gradients.scale)
         elapsed, begin = time.perf_counter() - self._clock, self._moment
         self._restart()
         self._begun += 1
         if self._begun > _COMPILED * compiled.Compiling.on:
             record.took(elapsed)
         self._report(held)
-        self._waiting.append((self.step, epoch, (begin, self._moment), figures))
+        lr = self.model.lr
+        more = {} if lr is None else {"lr": self.model.rates.at(lr, self.step, self.total)}
+        if gradients.skips:
+            more["skipped"] = gradients.skipped
+        self._waiting.append(Waiting(self.step, epoch, (begin, self._moment), figures, more, norm, self.shown))
         self.tidy(self.step)
-        every = self.program.log["steps"] if self.program.log else 0
-        if every and self.step % every == 0:
+        if self._logs():
             self._timed[self.step] = taken(self.step - self._logged)
             self._logged = self.step
 
-    def _left_out(self, factor: float) -> None:
+    def _logs(self) -> bool:
+        """Whether each rank's log has a line of this step."""
+        return self.program.log is not None and self.step % self.program.log["steps"] == 0
+
+    def _tells(self, held: int) -> bool:
+        """Whether the norm of this step's gradients is told though nothing in the step needs it:
+        where all wants are, where figures begin to be summed, and where something is kept or stays
+        on the screen. The same on all ranks."""
+        if not held or self.figures.each or self.log.stays(self.step):
+            return True
+        due = self.checkpoints is not None and self.checkpoints.due(self.step, self.total)
+        return due or self._ends_with_evaluation()
+
+    def _left_out(self, scale: LossScale | None) -> None:
         """Says that the step updates nothing, and by what the loss is multiplied from now on;
         RunError where that is below 1."""
-        if factor < 1.0:
+        if scale is None:
+            self.log.note(f"step {self.step} updates nothing: a gradient is not finite")
+            return
+        if (factor := scale.factor) < 1.0:
             fact = f"the gradients of step {self.step} are not finite in f16, even with the loss as it is"
-            help = "`precision = bf16`, whose numbers may be as large as those of f32"
-            raise RunError("SH506", fact, help=help)
+            raise RunError("SH506", fact, help="`precision = bf16`, whose numbers may be as large as those of f32")
         fact = f"step {self.step} updates nothing: a gradient is too large for f16"
         self.log.note(f"{fact}; from now on the loss is multiplied by {factor:g}")
 
     def _report(self, held: int = 0) -> None:
         """Passes on the figures of unreported steps, except the last `held`."""
         while len(self._waiting) > held:
-            step, epoch, moments, pending = self._waiting.pop(0)
-            figures = pending.wait()
+            done = self._waiting.pop(0)
+            step, epoch, (figures, norm) = done.step, done.epoch, done.wait()
+            when = f"at step {step} (epoch {epoch})"
             if not math.isfinite(figures["loss"]):
-                watched = partial(first, self, step)
-                raise not_finite.error(self.program, self.loader, self.saved, step, epoch, figures["loss"], watched)
-            self.log.step(step, epoch, figures, self.kind.between(*moments), self._timed.pop(step, None))
+                raise self._wrong(step, f"the loss is {figures['loss']} {when}")
+            if not math.isfinite(norm) and not self.model.gradients.skips:
+                raise self._wrong(step, f"the gradients are not finite {when}: their norm is {norm}")
+            seconds, told = self.kind.between(*done.moments), done.norm is not None
+            self.log.step(step, epoch, figures, seconds, self._timed.pop(step, None), told)
+
+    def _wrong(self, step: int, fact: str) -> RunError:
+        """The message about what is not finite in a step; all ranks ask for it."""
+        return not_finite.error(self.program, self.loader, self.saved, step, fact, partial(first, self, step))
+
+    def _require_finite(self) -> None:
+        """RunError where a parameter that was trained is not finite at the end."""
+        if self._begun and (found := not_finite.in_parameters(self.model)) is not None:
+            raise self._wrong(self.step, f"{found} after step {self.step}")
 
     def _evaluate(self, epoch: int, asked: bool = False) -> None:
         """asked: besides those that are set, so that it has no part in which is best."""
@@ -319,9 +374,7 @@ class Run(Stepper):
                 with record.during("saving"):
                     self._write(to, before, True)
         if best.over and self.step < self.total:
-            count = f"{best.worse} evaluation{'s' * (best.worse > 1)}"
-            what = f"`{best.figure}` was {best.word} after step {best.step} ({best.value:.6g})"
-            self.log.note(f"ends after step {self.step}: {what}, and {count} since then were no better")
+            self.log.note(f"ends after step {self.step}: {best.why_over}")
 
     def save(self, path: Path) -> None:
         """Writes the weights whole; all ranks take part."""
@@ -341,13 +394,6 @@ def require_ranks(program: Program, size: int) -> None:
 def run(program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
     """The whole run of this rank, once connected."""
     require_ranks(program, world.size)
-    for note in load_own(program):
-        log.note(note)
-    for dataset in data.values():
-        for note in dataset.notes:
-            log.note(note)
     training = Run(program, data, log)
     with compiled.told():
-        training.train()
-    if save_weights is not None:
-        training.save(save_weights)
+        training.train(save_weights)

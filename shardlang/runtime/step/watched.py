@@ -1,5 +1,5 @@
-"""A step whose loss is not finite -> the first value or gradient of it that is not: the run goes to
-the step once more, from its checkpoint or its beginning, and is watched there.
+"""A step whose loss, gradients or weights are not finite -> the first value or gradient that is
+not: the run goes to the step once more, from its checkpoint or its beginning, and is watched there.
 
 A step depends on nothing but its number, so it computes the same again. A trace of Python's calls
 tells what each line of the emitted functions has given; hooks take the gradients. Each rank finds
@@ -78,7 +78,7 @@ class Finder:
     """Looks at what the functions of the emitted files compute. folder: of these files."""
 
     def __init__(self, folder: str) -> None:
-        self.folder, self.step = folder, 0
+        self.folder, self.step, self.looks = folder, 0, True
         self.found: Broken | None = None
         self.texts: dict[str, list[str] | None] = {}
         # Tensors with -inf that a line of the program asks for, as masks do, and what comes of
@@ -123,7 +123,7 @@ class Finder:
 
     def check(self, x: Tensor, what: str, place: str, meant: bool = False) -> None:
         values = x.to_dense() if x.is_sparse else x
-        if self.found is not None or not values.is_floating_point():
+        if self.found is not None or not self.looks or not values.is_floating_point():
             return
         broken = ~(values.isfinite() | values.isneginf() if meant else values.isfinite())
         if broken.any():
@@ -133,7 +133,6 @@ class Finder:
 
     def look_at(self, run: Run) -> None:
         """Looks at the parameters between two steps."""
-        self.step = run.step
         for path, x in run.model.trained.items():
             self.check(x.detach(), f"`{path}` after the update", "")
 
@@ -144,8 +143,8 @@ class Finder:
                 leaf.register_hook(lambda gradient, path=path: self.check(gradient, f"the gradient of `{path}`", ""))
 
     @contextmanager
-    def watching(self, step: int) -> Iterator[None]:
-        before, self.step = sys.gettrace(), step
+    def watching(self) -> Iterator[None]:
+        before = sys.gettrace()
         sys.settrace(self.on_call)
         try:
             yield
@@ -155,8 +154,8 @@ class Finder:
 
 
 def first(run: Run, step: int) -> str:
-    """The first number that is not finite in a step whose loss is not, or in the gradients and the
-    update of the step before; "" where none is found, or the way to it is too long. All ranks call
+    """The first number that is not finite in a step, in the step before it, or in the gradients of
+    a parameter in any before; "" where none is found, or the way to it is too long. All ranks call
     it."""
     if not all(exchanged(bool(record.folder))):
         return ""
@@ -174,19 +173,22 @@ def first(run: Run, step: int) -> str:
 
 def _go(run: Run, finder: Finder, step: int) -> None:
     """Goes on to a step, or to where a rank finds something."""
-    # In f16 a gradient that is too large is no mistake: the step is left out.
-    watched = step if run.model.scale is not None else step - 1
+    # Where such a step is left out, a gradient that is not finite is no mistake.
+    skips = run.model.gradients.skips
+    watched = step if skips else step - 1
     finder.look_at(run)
     while run.step < step and not any(exchanged(finder.found is not None)):
         run.step += 1
+        finder.step, finder.looks = run.step, not skips or run.step >= watched
         random.at_step(run.step)
+        run.model.gradients.begin()
         record.moved()
         batch = run.loader.batch(run.step)
         if run.step < watched:
             run.passes.step(batch).wait()
             run.model.update(run.step, run.total)
             continue
-        with finder.watching(run.step):
+        with finder.watching():
             run.passes.step(batch).wait()
         run.model.update(run.step, run.total)
         finder.look_at(run)

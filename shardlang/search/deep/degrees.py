@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from shardlang.cost.work import Coordinate, Gather, Item, Place, Reduction, Segment, Stream, Update
+from shardlang.plan.bytes.gradient_sums import sum_bytes
 from shardlang.plan.bytes.memory import local_bytes
-from shardlang.plan.bytes.traffic import sum_bytes
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.records import dataclass
 

@@ -203,7 +203,7 @@ class Priced:
         elements = sum(local_bytes(plan, p) // zero_degree(plan, p, degrees.of(p.zero_axes)[1]) for p in params)
         prices = costs.scripts.prices
         kinds = {each.kind for each in costs.work.coordinates[0].updates}
-        kinds = kinds if len(kinds) - ("clip" in kinds) == 1 else set()
+        kinds = kinds if len(kinds - {"clip", "norm"}) == 1 else set()
         seconds = sum(operators.update(self.hardware, k, layers * elements // BYTES["f32"]) for k in sorted(kinds))
         values = [value for _ in range(layers) for value in profile.params[1]]
         gathers = published(plan, values, degrees, 1 << 62)

@@ -20,7 +20,7 @@ from shardlang.plan.layouts.assignment import Assignment, LayoutTable, local_siz
 from shardlang.plan.layouts.inside import all_reduce_bytes, inside_bytes
 from shardlang.plan.layouts.op_classes import Planning, Tensor
 from shardlang.plan.plan import MoveKind, OperandUse, Plan, PlannedOp, Step
-from shardlang.plan.redistribute.cheapest import router
+from shardlang.plan.redistribute.cheapest import TooManyLayouts, router
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
@@ -91,7 +91,10 @@ class Rates:
 
     def _conversion(self, tensor: Tensor, source: Layout, target: Layout) -> float:
         routes = router(self.meshes)
-        route = routes.route(source, target, tensor.shape, tensor.itemsize, tensor.gradient, tensor.uneven)
+        try:
+            route = routes.route(source, target, tensor.shape, tensor.itemsize, tensor.gradient, tensor.uneven)
+        except TooManyLayouts:
+            return math.inf
         if route is None:
             return math.inf
         total, before = 0.0, source

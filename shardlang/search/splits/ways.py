@@ -6,8 +6,9 @@ an integer program or as the search mode says, and what they choose is written a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cached_property
 from itertools import product
 
 from shardlang.cost.planned import work
@@ -16,6 +17,7 @@ from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.holes import holes, is_hole
 from shardlang.records import dataclass
 from shardlang.search.filled import filled
+from shardlang.search.fitted import costs
 from shardlang.search.space import Cuts, Open, Pins, Point, all_sizes, splittable
 from shardlang.search.splits.choices import resolved
 from shardlang.search.splits.finders import Assigned, assigned
@@ -26,6 +28,8 @@ from shardlang.syntax import ast
 
 # More ways than these are not all tried.
 FEW = 64
+# Plans to find and write one way.
+PLANS = 20
 
 
 @dataclass
@@ -52,18 +56,33 @@ class Splitting:
 
     def found(self, degrees: dict[str, int]) -> Sequence[Cuts]:
         """The rules by which operators choose on axes of such sizes."""
-        stages = self.of.stages.axis.text if self.of.stages is not None else ""
-        sizes = tuple((a.name, degrees.get(a.name, 1) if a.name != stages else 1) for a in self.few.axes)
-        if self.of.large and self.wanted.mode != RECURSIVE:
+        sizes = self._unstaged(degrees)
+        if self.wanted.mode != RECURSIVE and self._many:
             open = self._open([axis for axis, size in sizes if size > 1])
             sizes = tuple((axis, 2 if axis in open and size > 1 else 1) for axis, size in sizes)
         if sizes not in self.known:
+            on = ", ".join(f"{axis} = {size}" for axis, size in sizes if size > 1) or "1 rank"
+            self.wanted.tell(f"ways to split on {on}")
             found = self._cuts(sizes)
             # A strategy without holes is tried as it is, too; ZeRO may use an axis that cuts
             # nothing.
             bare = is_whole(self.of) or not found or (self.of.zeros and not self.of.large)
             self.known[sizes] = tuple(dict.fromkeys([*([Cuts()] if bare else []), *found]))
         return self.known[sizes]
+
+    def _unstaged(self, degrees: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+        """The sizes of axes for one stage."""
+        stages = self.of.stages.axis.text if self.of.stages is not None else ""
+        return tuple((a.name, degrees.get(a.name, 1) if a.name != stages else 1) for a in self.few.axes)
+
+    @cached_property
+    def _many(self) -> bool:
+        """Whether operators choose as on two ranks of each axis: on all meshes it would take longer
+        than the whole budget."""
+        if self.of.large:
+            return True
+        meshes = {self._unstaged(dict(sizes)) for sizes in all_sizes(self.of)}
+        return len(meshes) * PLANS * costs(self.few.program) > self.wanted.budget
 
     def _open(self, axes: Sequence[str]) -> Sequence[str]:
         """The axes over which operators choose: those of `split auto`, else all."""
@@ -104,7 +123,7 @@ class Splitting:
         if len(read[0].meshes) > 1 or (sizes and not set(axes) <= {axis for axis, _ in sizes}):
             return None  # what rules by position have cut has no name
         rates = Rates(self.wanted.hardware, read[0].meshes, ranks)
-        return assigned(read, self._open(axes), rates, self.wanted.mode, self.wanted.limit, lean)
+        return assigned(read, self._open(axes), rates, self.wanted.mode, self.wanted.room, lean)
 
 
 def needs_solver(of: Open) -> bool:

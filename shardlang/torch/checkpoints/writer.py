@@ -27,7 +27,7 @@ from shardlang.errors import RunError
 from shardlang.runtime.state.checkpoints import NAMES, index_of
 
 # Facts of a run that another checkpoint of it has as well.
-_FACTS = ("batch", "seed", "data", "optimizers", "skipped", "loss_scale", "best")
+_FACTS = ("batch", "seed", "data", "eval", "optimizers", "updates", "skipped", "loss_scale", "best")
 
 
 @dataclass(frozen=True)

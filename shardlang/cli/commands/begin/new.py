@@ -17,6 +17,7 @@ import click
 
 from shardlang import resources
 from shardlang.cli import output
+from shardlang.files import umask
 from shardlang.owned import TOKENS_MARK
 
 
@@ -56,7 +57,7 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     try:
         for name, content in files.items():
             (drafted / name).write_bytes(content)
-        drafted.chmod(0o755)
+        drafted.chmod(0o777 & ~umask())
         drafted.rename(folder)
     except BaseException:
         shutil.rmtree(drafted, ignore_errors=True)

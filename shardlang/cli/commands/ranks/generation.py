@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 from shardlang.cli import output
+from shardlang.cli.options import Finite, There
 from shardlang.display import safe
 from shardlang.records import dataclass
 
@@ -30,10 +31,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTIONS = (
     click.option("--generate", is_flag=True, help="Go on with prompts, in place of values of examples."),
     click.option("--prompt", "texts", multiple=True, metavar="TEXT", help="A prompt. May be repeated."),
-    click.option("--prompts", "file_of_prompts", type=click.Path(path_type=Path), metavar="FILE",
+    click.option("--prompts", "file_of_prompts", type=There(), metavar="FILE",
                  help="A prompt on each line."),
     click.option("--tokens", "count", type=click.IntRange(1), metavar="N", help="New tokens. [default: 100]"),
-    click.option("--temperature", type=click.FloatRange(0.0), metavar="T",
+    click.option("--temperature", type=Finite(0.0), metavar="T",
                  help="Draw tokens, by scores divided by T. [default: 0, which takes the likeliest]"),
     click.option("--top-k", "likeliest", type=click.IntRange(1), metavar="K", help="Draw from the K likeliest alone."),
     click.option("--seed", type=int, metavar="N", help="Another seed, other draws. [default: 0]"),

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardlang import driver
-from shardlang.check.generates import generates
+from shardlang.check.generates import generates, returned
 from shardlang.cli import options, output
 from shardlang.cli.commands.ranks import generation
 from shardlang.cli.files import require_folder, write_files
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import offer
 from shardlang.errors import RunError
 from shardlang.files import folder_of
+from shardlang.hints.nearest import offer
 from shardlang.launch.started import require_alone
 from shardlang.locks import Claims
 from shardlang.owned import GENERATED, PREDICTED, SAVED, is_own
@@ -30,6 +30,7 @@ from shardlang.scratch import scratch
 if TYPE_CHECKING:
     from shardlang.check.program import Program
     from shardlang.cli.commands.ranks.generation import Started
+    from shardlang.graph.graph import Graph
     from shardlang.runtime.data.dataset import Dataset
     from shardlang.runtime.launch.rank import Work
 
@@ -48,9 +49,9 @@ if TYPE_CHECKING:
     "--out", type=click.Path(path_type=Path), metavar="FILE",
     help="The .npz file to write; with --generate, a file of JSON lines.",
 )  # fmt: skip
-@click.option("--weights", type=click.Path(path_type=Path), metavar="FILE", help="Safetensors of the parameters.")
+@click.option("--weights", type=options.There(), metavar="FILE", help="Safetensors of the parameters.")
 @click.option(
-    "--checkpoint", type=click.Path(path_type=Path), metavar="DIR",
+    "--checkpoint", type=options.There(), metavar="DIR",
     help="A checkpoint, or a folder of them: the newest whole one.",
 )  # fmt: skip
 @click.option("--ema", is_flag=True, help="With --checkpoint: the averages that `ema` keeps of the parameters.")
@@ -132,22 +133,28 @@ def _names(program: Program, wanted: tuple[str, ...]) -> dict[str, str]:
     each = [v for v in graph.values if v.kind is Kind.RESULT and any(graph.batch in term for term in v.type.dims)]
     called = short_names(graph)
     known = {called[value.id]: value for value in each}
+    ids = {value.id for value in each}
+    by_path = {path: graph.values[at[0]] for path, at in graph.addresses.items() if ids.issuperset(at) and len(at) == 1}
     if not wanted:
         tree = driver.parse_source(program.source, Sink())
         named = {s.name.text for item in tree.items if isinstance(item, ast.Train) for s in item.settings}
         wanted = tuple(name for name in known if name in named)
     for name in wanted:
-        if name not in known:
-            raise click.UsageError(f"there is no value `{name}` of each example; {offer(name, known, _some(known))}")
+        if name not in known and name not in by_path:
+            help = offer(name, known, _some(called, known, graph))
+            raise click.UsageError(f"there is no value `{name}` of each example; {help}")
     if not wanted:
         help = "name one there, as `scores = model(x)`, or give one by --value"
-        raise click.UsageError(f"`train` names no value of each example: {help}; {_some(known)}")
-    return {known[name].path: name for name in wanted}
+        raise click.UsageError(f"`train` names no value of each example: {help}; {_some(called, known, graph)}")
+    return {(known.get(name) or by_path[name]).path: name for name in wanted}
 
 
-def _some(known: Mapping[str, object]) -> str:
-    more = f" and {len(known) - 12} more" if len(known) > 12 else ""
-    return f"there are: {', '.join([*known][:12])}{more}"
+def _some(called: Mapping[int, str], known: Mapping[str, object], graph: Graph) -> str:
+    """Values that may be asked for: what the model returns, and others."""
+    result = returned(graph)
+    first = f"the model returns {called[result.id]}; " if result is not None and result.id in called else ""
+    more = f" and {len(known) - 12} more: --value takes a path of `shardc plan` too" if len(known) > 12 else ""
+    return f"{first}there are: {', '.join([*known][:12])}{more}"
 
 
 def _keeping(program: Program, names: Mapping[str, str], weights: Path | None, checkpoint: Path | None) -> Program:

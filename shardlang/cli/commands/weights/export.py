@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from shardlang.cli import output
+from shardlang.cli import options, output
 from shardlang.cli.commands.weights.progress import Written
 from shardlang.errors import RunError
 
@@ -19,23 +20,27 @@ if TYPE_CHECKING:
 
 @click.command(
     "export",
-    epilog="Examples: shardc export trained.safetensors --map model.map --like ../gpt2 -o trained; "
+    epilog="Examples: shardc export trained.safetensors --map net.map -o trained; "
+    "shardc export trained.safetensors --map model.map --like ../gpt2 -o trained; "
     "shardc export checkpoints --map std.llama --like ../llama -o trained --json",
 )
-@click.argument("weights", metavar="WEIGHTS", type=click.Path(path_type=Path))
+@click.argument("weights", metavar="WEIGHTS", type=options.There())
 @click.option(
     "--map", "names", required=True, metavar="FILE",
     help="The name map by which the weights came in, or one of the library: std.gpt2, std.llama.",
 )  # fmt: skip
 @click.option(
-    "--like", "model", required=True, type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="FOLDER",
-    help="The model to be like: its config.json, and its safetensors or their index.",
+    "--like", "model", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="FOLDER",
+    help="The model to be like: its safetensors or their index, config.json and tokenizer. Without it one file of all "
+    "that the map names, in the types of the weights.",
 )  # fmt: skip
 @click.option("-o", "to", required=True, type=click.Path(path_type=Path), metavar="OUT", help="The folder to write.")
 @click.option("--ema", is_flag=True, help="Of a checkpoint, the averages that `ema` keeps.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def command(ctx: click.Context, weights: Path, names: str, model: Path, to: Path, ema: bool, as_json: bool) -> None:
+def command(
+    ctx: click.Context, weights: Path, names: str, model: Path | None, to: Path, ema: bool, as_json: bool
+) -> None:
     """Write weights under the names, and in the files, of another library's model.
 
     WEIGHTS is a file of `--save-weights`, a checkpoint, or a folder of checkpoints: then its newest
@@ -54,7 +59,7 @@ def command(ctx: click.Context, weights: Path, names: str, model: Path, to: Path
             given, passed = files.weights(weights, ema)
             for each in passed:
                 output.tell(f"{each.file} is passed over: {each.message}", sys.stderr)
-            wanted = export.export(given, read, like.like(model), sink)
+            wanted = export.export(given, read, like.like(model) if model else like.of_map(read, given.tensors), sink)
         code = output.show(sink)
         if wanted is None:
             ctx.exit(code)
@@ -63,15 +68,17 @@ def command(ctx: click.Context, weights: Path, names: str, model: Path, to: Path
     except RunError as error:
         print(error, file=sys.stderr)
         ctx.exit(1)
-    _tell(wanted, to, as_json)
+    assert read is not None
+    _tell(wanted, to, [] if model else [each for each in read.ignored if each not in wanted.way.filled], as_json)
 
 
-def _tell(wanted: Export, to: Path, as_json: bool) -> None:
+def _tell(wanted: Export, to: Path, ignored: Sequence[str], as_json: bool) -> None:
+    """ignored: what the map ignores, where no --like has it."""
     way = wanted.way
     if as_json:
         output.tell(json.dumps({
             "folder": str(to), "files": list(wanted.like.files), "tensors": len(way.filled), "bytes": wanted.bytes,
-            "tied": dict(way.tied), "taken_from_like": list(way.kept),
+            "tied": dict(way.tied), "taken_from_like": list(way.kept), "left_out": list(ignored),
         }))  # fmt: skip
         return
     count = len(wanted.like.files)
@@ -80,3 +87,5 @@ def _tell(wanted: Export, to: Path, as_json: bool) -> None:
         output.tell(f"  {name} is {other} once more")
     if way.kept:
         output.tell(f"  taken from {wanted.like.folder}, as the map ignores them: {', '.join(way.kept)}")
+    if ignored:
+        output.tell(f"  left out, as the map ignores them, and no --like has them: {', '.join(ignored)}")

@@ -28,7 +28,7 @@ class Gathers:
             return
         at = next((at for at, unit in enumerate(self.queue[: self.left]) if value in unit), None)
         if at is None:
-            part, whole = _of_each(self.plan)[value]
+            part, whole = of_each(self.plan)[value]
             self.beside.look(doing, step, part + 2 * whole, GATHERED)
             return
         if at:
@@ -42,7 +42,7 @@ class Gathers:
         unit = self.queue[0]
         self._let_go()
         for value in sorted(unit):
-            self.beside.add(GATHERED, _of_each(self.plan)[value][1])
+            self.beside.add(GATHERED, of_each(self.plan)[value][1])
         self.beside.look(doing, step)
         self._arrived()
         self.there, self.queue, self.left = unit, self.queue[1:], self.left - 1
@@ -69,17 +69,18 @@ class Gathers:
 
     def _let_go(self) -> None:
         for value in sorted(self.there):
-            self.beside.add(GATHERED, -_of_each(self.plan)[value][1])
+            self.beside.add(GATHERED, -of_each(self.plan)[value][1])
 
     def _sizes(self, unit: Params) -> tuple[int, int]:
         """Bytes that this rank gives for a unit, and of all of it, padded."""
-        each = [_of_each(self.plan)[value] for value in unit]
+        each = [of_each(self.plan)[value] for value in unit]
         return sum(part for part, _ in each), sum(whole for _, whole in each)
 
 
 @remembered
-def _of_each(plan: Plan) -> Mapping[int, tuple[int, int]]:
-    """The same of each parameter."""
+def of_each(plan: Plan) -> Mapping[int, tuple[int, int]]:
+    """Parameter -> the bytes that this rank gives for it where ZeRO cuts it, and of all
+    of it, padded."""
     parts = {value: part_bytes(plan, param) for value, param in plan.params.items()}
     degrees = {value: plan.meshes[param.stored.mesh].degree(param.zero_axes) for value, param in plan.params.items()}
     return {value: (part, part * degrees[value]) for value, part in parts.items()}

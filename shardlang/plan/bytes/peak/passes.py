@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from shardlang.graph.graph import Kind
@@ -18,36 +17,18 @@ from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.ops.working_memory import Work
 from shardlang.plan.bytes.memory import gradient_bytes
+from shardlang.plan.bytes.peak.casts import cast_together, parameters_read
+from shardlang.plan.bytes.peak.flowing import FLOWING, Backward, Memory
 from shardlang.plan.bytes.peak.frames import Frames, Units
 from shardlang.plan.bytes.peak.ledger import OVER, USED, WHOLE, Event, Ledger
 from shardlang.plan.bytes.peak.moves import move_work
 from shardlang.plan.bytes.saved_activations import form_bytes, saved_activations
 from shardlang.plan.fusions import fusions
-from shardlang.plan.plan import MoveKind, Plan, Step
-from shardlang.plan.reads import Form, final_form, form, inputs, layout_of, made_form, makes, transfers
+from shardlang.plan.plan import Plan, Step
+from shardlang.plan.reads import Form, final_form, form, inputs, layout_of, makes, transfers
 from shardlang.records import remembered
 
-KEPT, NAMED, FLOWING, MESSAGES = "activations", "values", "gradients of values", "messages"
-
-
-@dataclass
-class Memory:
-    """A gradient of a value; held: how often."""
-
-    size: int
-    held: int = 1
-
-
-@dataclass
-class Backward:
-    """The state of one backward. flowing: form -> its gradient so far. open_: kept memory -> bytes.
-    again: units that have been computed again. readers: parameter -> uses to come."""
-
-    ledger: Ledger
-    flowing: dict[Form, Memory] = field(default_factory=dict)
-    open_: dict[Any, int] = field(default_factory=dict)
-    again: set[int] = field(default_factory=set)
-    readers: Counter[int] = field(default_factory=Counter)
+KEPT, NAMED, MESSAGES = "activations", "values", "messages"
 
 
 class StagePass:
@@ -79,6 +60,8 @@ class StagePass:
                     maker = self.home[root] = self.units.of[made[root]]
                     self.kept.setdefault(maker, {})[root] = self.size(root)
         self.freed = self._freed()
+        together = cast_together(plan, stage, steps)
+        self.together = {read: at for read, at in together.items() if self._takes(steps[at])}
         self.ends = self.frames.ends_of_forward(self.units, self.kept)
 
     def _unit(self, group: int, root: Any, made: Mapping[Form, int]) -> int:
@@ -177,7 +160,7 @@ class StagePass:
             if doing == "forward":
                 self._over(ledger, before, at)
             step, work = self.steps[at], self._work(at)
-            self._use(ledger, at, self._parameters(step))
+            self._use(ledger, at, parameters_read(self.plan, step))
             made: dict[Any, int] = {f: self.size(f) for f in makes(self.plan)[step] if self._is_memory(step, f)}
             more = ("made by", self.plan.ops[step.index].op) if step.kind == "op" else None
             if doing == "forward" and self.home.get(more, -1) in self.units.to_host.values():
@@ -207,13 +190,6 @@ class StagePass:
                 forms = inputs(self.plan)[self.steps[at]]
                 read = next(n for n, form in enumerate(forms) if self.facts.memory(form)[0] == value)
                 ledger.note(Event(USED, at, read))
-
-    def _parameters(self, step: Step) -> Sequence[int]:
-        """The parameters that a line reads; a view is no line."""
-        if step.kind == "conversion" and self.plan.conversions[step.index].move.kind is MoveKind.VIEW:
-            return ()
-        forms = inputs(self.plan)[step]
-        return [value for value, at in forms if value in self.plan.params and made_form(self.plan, at) < 0]
 
     def _is_memory(self, step: Step, form: Form) -> bool:
         return self.facts.memory(form) == form and not (step.kind == "op" and step.index in self.fused)
@@ -279,7 +255,7 @@ class StagePass:
         taken = [now.flowing.pop(form) for form in makes(self.plan)[step] if form in now.flowing]
         if received(self.plan, step):
             for memory in taken:
-                self._drop(now, memory)
+                now.drop(memory)
                 ledger.add(MESSAGES, memory.size)
             return
         work, new = self._work(at), Counter[Form]()
@@ -288,7 +264,8 @@ class StagePass:
             for number, form in enumerate(inputs(self.plan)[step]):
                 if self._wants(form):
                     passed = number in work.passes
-                    results.append((form, taken[0] if passed else Memory(self._gradient(form))))
+                    memory = taken[0] if passed else Memory(self._gradient(form))
+                    results.append((form, memory, number in work.views))
                     taken[0].held += passed
                     new[form] += 0 if passed else self._gradient(form)
             made = sum(new.values())
@@ -296,61 +273,57 @@ class StagePass:
                 self._use(ledger, at, self.facts.saved.get(self.plan.ops[step.index].op, [])[::-1])
             rows = any(self.plan.params[v].sparse for v, _ in new if v in self.plan.params)
             ledger.look("backward", at, made if rows else max(made, work.backward))
-            for _, memory in results:
+            for _, memory, _ in results:
                 ledger.add(FLOWING, memory.size if memory is not taken[0] else 0)
             ledger.meanwhile(0 if rows else work.backward - made)
         for memory in taken:
-            self._drop(now, memory)
+            now.drop(memory)
         for root in self.freed.get(at, ()):
             ledger.add(KEPT, -now.open_.pop(root, 0))
-        for form, memory in results:
-            self._arrive(now, at, form, memory)
+        self._give(now, at, results)
+
+    def _give(self, now: Backward, at: int, results: list[tuple[Form, Memory, bool]]) -> None:
+        """The parts that a step has made come: (form, memory, whether it is a view)."""
+        # By a node of its own a view comes after the others, and what a read takes on after that.
+        for read, memory, view in sorted(results, key=lambda result: 2 * self._by_read(result[0]) + result[2]):
+            if (at, read) in self.together:
+                now.waiting.setdefault(self.together[at, read], []).append((at, read, memory, view))
+            else:
+                self._arrive(now, at, read, memory, view)
+        for vector in now.waiting.pop(at, ()):
+            self._arrive(now, *vector)
 
     def _wants(self, form: Form) -> bool:
         value = self.plan.graph.values[form[0]]
         return value.gradient and (form[1] >= 0 or value.kind in (Kind.RESULT, Kind.PARAM))
 
-    def _drop(self, now: Backward, memory: Memory) -> None:
-        memory.held -= 1
-        if not memory.held:
-            now.ledger.add(FLOWING, -memory.size)
-
-    def _arrive(self, now: Backward, at: int, form: Form, memory: Memory) -> None:
-        """A part of the gradient of a form."""
+    def _by_read(self, form: Form) -> bool:
+        """Whether a gradient goes through the read of a parameter: of a copy, or of what ZeRO 3
+        gathers."""
         param = self.plan.params.get(form[0]) if form[1] < 0 else None
-        if param is None:
-            self._add(now, at, form, memory)
+        return param is not None and (param.zero == 3 or gradient_bytes(self.plan, param) > self._gradient(form))
+
+    def _arrive(self, now: Backward, at: int, form: Form, memory: Memory, view: bool) -> None:
+        """A part of the gradient of a form."""
+        param = self.plan.params.get(form[0])
+        if param is None or form[1] >= 0:
+            now.add(at, form, memory, view, param is not None)
             return
-        size = gradient_bytes(self.plan, param)
+        size, apart, low = gradient_bytes(self.plan, param), param.zero == 3, None
         if size > memory.size:  # of a copy: in the parameter's own type
             now.ledger.look("backward", at, size, FLOWING)
             now.ledger.add(FLOWING, size)
-            self._drop(now, memory)
-            memory = Memory(size)
-        memory.held += param.zero == 3
-        self._add(now, at, form, memory, apart=param.zero == 3)
+            low, memory, view = memory, Memory(size), False
+        if low is not None and not apart:
+            now.drop(low)
+        now.add(at, form, memory, view, True, apart)
+        if low is not None and apart:  # ZeRO 3 adds up while autograd still has it
+            now.drop(low)
         now.readers[form[0]] -= 1
         if not now.readers[form[0]]:
             # From here on a bucket, or the optimizer, holds it.
             now.ledger.add(FLOWING, -now.flowing.pop(form).size)
             now.ledger.note(Event(WHOLE, at, inputs(self.plan)[self.steps[at]].index(form), size))
-
-    def _add(self, now: Backward, at: int, form: Form, memory: Memory, apart: bool = False) -> None:
-        """Adds to earlier parts, in place where nobody else has them and ZeRO 3 does not add them
-        up (`apart`)."""
-        before = now.flowing.get(form)
-        if before is None:
-            now.flowing[form] = memory
-        elif before.held == 1:
-            self._drop(now, memory)
-        else:
-            size = max(before.size, memory.size)
-            now.ledger.look("backward", at, size, FLOWING)
-            now.ledger.add(FLOWING, size)
-            for old in (before, memory):
-                old.held = 1 if form[0] in self.plan.params else old.held
-                self._drop(now, old)
-            now.flowing[form] = Memory(size, 1 + apart)
 
     def _stops_before(self, at: int) -> bool:
         """Whether torch ends before a step that is the last to save anything, since it saves only

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from shardlang.plan.bytes.gradient_sums import bucket_kind, gradient_sums, waits
 from shardlang.plan.bytes.memory import gradient_bytes, local_bytes, stored_type, used, zero_degree
 from shardlang.plan.bytes.peak.ledger import Beside
 from shardlang.plan.bytes.zero3_gathers import part_bytes
@@ -32,12 +33,14 @@ def sizes_of(plan: Plan, param: ParamPlan) -> Sizes:
 
 
 class Buckets:
-    """Those of one coordinate, each with its parameters; of: parameter -> its bucket."""
+    """Those of one coordinate, each with its parameters; of: parameter -> its bucket;
+    tied: the buckets that are summed when all backwards are done."""
 
     def __init__(self, plan: Plan, trained: Sequence[int], sizes: Mapping[int, Sizes]) -> None:
         self.plan, self.trained, self.sizes = plan, trained, sizes
         self.members = self._filled(self.trained)
         self.of = {value: at for at, members in enumerate(self.members) for value in members}
+        self.tied = [at for at, members in enumerate(self.members) if waits(plan, members[0])]
 
     def _filled(self, values: Sequence[int]) -> list[list[int]]:
         """Parameters that are reduced alike, from the last to the first, up to the limit."""
@@ -45,13 +48,10 @@ class Buckets:
         open_: dict[object, tuple[list[int], int]] = {}
         for value in reversed(values):
             param = plan.params[value]
-            mesh = plan.meshes[param.stored.mesh]
-            if param.sparse:
+            if param.sparse or value in plan.memory_of or not (gradient_sums(plan)[value] or param.zero):
                 continue
-            if not mesh.ranked(param.reduce_axes) and not param.zero:
-                continue
-            size = self.sizes[value].whole
-            key = param.stored.mesh, param.reduce_axes, param.zero, param.zero_axes, stored_type(plan, param)
+            stages = plan.pipeline.param_stages[value] if plan.pipeline is not None else ()
+            size, key = self.sizes[value].whole, (bucket_kind(plan, param), tuple(stages))
             members, filled = open_.get(key, ([], plan.bucket_bytes + 1))
             if filled + size > plan.bucket_bytes:
                 members, filled = [], 0
@@ -82,8 +82,9 @@ class Gradients:
         # The parameters, and the buckets' rows, that have a gradient from earlier microbatches.
         kept = () if first else [value for value in buckets.trained if self.plan.params[value].zero < 2]
         self.there = {value: buckets.sizes[value].gradient for value in kept}
-        self.rows = set[int]() if first else set(range(len(buckets.members)))
-        mine = (value for value in buckets.of if used(self.plan, value, (stage,)))
+        each = (at for at, members in enumerate(buckets.members) if self.plan.params[members[0]].zero >= 2)
+        self.rows = set[int]() if first else set(each)
+        mine = (v for v, at in buckets.of.items() if used(self.plan, v, (stage,)) and at not in buckets.tied)
         self.missing = Counter(buckets.of[value] for value in mine)
         self.waiting = sorted(self.missing, reverse=True)
         self.sent = sent
@@ -121,6 +122,12 @@ class Gradients:
             self.beside.add(GRADIENTS, -self.there.pop(value, 0))
         self.sent = Sent(whole, rows, 0 if at in self.rows else rows)
         self.rows.add(at)
+
+    def conclude(self) -> None:
+        """At the end of a step: the sums with other stages."""
+        for at in self.buckets.tied:
+            self._launch(at)
+        self.settle()
 
     def settle(self) -> None:
         """The rows of the bucket under way have come: what was sent for them goes."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardlang.display import size
+from shardlang.display import rounded_up
 from shardlang.plan.bytes.peak.step import Peak
 from shardlang.plan.plan import Plan
+from shardlang.records import remembered
 
 # What a rank does, as the report calls it.
 _DOING = {"again": "recomputation", "reduce": "reduction of gradients"}
@@ -23,9 +24,10 @@ def moment(plan: Plan, peak: Peak) -> str:
 def parts(peak: Peak) -> str:
     """`activations 12 GB, ..`, the largest first."""
     largest = sorted(peak.parts.items(), key=lambda part: -part[1])
-    return ", ".join(f"{what} {size(most, up=True)}" for what, most in largest)
+    return ", ".join(f"{what} {rounded_up(most)}" for what, most in largest)
 
 
+@remembered
 def lacks(plan: Plan) -> str | None:
     """The part that is not counted: the two halves of a backward are followed as one."""
     rows = plan.pipeline.actions if plan.pipeline is not None else ()

@@ -10,10 +10,12 @@ from functools import cached_property
 
 from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.bytes.memory import all_held, of_alike, stages_by_coordinate
+from shardlang.plan.bytes.peak.casts import cast_together
 from shardlang.plan.bytes.peak.course import Section, follow, repeats, sections
-from shardlang.plan.bytes.peak.gathers import Gathers
+from shardlang.plan.bytes.peak.flowing import FLOWING
+from shardlang.plan.bytes.peak.gathers import COMING, Gathers, of_each
 from shardlang.plan.bytes.peak.ledger import NONE, USED, Beside, Event, Rise, When
-from shardlang.plan.bytes.peak.passes import FLOWING, KEPT, MESSAGES, NAMED, StagePass, for_loss, received
+from shardlang.plan.bytes.peak.passes import KEPT, MESSAGES, NAMED, StagePass, for_loss, received
 from shardlang.plan.bytes.peak.reductions import Buckets, Gradients, Sent, Sizes, sizes_of
 from shardlang.plan.bytes.peak.windows import Shallow, shallow, unfolded
 from shardlang.plan.bytes.saved_activations import form_bytes, saved_activations
@@ -116,7 +118,9 @@ class _Stages:
         for stage, steps in self.steps.items():
             rows = [(kinds.step(step), owners.of(step) is not None, owners.to_host(owners.of(step))) for step in steps]
             runs = [later(self.of.window(step)) for step in steps] if self.of.runs else []
-            found[stage] = kinds.number((*rows, *runs))
+            casts = cast_together(self.of.plan, stage, steps)
+            waiting = sorted((at, to) for (at, _), to in casts.items())
+            found[stage] = kinds.number((*rows, *runs, *waiting))
         return found
 
     @cached_property
@@ -212,8 +216,23 @@ class _Line:
                 parts[MESSAGES] = ahead
             parts.update(rise.left)
             parts[MESSAGES] -= ahead
-        self._see(parts, Beside().over(), Action(0, "U", -1), len(self.actions))
+        self._see(parts, self._update(), Action(0, "U", -1), len(self.actions))
         return self.best
+
+    def _update(self) -> Rise:
+        """The rows of ZeRO 1 and 2 that have been updated go to all ranks, of all parameters at
+        once (runtime/state/zero.py): what has come is there until forward reads it."""
+        beside = Beside()
+        for size in self._published():
+            beside.add(COMING, size)
+        beside.look("update")
+        return beside.over()
+
+    def _published(self) -> Iterator[int]:
+        """Bytes that come so."""
+        for value in self.buckets.trained:
+            if 1 <= self.plan.params[value].zero <= 2:
+                yield from of_each(self.plan)[value]
 
     def _message(self, action: Action) -> int:
         """Bytes that an action receives from another rank."""
@@ -262,6 +281,8 @@ class _Line:
             yield MESSAGES, None, -over
             sent += sum(size for part, size in own if part == MESSAGES) - over
             yield MESSAGES, "ahead", -ahead
+        if self.best_at == len(self.actions):
+            yield from ((COMING, None, size) for size in self._published())
 
     def _always(self, value: int) -> Iterator[tuple[str, object, int]]:
         """As `always`, tensor by tensor."""
@@ -291,14 +312,15 @@ class _Line:
     def _rise(self, action: Action, brought: Brought, ops: list[tuple[str, int]] | None = None) -> Rise:
         """The rise of an action: the same for the same of an equal coordinate. ops: takes up all
         that comes and goes in it."""
-        forward, first = action.kind == "F", action.stage not in self.done
-        last = action.microbatch == self.plan.microbatches - 1
+        # A backward that is cut in two is followed as if all of it was the first half.
+        forward, rest = action.kind == "F", action.kind == "W"
+        first, last = action.stage not in self.done, action.microbatch == self.plan.microbatches - 1
         if not forward:
             self.done.add(action.stage)
         ends = action is self.actions[0], action is self.actions[-1]
         gathered = (*ends, *brought[1:]) if orders(self.plan).cut else ()
         under_way = None if forward else self.sent
-        key = self.kind, self.mine.index(action.stage), forward or (first, last, ends[1], under_way), gathered
+        key = self.kind, self.mine.index(action.stage), forward or (rest, first, last, ends[1], under_way), gathered
         if key not in self.of.rises or ops is not None:
             beside = Beside(ops)
             gathers = Gathers(self.plan, beside, brought, ends[0])
@@ -315,9 +337,12 @@ class _Line:
                 else:
                     taken.given(value, event.size)
 
-            follow(self.of.course(action.stage)[not forward], self.of.of, forward, beside, happens)
+            if rest:
+                beside.look("backward")
+            else:
+                follow(self.of.course(action.stage)[not forward], self.of.of, forward, beside, happens)
             if ends[1]:
-                taken.settle()
+                taken.conclude()
                 gathers.end()
             self.of.rises[key] = beside.over(), taken.sent
         rise, after = self.of.rises[key]

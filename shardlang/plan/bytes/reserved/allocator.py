@@ -131,14 +131,16 @@ class Allocator:
     def _made(self, size: int, small: bool) -> Block:
         """A new segment (alloc_block), or more of the growing one
         (try_allocate_expandable_block)."""
-        tail = self._tail.get(small)
+        more = self._lacking(size, small)
+        if self.limit and self.reserved + more > self.limit:
+            self._empty()
+            more = self._lacking(size, small)
+            self.over |= self.reserved + more > self.limit
+        self.reserved += more
+        self.most_reserved = max(self.most_reserved, self.reserved)
         if not self.expandable:
-            self._grow(segment_size(size))
-            return self._block(self._next, segment_size(size), small)
-        there = tail.size if tail is not None and tail.free else 0
-        page = SMALL_SEGMENT if small else LARGE_SEGMENT
-        more = -(-(size - there) // page) * page
-        self._grow(more)
+            return self._block(self._next, more, small)
+        tail = self._tail.get(small)
         if tail is not None and tail.free:
             self._withdraw(tail)
             tail.size += more
@@ -158,12 +160,12 @@ class Allocator:
             self._next += size
         return block
 
-    def _grow(self, size: int) -> None:
-        if self.limit and self.reserved + size > self.limit:
-            self._empty()
-            self.over |= self.reserved + size > self.limit
-        self.reserved += size
-        self.most_reserved = max(self.most_reserved, self.reserved)
+    def _lacking(self, size: int, small: bool) -> int:
+        """The bytes of a new segment; pages that the growing one lacks beyond its free end."""
+        if not self.expandable:
+            return segment_size(size)
+        tail, page = self._tail.get(small), SMALL_SEGMENT if small else LARGE_SEGMENT
+        return -(-(size - (tail.size if tail is not None and tail.free else 0)) // page) * page
 
     def _empty(self) -> None:
         """Gives segments back that are wholly free (release_cached_blocks); of a growing one its

@@ -7,7 +7,7 @@ on 4 and 8 GPUs joined by NVLink; a file may say another number (`communicator` 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from shardlang.ops.families.internal import TRANSFER
@@ -42,7 +42,8 @@ class Communicator:
 @remembered
 def communicators(plan: Plan) -> tuple[tuple[Communicator, ...], ...]:
     """Those of a rank, for each coordinate along the axis of the stages: of all ranks, of axes that
-    something is sent over, and one for each direction of the messages of two stages. Ranks of a
+    something is sent over, and one for each direction of the messages of two stages; at the end one
+    more, by which the first rank takes the weights of one stage after the other. Ranks of a
     coordinate may differ: these are of the one that has most."""
     mine = stages_by_coordinate(plan) if plan.pipeline is not None else [(0,)]
     if plan.ranks == 1:
@@ -59,8 +60,17 @@ def _of(plan: Plan, coordinate: int, stages: frozenset[int]) -> tuple[Communicat
         before = found.get(at, Communicator(ranks))
         if ranks > 1:
             found[at] = Communicator(ranks, max(before.peers, peers and ranks - 1))
-    found.update({edge: Communicator(2) for edge in _channels(plan) if coordinate in edge})
+    on = plan.pipeline.coordinates if plan.pipeline is not None else ()
+    found.update({edge: Communicator(2) for edge in channels(on, _channels(plan), coordinate)})
     return tuple(found.values())
+
+
+def channels(on: Sequence[int], messages: Collection[tuple[int, int]], at: int) -> list[tuple[int, int]]:
+    """The directions of messages that a coordinate has a group for. on: the coordinates of all
+    stages; messages: (from, to) of those of a step."""
+    mine = [edge for edge in messages if at in edge]
+    ends = [(each, 0) for each in dict.fromkeys(on) if each and at in (0, each) and (each, 0) not in messages]
+    return [*mine, *ends[:1]]
 
 
 def _over(plan: Plan, stages: frozenset[int]) -> Iterator[tuple[tuple[str, ...], tuple[int, ...], bool]]:
@@ -88,12 +98,10 @@ def _reduced(plan: Plan, param: ParamPlan) -> Iterator[tuple[str, ...]]:
 
 @remembered
 def _channels(plan: Plan) -> frozenset[tuple[int, int]]:
-    """The coordinates (from, to) of messages between stages, in a step and at the end, when the
-    first has all parameters."""
+    """The coordinates (from, to) of messages between stages in a step."""
     if plan.pipeline is None:
         return frozenset()
-    on = plan.pipeline.coordinates
-    found = {(at, 0) for at in on if at}
+    on, found = plan.pipeline.coordinates, set[tuple[int, int]]()
     for planned in plan.ops:
         if plan.graph.ops[planned.op].operator == TRANSFER:
             forward, backward = handed_bytes(plan, planned)

@@ -34,6 +34,12 @@ def offer(name: str, candidates: Iterable[str], otherwise: str = "") -> str:
     return f"did you mean `{near}`?" if near else otherwise
 
 
+def _within(letters: set[str], other: str, limit: int) -> bool:
+    """Whether `limit` edits could be enough: each brings or takes one letter at most."""
+    others = set(other)
+    return len(letters - others) <= limit and len(others - letters) <= limit
+
+
 def _tokens(name: str) -> list[str]:
     return sorted(name.replace(".", "_").lower().split("_"))
 
@@ -46,16 +52,20 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
     `head_dim`), then the one candidate that `name` is the start or the last part of. Ties go to the
     nearer length, then the first in alphabetical order, so the answer does not depend on the order
     of `candidates`."""
-    known = sorted({c for c in candidates if c and c != name})
+    known = {c for c in candidates if c and c != name}
     limit = min(4, max(1, len(name) // 3))
     folded = name.lower()
-    scored = [(distance(folded, c.lower(), limit), abs(len(c) - len(name)), c) for c in known]
+    letters = set(folded)
+    few = {c: c.lower() for c in known if abs(len(c) - len(name)) <= limit}
+    likely = {c: low for c, low in few.items() if _within(letters, low, limit)}
+    scored = [(distance(folded, low, limit), abs(len(c) - len(name)), c) for c, low in likely.items()]
     near = [entry for entry in scored if entry[0] <= limit and (min(len(name), len(entry[2])) > 1 or entry[0] == 0)]
     if near:
         return min(near)[2]
     joined = folded.replace("_", "")
-    reordered = [c for c in known if _tokens(c) == _tokens(name) or c.replace("_", "").lower() == joined]
+    same = [c for c in known if letters ^ set(c.lower()) <= {"_", "."}]
+    reordered = [c for c in same if _tokens(c) == _tokens(name) or c.replace("_", "").lower() == joined]
     if reordered:
-        return reordered[0]
+        return min(reordered)
     parts = [c for c in known if len(name) >= 3 and (c.startswith(name) or c.endswith("." + name))]
     return parts[0] if len(parts) == 1 else None

@@ -1,0 +1,117 @@
+"""Where a fork could not compute gradients, what `launch` and `verify` start are new processes: they do the same."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from shardlang.errors import RunError
+from shardlang.interpret.brute.apart import child
+from shardlang.runtime import device
+from shardlang.runtime.launch import children
+from shardlang.torch import RankError, bind, launch
+from tests.bind.test_mistakes import TWO
+
+
+@pytest.fixture(autouse=True)
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thinks that autograd keeps threads."""
+    monkeypatch.setattr(children, "threaded", lambda: "computed gradients")
+
+
+def test_ranks_compute_what_forked_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = 2
+
+    def train() -> tuple[list[float], int]:
+        net = bind(TWO)
+        optimizer = net.optimizer(torch.optim.SGD, lr=0.1)
+        losses = []
+        for batch, _ in zip(net.batches(epoch=1), range(steps), strict=False):
+            losses.append(float(net.step(batch)["loss"]))
+            optimizer.step()
+            net.stepped()
+        return losses, os.getppid()
+
+    new = launch(train, ranks=2)
+    assert len(new[0][0]) == steps and new == [(new[0][0], os.getpid())] * 2
+    monkeypatch.undo()
+    if not children.threaded():
+        assert launch(train, ranks=2) == new
+
+
+def test_a_rank_that_fails_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    def fails(word: str) -> None:
+        print(word)
+        raise ValueError(word)
+
+    with pytest.raises(RankError, match="ValueError: so") as error:
+        launch(fails, "so", ranks=1)
+    assert "in fails" in error.value.traceback and "so" in capfd.readouterr().out
+    with pytest.raises(RankError, match="exit code 5"):
+        launch(os._exit, 5, ranks=1)
+
+
+def test_what_cannot_be_sent_is_refused() -> None:
+    lock = threading.Lock()
+    with pytest.raises(RunError) as error:
+        launch(lambda: lock.locked(), ranks=2)
+    assert error.value.code == "SH503" and "cannot be sent" in error.value.message and "torchrun" in error.value.help
+
+
+def test_a_trial_tells_and_ends(tmp_path: Path) -> None:
+    def tried(tell: object) -> None:
+        x = torch.ones(2, requires_grad=True)
+        (x * x).sum().backward()
+        tell(x.grad.tolist())  # type: ignore[operator]
+
+    assert child(tried, 60.0) == ([[2.0, 2.0]], 0)
+
+
+def test_a_fork_of_what_has_computed_with_several_threads_does_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "threaded", lambda: "")
+    before = torch.get_num_threads()
+
+    def summed() -> float:
+        torch.set_num_threads(2)
+        x = torch.ones(1000, 1000, requires_grad=True)
+        torch.exp(x).sum().backward()
+        assert x.grad is not None
+        return float(x.grad.sum())
+
+    try:
+        here = summed()
+        assert child(lambda tell: tell(summed()), 60.0) == ([here], 0)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_threads_of_autograd_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    before = children.threaded()
+    named, ended = threading.Event(), threading.Event()
+
+    def waits() -> None:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("pt_autograd_0")
+        named.set()
+        ended.wait()
+
+    thread = threading.Thread(target=waits)
+    thread.start()
+    named.wait()
+    try:
+        assert (before, children.threaded()) in (("", "computed gradients"), ("computed gradients",) * 2)
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_a_process_that_has_used_cuda_is_asked_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert device._in_child(os.getppid) == str(os.getpid())
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert children.threaded() == "used CUDA"
+    assert device._in_child(os.getpid) == str(os.getpid())

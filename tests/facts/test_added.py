@@ -1,0 +1,114 @@
+"""Things that are added to a copy of the package, in as many files as CONTRIBUTING says: they train, are verified, and
+are counted in bytes and seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.curves import ROOT
+
+DIGITS = (ROOT / "examples" / "digits.shard").read_text("utf-8")
+# Its file -> a text of that file, and what stands there instead.
+Patch = Mapping[str, Sequence[tuple[str, str]]]
+LION: Patch = {
+    "facts/optimizers.py": [(
+        '    "adagrad": OptimizerFacts(',
+        '    "lion": OptimizerFacts(\n'
+        '        "Chen et al., 2023:\\n\\n    u := sign(b1 m + (1 - b1) g)\\n    w := w - lr (u + weight_decay w)\\n"\n'
+        '        "    m := b2 m + (1 - b2) g",\n'
+        '        {"lr": ..., "betas": (0.9, 0.99), "weight_decay": 0.0}, state=("mean",),\n'
+        "    ),\n"
+        '    "adagrad": OptimizerFacts(',
+    )],
+    "runtime/state/optimizers.py": [
+        ('    "sgd": Sgd,', '    "lion": Lion, "sgd": Sgd,'),
+        ("KINDS: dict[str, Any] = {", '''class Lion:
+    def __init__(self, tensors, *, lr, betas=(0.9, 0.99), weight_decay=0.0):
+        self.tensors, self.lr = [t for t in tensors if t.numel()], lr
+        self.betas, self.weight_decay = betas, weight_decay
+        self.means = [torch.zeros_like(t) for t in self.tensors]
+
+    def step(self, lr):
+        first, second = self.betas
+        for tensor, gradient, mean in zip(self.tensors, _gradients(self.tensors), self.means, strict=True):
+            tensor.sub_(lr * ((first * mean + (1 - first) * gradient).sign() + self.weight_decay * tensor))
+            mean.mul_(second).add_(gradient, alpha=1 - second)
+
+    def kept(self):
+        return {"mean": self.means}
+
+    def resumed(self, step, late=ALL):
+        pass
+
+
+KINDS: dict[str, Any] = {'''),
+    ],
+    "interpret/meaning/optimizers.py": [
+        ('    "sgd": sgd,', '    "lion": lion, "sgd": sgd,'),
+        ("RULES: Mapping[str, Rule] = {", '''def lion(x, gradient, memory, step, arguments):
+    first, second = arguments.get("betas", (0.9, 0.99))
+    mean = memory.get("m", torch.zeros_like(x))
+    memory["m"] = second * mean + (1 - second) * gradient
+    direction = (first * mean + (1 - first) * gradient).sign() + arguments.get("weight_decay", 0.0) * x
+    return x - arguments["lr"] * direction
+
+
+RULES: Mapping[str, Rule] = {'''),
+    ],
+}  # fmt: skip
+
+
+def patched(folder: Path, patch: Patch) -> Path:
+    """A copy of the package in `folder`, with the patch."""
+    for name in ("shardlang", "stdlib"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, edits in patch.items():
+        path = folder / "shardlang" / name
+        text = path.read_text("utf-8")
+        for old, new in edits:
+            assert text.count(old) == 1, (name, old)
+            text = text.replace(old, new)
+        path.write_text(text, "utf-8")
+    return folder
+
+
+def shardc(tree: Path, *arguments: str) -> str:
+    """What a command of the package in `tree` prints; it must end well."""
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    command = [sys.executable, "-c", "from shardlang.cli.start import main; main()", *arguments]
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def with_lion(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package and two programs; digits' own optimizer keeps as much as lion."""
+    tree, momentum = patched(tmp_path_factory.mktemp("lion"), LION), "sgd(lr = 0.1, momentum = 0.9)"
+    for name, text in (("lion", DIGITS.replace(momentum, "lion(lr = 1e-3)")), ("momentum", DIGITS)):
+        (tree / f"{name}.shard").write_text(f"use std.clusters: h100_pod\n{text}", "utf-8")
+    return tree
+
+
+def test_an_optimizer_is_added_in_three_files(with_lion: Path) -> None:
+    assert len(LION) <= 3
+    said = shardc(with_lion, "verify", "lion.shard", "--ranks", "2", "--strategy", "data_parallel")
+    assert "2 ranks compute what one device does" in said
+
+
+def test_bytes_and_seconds_of_an_added_optimizer_are_counted(with_lion: Path) -> None:
+    lion, momentum = (
+        json.loads(shardc(with_lion, "plan", f"{name}.shard", "--ranks", "8", "--json"))
+        for name in ("lion", "momentum")
+    )
+    kept = lion["per_rank"]["optimizer_bytes"]
+    assert kept == momentum["per_rank"]["optimizer_bytes"] == lion["per_rank"]["parameters_bytes"] > 0
+    assert lion["predicted"]["update_s"] == momentum["predicted"]["update_s"] > 0

@@ -1,0 +1,56 @@
+"""Places: a pattern covers there what it covers path by path, and the nearest name keeps its layers."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from shardlang.graph.places import Places
+from shardlang.patterns import SingleLayers, matcher
+from tests.spent import at_most
+
+
+def test_a_pattern_covers_in_places_what_it_covers_path_by_path() -> None:
+    draws = random.Random(0)
+    some = 0
+    for _ in range(3000):
+        parts = ["a", "ab", "b", "a[0]", "a[1]", "a[12]", "b[1]", "ab[2]:1"]
+        paths = [".".join(draws.choices(parts, k=draws.randint(1, 4))) for _ in range(12)]
+        wanted = [*parts[:-1], "*", "**", "a*", "*b", "a[*]", "*[1]", "a[0..2]", "*[*]"]
+        pattern = ".".join(draws.choices(wanted, k=draws.randint(1, 4)))
+        match = matcher(pattern)
+        expected = [(path, own) for path in dict.fromkeys(paths) if (own := match(path))]
+        assert Places(paths).covered(pattern) == expected, (pattern, paths)
+        some += bool(expected)
+    assert some > 500
+
+
+def test_a_number_of_a_layer_is_not_looked_for_in_a_run() -> None:
+    run = Places(["a[0].w", "a[3-120].w", "b.w"])
+    assert run.covered("a[*].w") == [("a[0].w", "a[0].w"), ("a[3-120].w", "a[3-120].w")]
+    for numbered in ("a[5].w", "b[1]", "a[0..4]"):
+        with pytest.raises(SingleLayers):
+            run.covered(numbered)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("blocs[*].w", "blocks[*].w"),
+        ("blocs[3].w", "blocks[3].w"),
+        ("blocks[9].w", "blocks[0].w"),
+        ("embd.w", "embed.w"),
+        ("other", None),
+    ],
+)
+def test_the_nearest_name_keeps_the_layers_that_are_written(written: str, meant: str | None) -> None:
+    assert Places([*(f"blocks[{n}].w" for n in range(8)), "embed.w"]).nearest(written) == meant
+
+
+def test_many_patterns_take_no_time_for_what_they_do_not_cover() -> None:
+    with at_most(2.0):
+        places = Places(f"a[{n}].{name}" for n in range(14_000) for name in ("w", "b"))
+        for n in range(2_000):
+            assert places.covered(f"a[{n}]") and not places.covered(f"a[*].q{n}") and not places.covered(f"b[{n}].**")
+            assert places.nearest(f"b[{n}].q{n}") is None
