@@ -89,6 +89,26 @@ def test_a_fork_of_what_has_computed_with_several_threads_does_so_too(monkeypatc
         torch.set_num_threads(before)
 
 
+@pytest.mark.timeout(60)
+def test_a_process_that_was_forked_may_fork_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads of OpenMP are those of the first process: to end them in the second was to wait for ever."""
+    monkeypatch.setattr(children, "threaded", lambda: "")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    assert float(torch.exp(torch.zeros(1000, 1000)).sum()) == 1e6
+    torch.set_num_threads(before)
+    assert not children.forked() and children.threads(1) == len(os.sched_getaffinity(0))
+    here = os.getpid()
+    if (pid := os.fork()) == 0:
+        try:
+            children.die_with_parent(here)
+            found = child(lambda tell: tell(torch.exp(torch.zeros(1000, 1000)).sum().item()), 20.0)
+            os._exit(found != ([1e6], 0) or not children.forked() or children.threads(1) != 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
 def test_threads_of_autograd_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     before = children.threaded()

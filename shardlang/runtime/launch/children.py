@@ -23,6 +23,7 @@ from shardlang.errors import RunError, lacking
 from shardlang.runtime import device
 
 _PR_SET_PDEATHSIG = 1
+_PF_FORKNOEXEC = 0x40  # proc_pid_stat(5), field 9; include/linux/sched.h
 _OMP_PAUSE_HARD = 2  # https://www.openmp.org/spec-html/5.0/openmpsu154.html
 # What a new Python runs: the paths of its modules, and the file with the work.
 _BEGIN = "import sys; sys.path[:] = {paths!r}; from {module} import taken; taken({parent}, {file})"
@@ -72,10 +73,25 @@ def begin(work: Callable[[], None], keeps: Sequence[int], closes: Sequence[int],
 def fork() -> int:
     """os.fork(), of a process that may have computed. The threads that OpenMP keeps for this one
     end first: they would not be in the fork, where a sum over two threads would wait for them for
-    ever. Here it makes new ones when it needs some."""
-    for pause in _pauses():
-        pause(_OMP_PAUSE_HARD)
+    ever. Here it makes new ones when it needs some.
+
+    A process that is `forked` may have threads in mind that only the one before it has: to end
+    those would wait for ever too. They are left, so what is forked there computes with one."""
+    if not forked():
+        for pause in _pauses():
+            pause(_OMP_PAUSE_HARD)
     return os.fork()
+
+
+def forked() -> bool:
+    """Whether this process is a fork of another one, and has begun no program since."""
+    flags = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[6]
+    return bool(int(flags) & _PF_FORKNOEXEC)
+
+
+def threads(ranks: int) -> int:
+    """With how many threads each of so many ranks that are forked here computes on a CPU."""
+    return 1 if forked() else max(1, len(os.sched_getaffinity(0)) // ranks)
 
 
 def _pauses() -> list[Callable[[int], int]]:

@@ -35,7 +35,7 @@ from shardlang.runtime.events.consumers import load_function
 from shardlang.runtime.events.start import claim_events, emitted_hash
 from shardlang.runtime.launch import flight, reports, stalls
 from shardlang.runtime.launch import rank as forked
-from shardlang.runtime.launch.children import fork
+from shardlang.runtime.launch.children import fork, threads
 from shardlang.runtime.launch.devices import Choice, chosen
 from shardlang.runtime.launch.rank import Report, Task, Work
 from shardlang.runtime.program import Profiled, Program, load_own
@@ -139,8 +139,8 @@ def launch_program(
         data = data if data is not None else datasets(program)
         given_weights(program)  # each rank opens them too: what is wrong with the files is said before
         with scratch("run") as folder:
-            store = folder.path / "store"
-            task = Task(program, main_file, data, ranks, devices, store, files.metrics, files.save_weights, work)
+            state = (program, main_file, data, ranks, threads(ranks), devices, folder.path / "store")
+            task = Task(*state, files.metrics, files.save_weights, work)
             return _with_restarts(task, files.log_dir, stall, restarts)
 
 

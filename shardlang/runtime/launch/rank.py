@@ -64,13 +64,15 @@ class Report:
 
 @dataclass
 class Task:
-    """The state that all ranks of a run share. work: what each does once it is connected. again:
-    how often they have been started before."""
+    """The state that all ranks of a run share. threads: with how many each computes on a CPU, where
+    OMP_NUM_THREADS does not say it. work: what each does once it is connected. again: how often
+    they have been started before."""
 
     program: Program
     main_file: Path
     data: Mapping[str, Dataset]
     ranks: int
+    threads: int
     devices: Choice
     store: Path
     metrics: Path | None
@@ -181,7 +183,7 @@ def _send(report: int, ended: Report) -> None:
 def _run(task: Task, rank: int, terminal: int) -> str:
     """The whole run; how it ended."""
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // task.ranks))
+        torch.set_num_threads(task.threads)
     device = task.devices.device(rank)
     store = dist.FileStore(str(task.store), task.ranks) if task.ranks > 1 else None
     mesh.connect(rank, task.ranks, device, store)
