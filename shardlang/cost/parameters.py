@@ -7,6 +7,7 @@ from functools import cached_property
 
 from shardlang.cost.items import class_of, layer_of
 from shardlang.cost.work import FORWARD, WEIGHTS, Collective, Gather, Item, Place, Reduction, Stream, Update
+from shardlang.facts.buckets import filled
 from shardlang.plan.bytes.gradient_sums import bucket_kind, gradient_sums
 from shardlang.plan.bytes.memory import coordinates_of, stored_type
 from shardlang.plan.bytes.own_optimizers import gathered
@@ -99,18 +100,11 @@ class Parameters:
 
     def published(self, stages: Collection[int]) -> tuple[Gather, ...]:
         """The gathers of ZeRO 1 and 2 after the update, one for each bucket."""
-        plan, found = self.plan, list[Gather]()
-        mine = [v for v in self._mine(stages) if plan.params[v].zero in (1, 2)]
-        filled: list[int] = []
-        size = 0
-        for value in mine[::-1]:
-            wide = self.sizes(plan.params[value]).whole
-            if filled and size + wide > plan.bucket_bytes:
-                found += self._of_group(filled)
-                filled, size = [], 0
-            filled.append(value)
-            size += wide
-        return (*found, *self._of_group(filled))
+        plan = self.plan
+        mine = (plan.params[v] for v in self._mine(stages) if plan.params[v].zero in (1, 2))
+        items = [(param.value, bucket_kind(plan, param), self.sizes(param).whole) for param in mine]
+        buckets = (members for _, members in filled(items, plan.bucket_bytes))
+        return tuple([gather for members in buckets for gather in self._of_group(members)])
 
     # --- gradients
 

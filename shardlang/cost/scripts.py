@@ -24,6 +24,7 @@ from shardlang.cost.work import (
     Reduction,
     Segment,
 )
+from shardlang.facts.buckets import filled
 from shardlang.records import dataclass
 
 Axes = tuple[str, ...]
@@ -175,23 +176,11 @@ class Scripts:
     # --- gradients
 
     def buckets(self, stages: Sequence[int]) -> list[Bucket]:
-        """Those of a coordinate, filled from the last parameter to the first
-        (runtime/state/buckets.py)."""
-        limit = self.prices.work.bucket_bytes
-        open_: dict[tuple[object, ...], tuple[list[Reduction], int, tuple[int, int]]] = {}
-        order: list[tuple[list[Reduction], tuple[int, int]]] = []
-        for at, reduction in self._reductions(stages):
-            members, size, _ = open_.get(reduction.group, ([], limit + 1, at))
-            if size + reduction.size > limit:
-                members, size = [], 0
-                order.append((members, at))
-            else:
-                place = next(n for n in range(len(order) - 1, -1, -1) if order[n][0] is members)
-                order[place] = members, at
-            members.append(reduction)
-            open_[reduction.group] = members, size + reduction.size, at
+        """Those of a coordinate."""
+        items = [((at, each), each.group, each.size) for at, each in self._reductions(stages)]
         there: dict[tuple[object, ...], list[Bucket]] = {}
-        for bucket in (self._bucket(members, at) for members, at in order):
+        for _, members in filled(items[::-1], self.prices.work.bucket_bytes):
+            bucket = self._bucket([each for _, each in members], members[-1][0])
             there.setdefault((bucket.at, bucket.each, bucket.held), []).append(bucket)
         return [bucket for mine in there.values() for bucket in joined(mine)]
 

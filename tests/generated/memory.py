@@ -17,7 +17,7 @@ from shardlang.plan.bytes.peak.ledger import MEANWHILE
 from shardlang.plan.bytes.peak.report import lacks, peak_entry
 from shardlang.plan.bytes.peak.step import step_peaks, steps_of_memory
 from shardlang.plan.bytes.report import report
-from shardlang.plan.bytes.reserved.footprint import Footprint, beside_tensors, footprint
+from shardlang.plan.bytes.reserved.footprint import Footprint, beside_tensors, footprint, gone
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
 
@@ -88,7 +88,13 @@ def _allocators(plan: Plan) -> Iterator[dict[str, object] | None]:
 def _course(plan: Plan, at: int, peak: int) -> str:
     """Nothing goes that is not there, and the most at one time is the peak."""
     there = most = 0
-    for what, _, size in steps_of_memory(plan, at):
+    tensors: dict[tuple[str, object], dict[int, list[int]]] = {}
+    for what, whose, size in steps_of_memory(plan, at):
+        sizes = tensors.setdefault((what, whose), {})
+        if size > 0:
+            sizes.setdefault(size, []).append(size)
+        elif size and sum(gone(sizes, -size)) != -size:
+            return f"{-size} bytes of `{what}` go at coordinate {at} that no tensors there have"
         there += 0 if what == MEANWHILE else size
         most = max(most, there + (size if what == MEANWHILE else 0))
         if there < 0:

@@ -14,7 +14,7 @@ from shardlang.plan.bytes.fits import taken
 from shardlang.plan.bytes.peak.ledger import MEANWHILE
 from shardlang.plan.bytes.peak.step import step_peaks, steps_of_memory
 from shardlang.plan.bytes.reserved.allocator import Allocator, Block, rounded, segment_size
-from shardlang.plan.bytes.reserved.footprint import footprint, replayed
+from shardlang.plan.bytes.reserved.footprint import footprint, gone, replayed
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
 from tests.emit.sources import planned
@@ -200,19 +200,25 @@ PLANS = [
     ("mesh dp = 4\n  split batch over dp\n  zero 3 over dp\n  microbatches 2", 4),
     ("mesh dp = 1\n  at blocks[*]: recompute\n  microbatches 4", 1),
     ("mesh pp = 2, dp = 2\n  split batch over dp\n  stages over pp balanced\n  microbatches 4\n  zero 3 over dp", 4),
-    ("mesh pp = 2\n  stages over pp balanced\n  microbatches 8\n  zero 1 over pp" if False else
-     "mesh pp = 2\n  stages over pp balanced\n  microbatches 8", 2),
+    ("mesh pp = 2\n  stages over pp balanced\n  microbatches 8", 2),
+    ("mesh dp = 1\n  at blocks[*]: place saved on host\n  microbatches 4", 1),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("rules", "ranks"), PLANS)
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_what_comes_and_goes_is_the_peak(rules: str, ranks: int, precision: str) -> None:
-    """Of each coordinate, to the byte; and nothing goes that is not there."""
+    """Of each coordinate, to the byte; and nothing goes that is not there, tensor by tensor."""
     plan = planned(llama(rules, precision), ranks, "s")
     for at, peak in enumerate(step_peaks(plan)):
         total = most = 0
-        for what, _, size in steps_of_memory(plan, at):
+        there: dict[tuple[str, object], dict[int, list[int]]] = {}
+        for what, whose, size in steps_of_memory(plan, at):
+            sizes = there.setdefault((what, whose), {})
+            if size < 0:
+                assert sum(gone(sizes, -size)) == -size, what
+            else:
+                sizes.setdefault(size, []).append(size)
             total += 0 if what == MEANWHILE else size
             most = max(most, total + (size if what == MEANWHILE else 0))
             assert total >= 0

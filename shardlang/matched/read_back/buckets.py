@@ -1,7 +1,7 @@
 """The parameters that a text declares -> the buckets in which the runtime sums their gradients, of
 each coordinate of the stages' axis, in order.
 
-The rules are those of runtime/step/model.py and runtime/state/buckets.py; tests hold them to what
+The rules are those of runtime/step/model.py; tests hold them to what
 real ranks send."""
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import field
 
+from shardlang.facts.buckets import filled
 from shardlang.matched.lines import Group, Line
 from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.settings import parameter
@@ -75,20 +76,18 @@ def _held(read: Read, declared: Declared, places: tuple[int, ...], stages: tuple
 
 def _filled(read: Read, items: Sequence[tuple[str, Held, Line]]) -> list[Bucket]:
     """Buckets of one kind each, filled from the end up to the bytes of a bucket."""
-    limit = ast.literal_eval(read.program["bucket_bytes"])
-    open_: dict[Held, tuple[int, int]] = {}
-    listed: list[tuple[Held, list[str], list[int], Line]] = []
-    for path, how, line in reversed(items):
+
+    def sized(path: str) -> int:
         local = read.text.declared[path].local
-        elements, width = local.most, max(BYTES[local.dtype], BYTES["f32"])  # it is kept in f32 at least
-        at, used = open_.get(how, (-1, limit + 1))
-        if used + width * elements > limit:
-            at, used = len(listed), 0
-            listed.append((how, [], [], line))
-        listed[at][1].append(path)
-        listed[at][2].append(elements)
-        open_[how] = at, used + width * elements
-    return [Bucket(how, tuple(paths), tuple(sizes), line) for how, paths, sizes, line in listed]
+        return local.most * max(BYTES[local.dtype], BYTES["f32"])  # it is kept in f32 at least
+
+    found = filled([((path, line), how, sized(path)) for path, how, line in items],
+                   ast.literal_eval(read.program["bucket_bytes"]))  # fmt: skip
+    return [
+        Bucket(how, tuple([path for path, _ in some]), tuple([read.text.declared[path].local.most for path, _ in some]),
+               some[0][1])
+        for how, some in found
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,20 +198,3 @@ class Reducer:
                 bucket.advance()
         for bucket in self.buckets:
             bucket.finish()
-
-
-def fill(items: Sequence[tuple[Any, Any, int]], limit: int) -> list[tuple[Any, list[Any]]]:
-    """(parameter, key, bytes) in the program's order -> (key, parameters) of one key, at most
-    `limit` bytes each.
-
-    Backward reaches the last parameters first, so buckets are filled from the end."""
-    filled: list[tuple[Any, list[Any]]] = []
-    open_: dict[Any, tuple[list[Any], int]] = {}
-    for item, key, size in reversed(items):
-        bucket, used = open_.get(key, ([], limit + 1))
-        if used + size > limit:
-            bucket, used = [], 0
-            filled.append((key, bucket))
-        bucket.append(item)
-        open_[key] = (bucket, used + size)
-    return filled

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shardlang.facts.buckets import filled
 from shardlang.hints.paths import OF_PROGRAM
 from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import Group, Mesh, world
@@ -23,7 +24,7 @@ from shardlang.runtime.logs import timed
 from shardlang.runtime.program import DTYPES, Block, Declared, Optimizer, Parameter, Program, dtype_of, listed
 from shardlang.runtime.state import mapped, optimizers
 from shardlang.runtime.state.alive import dropped_between
-from shardlang.runtime.state.buckets import Bucket, Reducer, Reduction, SumBucket, fill
+from shardlang.runtime.state.buckets import Bucket, Reducer, Reduction, SumBucket
 from shardlang.runtime.state.copies import reads
 from shardlang.runtime.state.initial import make
 from shardlang.runtime.state.own_optimizers import OwnOptimizer, Seen
@@ -187,7 +188,7 @@ class Model:
                 size = math.prod(self.program.block(tensor).shape) * dtype.itemsize
                 kind = how, dtype, device_of(tensor.place), tensor.path in self.stored
                 items.append((self._shared(tensor.path) or self.leaves[tensor.path], kind, size))
-        for (how, *_), members in fill(items, self.program.bucket_bytes):
+        for (how, *_), members in filled(items, self.program.bucket_bytes):
             self._add(ShardBucket(members, how) if how.shard else SumBucket(how.over(how.sum), members), how)
         staged([bucket for bucket in self.buckets if isinstance(bucket, ShardBucket)])
         return self.buckets

@@ -338,8 +338,9 @@ class StagePass:
             return
         now.again.add(unit)
         if unit not in self.units.again:
-            now.ledger.add(KEPT, sum(size for root, size in self.kept[unit].items() if root not in now.open_))
-            now.open_.update(self.kept[unit])
+            for root, size in self.kept[unit].items():
+                now.ledger.add(KEPT, 0 if root in now.open_ else size)
+                now.open_.setdefault(root, size)
             return
         # First what its inputs are computed from.
         numbers = [at for at in self.units.steps[unit] if self.facts.runs_again(self.steps[at])]

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from shardlang.facts.buckets import filled
 from shardlang.plan.bytes.gradient_sums import bucket_kind, gradient_sums, waits
 from shardlang.plan.bytes.memory import gradient_bytes, local_bytes, stored_type, used, zero_degree
 from shardlang.plan.bytes.peak.ledger import Beside
@@ -44,21 +45,12 @@ class Buckets:
 
     def _filled(self, values: Sequence[int]) -> list[list[int]]:
         """Parameters that are reduced alike, from the last to the first, up to the limit."""
-        plan, found = self.plan, list[list[int]]()
-        open_: dict[object, tuple[list[int], int]] = {}
-        for value in reversed(values):
-            param = plan.params[value]
-            if param.sparse or value in plan.memory_of or not (gradient_sums(plan)[value] or param.zero):
-                continue
-            stages = plan.pipeline.param_stages[value] if plan.pipeline is not None else ()
-            size, key = self.sizes[value].whole, (bucket_kind(plan, param), tuple(stages))
-            members, filled = open_.get(key, ([], plan.bucket_bytes + 1))
-            if filled + size > plan.bucket_bytes:
-                members, filled = [], 0
-                found.append(members)
-            members.append(value)
-            open_[key] = members, filled + size
-        return found
+        plan, items = self.plan, list[tuple[int, object, int]]()
+        for param in (plan.params[value] for value in values if value not in plan.memory_of):
+            if not param.sparse and (gradient_sums(plan)[param.value] or param.zero):
+                stages = tuple(plan.pipeline.param_stages[param.value]) if plan.pipeline is not None else ()
+                items.append((param.value, (bucket_kind(plan, param), stages), self.sizes[param.value].whole))
+        return [members for _, members in filled(items, plan.bucket_bytes)]
 
 
 class Sent(NamedTuple):

@@ -73,7 +73,7 @@ def replayed(ops: Sequence[tuple[str, object, int]], allocator: Allocator) -> tu
             continue
         sizes = there.setdefault((what, whose), {})
         if size < 0:
-            for block in _gone(sizes, -size):
+            for block in gone(sizes, -size):
                 allocator.give(block)
             continue
         block = allocator.take(size)
@@ -92,7 +92,7 @@ def _largest(ops: Sequence[tuple[str, object, int]]) -> tuple[tuple[str, int, in
     for what, whose, size in ops[:-1]:
         sizes = there.setdefault((what, whose), {}) if what != MEANWHILE else {}
         if size < 0:
-            for _ in _gone(sizes, -size):
+            for _ in gone(sizes, -size):
                 pass
         else:
             sizes.setdefault(size, []).append(size)
@@ -102,7 +102,7 @@ def _largest(ops: Sequence[tuple[str, object, int]]) -> tuple[tuple[str, int, in
     return tuple(sorted(rows, key=lambda row: (-row[1] * row[2], row)))
 
 
-def _gone(sizes: dict[int, list[T]], size: int) -> Iterator[T]:
+def gone(sizes: dict[int, list[T]], size: int) -> Iterator[T]:
     """Those that go: the latest of a size; where there is none, as many of the largest as make
     it."""
     if sizes.get(size):
