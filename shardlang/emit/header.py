@@ -14,6 +14,7 @@ from shardlang.emit.text.sizes import Groups
 from shardlang.graph.graph import Kind, Value
 from shardlang.ops.declared import DECLARED
 from shardlang.plan.blocks.kinds import kinds_of
+from shardlang.plan.bytes.fits import node_devices
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.python_text import literal
 from shardlang.types.dim import TensorType, low
@@ -50,9 +51,15 @@ def docstring(plan: Plan) -> str:
             f"Written by shardc from the program and its strategy. Each rank runs this file on its own shards{parts};",
             "a comment gives a value's local type and its layout on the mesh. Run it with",
         )
-    return python_text.docstring(
-        f"{place_text(plan)}.", *said, "", f"    torchrun --nproc-per-node {plan.ranks} main.py"
-    )
+    return python_text.docstring(f"{place_text(plan)}.", *said, "", f"    {started(plan)} main.py")
+
+
+def started(plan: Plan) -> str:
+    """The command that starts the ranks, up to the file; of several hosts the first is HOST."""
+    each = node_devices(plan.program)
+    if not 0 < each < plan.ranks or plan.ranks % each:
+        return f"torchrun --nproc-per-node {plan.ranks}"
+    return f"torchrun --nnodes {plan.ranks // each} --nproc-per-node {each} --rdzv-backend c10d --rdzv-endpoint HOST"
 
 
 def imports(uses: Collection[str], modules: Sequence[str] = (), layers: Sequence[str] = ()) -> str:

@@ -95,6 +95,11 @@ def _setting(item: ast.Hardware, setting: ast.Setting, scope: FileScope, sink: S
         help = offer(name, known, f"it has {', '.join(f'`{n}`' for n in known)}")
         fact = f"a {item.keyword} has no setting `{name}`"
         return sink.report("SH239", fact, setting.name.span, "unknown setting", help=help)
+    if isinstance(setting.value, ast.Name) and known[name].kind == "a device" and not scope.find(setting.value.text):
+        asked, span = setting.value.text, setting.value.span
+        there = [n for n, d in scope.names.items() if isinstance(d, HardwareDecl) and d.node.keyword == "device"]
+        help = offer(asked, there, f"declare `device {asked}`, or import it: `use std.clusters: {asked}`")
+        return sink.report("SH239", f"there is no device `{asked}` here", span, "unknown device", help=help)
     if not _is(setting.value, known[name].kind, scope):
         fact = f"`{name}` of {item.keyword} `{item.name.text}` must be {known[name].kind}"
         sink.report("SH239", fact, setting.value.span, help=f"write `{name} = {known[name].example}`, say")

@@ -65,4 +65,5 @@ def command(
         output.tell(f"wrote {os.path.join(folder, name)}")
     main = shlex.quote(os.path.join(folder, "main.py"))
     base = os.path.relpath(folder_of(file))
-    output.tell(f"run it: torchrun --nproc-per-node {ranks} {main} --base {shlex.quote(base)}")
+    said = next(line.strip() for line in files["main.py"].splitlines() if line.lstrip().startswith("torchrun"))
+    output.tell(f"run it: {said.removesuffix('main.py')}{main} --base {shlex.quote(base)}")

@@ -53,10 +53,10 @@ def device(program: Program) -> Device | None:
     memory, span = said["memory"]
     compute, reserved, group = (int(said.get(name, (0,))[0]) for name in ("compute", "reserved", "communicator"))
     expandable = reserved > 0 and _expandable(chosen)
-    return Device(chosen.name.text, int(memory), span, compute, reserved, expandable, group, _node(program))
+    return Device(chosen.name.text, int(memory), span, compute, reserved, expandable, group, node_devices(program))
 
 
-def _node(program: Program) -> int:
+def node_devices(program: Program) -> int:
     """The devices of a node of the cluster; 0 where none is described."""
     cluster = program.machine.cluster if program.machine is not None else None
     settings = cluster.settings if cluster is not None else ()
