@@ -118,6 +118,27 @@ def test_without_nodes_a_job_has_the_hosts_of_the_files_cluster(
     assert (line in said.output) == (hosts == 4)
 
 
+def test_a_job_says_what_is_not_there_and_how_it_starts_on_its_hosts(here: Path) -> None:
+    text = (
+        (ROOT / "examples" / "llama.shard")
+        .read_text("utf-8")
+        .replace("  precision", '  init = safetensors("w.st")\n  precision')
+    )
+    begin, end = text.index("cluster pod"), text.index("train {")
+    (here / "My Net.shard").write_text((text[:begin] + text[end:]).replace("clusters: h100\n", "clusters: h100_pod\n"))
+    options = ("--ranks", "64", "--strategy", "fsdp", "--to", "slurm", "-o", "job")
+    said = launch(*options)
+    assert said.exit_code == 0, said.output
+    for path in ("data/*.bin", "w.st"):
+        assert f"warning: `{path}` is not in {here} on this machine; where the hosts lack it too" in said.output
+    started = "torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST main.py"
+    assert f"    {started}\n" in (here / "job" / "main.py").read_text()
+    (here / "data").mkdir()
+    for path in ("data/a.bin", "w.st"):
+        (here / path).touch()
+    assert "warning" not in launch(*options).output
+
+
 def test_a_program_for_each_number_of_hosts(here: Path) -> None:
     hosts = "localhost,127.0.0.1,127.0.0.2"
     said = launch("--ranks", "6", "--nnodes", "1:3", "--to", "torchrun", "--hosts", hosts, "-o", "job")

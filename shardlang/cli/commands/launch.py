@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from glob import glob
 from pathlib import Path, PurePath
 
 import click
@@ -138,6 +139,7 @@ class _Launch:
         for each in (*emitted, *files):
             output.tell(f"wrote {self.folder / each}")
         self._note(job, cluster)
+        self._warn(program)
         return self._submit(files) if submit else self._tell(job)
 
     def _note(self, job: Job, cluster: str) -> None:
@@ -147,6 +149,16 @@ class _Launch:
             output.tell(f"{had}; `--nodes` takes another number")
         if not job.resumes:
             output.tell("the program writes no checkpoint: after a failure the job begins anew")
+
+    def _warn(self, program: Program) -> None:
+        """Tells of data and weights that are not beside the file, where ranks look for them."""
+        training, folder = program.training, folder_of(self.file)
+        given = [each.arguments for each in (training.data, training.eval) if each] if training is not None else []
+        given += [training.init[1]] if training is not None and training.init is not None else []
+        for path in dict.fromkeys(str(each["path"]) for each in given if "path" in each):
+            if not glob(path, root_dir=folder) and not os.path.exists(os.path.join(folder, path)):
+                fact = f"`{path}` is not in {os.path.abspath(folder)} on this machine"
+                output.tell(f"warning: {fact}; where the hosts lack it too, the job ends at its start")
 
     def _require_options(self, submit: bool) -> None:
         """UsageError where an option is missing, or says nothing to this target."""
