@@ -88,8 +88,7 @@ class PlannedOp:
     layouts.
 
     inside: (factor, axes, forward bytes, backward bytes) of each reduction of statistics within the
-    operator. chosen: why this layout: "shard", "pin", "split", "propagated" (and the rule's span is
-    in `PlanNotes`)."""
+    operator. chosen: why this layout: "shard", "pin", "split" or "propagated"."""
 
     op: int
     factor_axes: tuple[tuple[str, ...], ...]
@@ -174,7 +173,7 @@ class Plan:
     """A program laid out on `ranks` ranks.
 
     produced: value id -> layout as produced (data: as loaded; params: as stored, with R where the
-    gradient is reduced). loss: the layout of the loss. steps: the training graph's order; metrics
+    gradient is reduced). steps: the training graph's order; metrics
     follow the loss. recompute: operators (ids) whose results are not kept but computed again in
     backward, a group for each call of a layer that a rule covers, within one stage.
     sizes: those of a dim's parts that are given by hand, wherever it is cut in as many; others are

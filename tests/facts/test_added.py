@@ -65,6 +65,28 @@ RULES: Mapping[str, Rule] = {'''),
     ],
 }  # fmt: skip
 
+# All forward, the last microbatch first, then all backward.
+SCHEDULE: Patch = {
+    "plan/pipeline/schedules.py": [
+        ("def one_f_one_b(", """def turned(stages, coordinates, microbatches, rank):
+    return [Action(rank, kind, m) for kind in "FB" for m in reversed(range(microbatches))]
+
+
+def one_f_one_b("""),
+        ('    "gpipe": Schedule(gpipe, (1, 1)),', '    "turned": Schedule(turned, (1, 1)),\n'
+         '    "gpipe": Schedule(gpipe, (1, 1)),'),
+    ],
+}  # fmt: skip
+OPERATOR: Patch = {
+    "ops/families/elementwise.py": [(
+        '_unary("softplus"', '_unary("softsign", F, "x / (1 + |x|).", first)\n_unary("softplus"',
+    )],
+    "interpret/meaning/operators.py": [(
+        '    "silu": _elementwise(', '    "softsign": _elementwise(lambda a: a / (1 + a.abs())),\n'
+        '    "silu": _elementwise(',
+    )],
+}  # fmt: skip
+
 
 def patched(folder: Path, patch: Patch) -> Path:
     """A copy of the package in `folder`, with the patch."""
@@ -112,3 +134,36 @@ def test_bytes_and_seconds_of_an_added_optimizer_are_counted(with_lion: Path) ->
     kept = lion["per_rank"]["optimizer_bytes"]
     assert kept == momentum["per_rank"]["optimizer_bytes"] == lion["per_rank"]["parameters_bytes"] > 0
     assert lion["predicted"]["update_s"] == momentum["predicted"]["update_s"] > 0
+
+
+def test_a_schedule_is_added_in_one_file(tmp_path: Path) -> None:
+    assert len(SCHEDULE) == 1
+    stages = "mesh pp = 2\n  stages over pp balanced\n  microbatches 4\n  schedule {}"
+    text = DIGITS.replace("train {", f"strategy own {{\n  {stages}\n}}\n\ntrain {{")
+    tree, names = patched(tmp_path, SCHEDULE), ("turned", "gpipe")
+    for name in names:
+        (tree / f"{name}.shard").write_text(f"use std.clusters: h100_pod\n{text}".replace("{}", f'"{name}"'), "utf-8")
+    said = shardc(tree, "verify", "turned.shard", "--ranks", "2", "--strategy", "own")
+    assert "2 ranks compute what one device does" in said
+    new, old = (
+        json.loads(shardc(tree, "plan", f"{name}.shard", "--ranks", "2", "--strategy", "own", "--json"))
+        for name in names
+    )
+    assert new["pipeline"]["schedule"] == "turned"
+    assert new["per_rank"]["peak_bytes"] == old["per_rank"]["peak_bytes"] > 0
+    assert new["predicted"]["step_s"] == pytest.approx(old["predicted"]["step_s"])
+
+
+def test_an_operator_is_added_in_two_files(tmp_path: Path) -> None:
+    assert len(OPERATOR) == 2
+    tree, names = patched(tmp_path, OPERATOR), ("softsign", "softplus")
+    for name in names:
+        text = DIGITS.replace("relu", name)
+        (tree / f"{name}.shard").write_text(f"use std.clusters: h100_pod\n{text}", "utf-8")
+    said = shardc(tree, "verify", "softsign.shard", "--ranks", "4", "--strategy", "both")
+    assert "4 ranks compute what one device does" in said
+    new, old = (
+        json.loads(shardc(tree, "plan", f"{name}.shard", "--ranks", "4", "--strategy", "both", "--json"))
+        for name in names
+    )
+    assert new["per_rank"] == old["per_rank"] and new["predicted"]["step_s"] == old["predicted"]["step_s"] > 0

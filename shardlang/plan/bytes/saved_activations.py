@@ -282,7 +282,7 @@ def form_bytes(plan: Plan, form: Form) -> int:
 
 
 def made_bytes(plan: Plan) -> int:
-    """Whether backward keeps each value with a gradient, and each of its conversions."""
+    """Bytes of all values with a gradient, and of the conversions of these that send anything."""
     values = plan.graph.values
     made = [(v, -1) for op in plan.graph.ops for v in op.results if values[v].gradient]
     sent = [(c.value, c.id) for c in plan.conversions if c.gradient and c.move.forward_bytes]

@@ -3,8 +3,8 @@ layout.
 
 A checkpoint is a folder `step-N`: a file of each rank (checkpoints/rank_files.py) and `index.json`,
 which says who wrote which part of each tensor (checkpoints/index.py). Its folder bears another name
-until it is complete (checkpoints/folders.py). Nothing is pickled. (torch.distributed.checkpoint
-pickles its metadata, so it is not used.)"""
+until it is complete (checkpoints/folders.py). Nothing is pickled: torch.distributed.checkpoint
+pickles its metadata, so its folders are another form (runtime/dcp/)."""
 
 from __future__ import annotations
 
