@@ -8,10 +8,10 @@ import pytest
 
 from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.text import read
-from shardlang.matched.sequence import step
 from tests.emit.sources import emitted_files
 from tests.end_to_end.test_empty_parts import ATTENTION, REST
 from tests.end_to_end.test_wired import DATA, LLAMA, TENSOR, TEXT
+from tests.matched.issued import step
 from tests.matched.recorded import recorded
 
 pytestmark = pytest.mark.slow

@@ -4,14 +4,13 @@ given."""
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.matched.lines import Group, Items, Local, Parts
+from shardlang.matched.lines import Group, Items, Local
 from shardlang.matched.read_back.text import File, Text
 from shardlang.matched.read_back.walk import NOTHING, Bound, Function, Layer, Named, Reader, Result, Value
 from shardlang.records import dataclass
@@ -129,18 +128,6 @@ class Read:
         """The coordinate of each stage."""
         call = self.text.main.assigned("schedule")
         return list(ast.literal_eval(named(call)["coordinates"])) if isinstance(call, ast.Call) else [0]
-
-    @cached_property
-    def microbatches(self) -> int:
-        """The parts of a batch that a step goes through."""
-        axes = [axis for _, axes in self.text.meshes.values() for axis in axes.items()]
-        return next((size for axis, size in axes if axis in self.text.times), 1)
-
-    def rows(self, path: str) -> tuple[int, int]:
-        """The rows that a rank would have of a parameter without ZeRO, and the elements of one."""
-        sizes = self.text.declared[path].local.sizes or (1,)
-        first, *rest = (max(size.sizes) if isinstance(size, Parts) else size for size in sizes)
-        return first, math.prod(rest)
 
     @cached_property
     def stored(self) -> Mapping[str, None]:

@@ -7,9 +7,10 @@ to what real ranks issue."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
-from shardlang.matched.lines import Again, Group, Items, Line, Repeated
+from shardlang.matched.lines import Again, Group, Items, Line, Parts, Repeated
 from shardlang.matched.read_back.buckets import Bucket, buckets
 from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.settings import listed, schedule, units
@@ -42,19 +43,32 @@ def step(read: Read, here: int) -> list[Issued]:
     return [one for part in parts for one in part(read, here, actions)]
 
 
+def microbatches(read: Read) -> int:
+    """The parts of a batch that a step goes through."""
+    axes = [axis for _, axes in read.text.meshes.values() for axis in axes.items()]
+    return next((size for axis, size in axes if axis in read.text.times), 1)
+
+
+def _rows(read: Read, path: str) -> tuple[int, int]:
+    """The rows that a rank would have of a parameter without ZeRO, and the elements of one."""
+    sizes = read.text.declared[path].local.sizes or (1,)
+    first, *rest = (max(size.sizes) if isinstance(size, Parts) else size for size in sizes)
+    return first, math.prod(rest)
+
+
 def actions_of(read: Read, here: int) -> Actions:
     """The passes of a step at a coordinate."""
     rows = schedule(read)
     if rows:
         return [(kind, stage) for stage, kind, _ in rows[here].actions]
-    return [(kind, 0) for _ in range(read.microbatches) for kind in "FB"]
+    return [(kind, 0) for _ in range(microbatches(read)) for kind in "FB"]
 
 
 def _values(read: Read, here: int, actions: Actions) -> Iterator[Issued]:
     stages = [at for at, coordinate in enumerate(read.coordinates) if coordinate == here]
     functions, issue = {at: read.functions(at) for at in stages}, _Issue(read.text.degree)
     for at in stages:
-        for _ in range(read.microbatches):
+        for _ in range(microbatches(read)):
             yield from issue.forward(functions[at].get("prepare", ()))
         yield from issue.forward(functions[at].get("prepared", ()))
     for kind, at in actions:
@@ -105,7 +119,7 @@ def _before(bucket: Bucket) -> tuple[str, ...]:
 def _wide(read: Read, bucket: Bucket) -> int:
     """Elements of the rows of the first member, the most that one has."""
     ranks = read.text.degree(Group(bucket.how.mesh, bucket.how.shard))
-    return sum(-(-first // ranks) * rest for first, rest in map(read.rows, bucket.paths))
+    return sum(-(-first // ranks) * rest for first, rest in (_rows(read, path) for path in bucket.paths))
 
 
 def _first(read: Read, bucket: Bucket) -> Iterator[Issued]:
@@ -163,7 +177,7 @@ def _row_elements(read: Read, path: str) -> int:
     declared = read.text.declared[path]
     mesh = read.text.meshes[declared.given.get("mesh", "mesh")][0]
     ranks = read.text.degree(Group(mesh, listed(declared.given["zero"][1])))
-    first, rest = read.rows(path)
+    first, rest = _rows(read, path)
     return -(-first // ranks) * rest
 
 
