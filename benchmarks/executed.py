@@ -33,8 +33,8 @@ from shardlang.cost.work import (
     Transfer,
     Work,
 )  # fmt: skip
+from shardlang.facts.actions import Action
 from shardlang.plan.pipeline.schedules import SCHEDULES
-from shardlang.plan.plan import Action
 from shardlang.types.dim import BYTES
 from shardlang.types.mesh import Axis, Mesh
 

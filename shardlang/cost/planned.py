@@ -9,6 +9,7 @@ from dataclasses import replace
 from shardlang.cost.items import Items, Steps, class_of
 from shardlang.cost.parameters import Parameters
 from shardlang.cost.work import FORWARD, INPUTS, Coordinate, Copy, Item, Pass, Place, Segment, Stage, Transfer, Work
+from shardlang.facts.actions import alone
 from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.peak.passes import received
 from shardlang.plan.bytes.peak.step import messages
@@ -16,7 +17,7 @@ from shardlang.plan.bytes.pipeline_report import whole_mesh
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.traffic import conversion_stages
 from shardlang.plan.bytes.zero3_gathers import orders
-from shardlang.plan.plan import Action, Plan, Step
+from shardlang.plan.plan import Plan, Step
 from shardlang.plan.rewrite.once_a_step import phases
 from shardlang.plan.work import step_flops, step_tokens
 from shardlang.records import remembered
@@ -44,8 +45,8 @@ class _Planned:
         here = self._here(body)
         stages = tuple([self._stage(stage, here.get(stage, [])) for stage in range(self.count)])
         mine = stages_by_coordinate(plan) if pipeline is not None else [(0,)]
-        single = tuple([Action(0, kind, i) for i in range(plan.microbatches) for kind in "FB"])
-        named = (pipeline.actions, pipeline.axis, pipeline.schedule) if pipeline is not None else ((single,), "", "")
+        single = (alone(plan.microbatches),), "", ""
+        named = (pipeline.actions, pipeline.axis, pipeline.schedule) if pipeline is not None else single
         meshes = tuple([whole_mesh(plan, i) for i in range(len(plan.meshes))])
         coordinates = tuple([self._coordinate(each) for each in mine])
         known = plan.bucket_bytes, step_flops(plan.graph), hidden_flops(plan), step_tokens(plan)

@@ -92,7 +92,7 @@ class Scripts:
     @cached_property
     def split(self) -> bool:
         """Whether backward is cut in two, which computes gradients of weights later anyhow."""
-        return any(action.kind in "IW" for line in self.prices.work.actions for action in line)
+        return any(action.half for line in self.prices.work.actions for action in line)
 
     def script(self, stage: int, kind: str) -> list[Beat]:
         """The beats of a stage's pass, in order."""

@@ -18,8 +18,8 @@ from shardlang.cost.overlap import Overlap
 from shardlang.cost.prices import Prices
 from shardlang.cost.scripts import Axes, Beat, Bucket, Job, Scripts
 from shardlang.cost.work import Items, Work
+from shardlang.facts.actions import Action
 from shardlang.plan.pipeline.schedules import SCHEDULES
-from shardlang.plan.plan import Action
 from shardlang.records import dataclass
 
 # Layers of what no layer does.
@@ -145,7 +145,7 @@ class _Simulation:
         has not been sent."""
         action = lane.actions[lane.at]
         stage, part = action.stage, action.microbatch
-        if action.kind == "F":
+        if action.forward:
             source = (stage - 1, "F") if stage else None
         elif action.kind == "W":
             source = None
@@ -159,7 +159,7 @@ class _Simulation:
             return None
         if self.on[source[0]] == self.on[stage]:
             return sent, 0.0
-        back = action.kind != "F"
+        back = not action.forward
         of = self.work.stages[stage + back].received
         seconds = self.scripts.prices.transfer(of[back].bytes) if of else 0.0
         return max(sent, lane.posted(self.scripts.overlap.posted)) + seconds, seconds
@@ -178,11 +178,11 @@ class _Coordinate:
         self.buckets: dict[tuple[int, int], list[Bucket]] = {}
         for bucket in scripts.buckets(self.own.stages):
             self.buckets.setdefault(bucket.at, []).append(bucket)
-        self.last = {a.stage: n for n, a in enumerate(actions) if a.kind in "BW"}
+        self.last = {a.stage: n for n, a in enumerate(actions) if a.to_parameters}
         self.sums: dict[tuple[str, Axes], float] = {}  # of what has been sent, when it ends
         self.latest: tuple[float, Job] | None = None  # of ZeRO's
         self.then: list[Job] = []
-        self.first = {a.stage: n for n, a in reversed([*enumerate(actions)]) if a.kind == "F"}
+        self.first = {a.stage: n for n, a in reversed([*enumerate(actions)]) if a.forward}
         self.brought = self._gathers() if scripts.prices.work.zero3 else []
         self.units = (jobs for found in self.brought for units in found.values() for jobs in units)
         self.coming = self._begin(0.0) if scripts.overlap.ahead else None
@@ -212,7 +212,7 @@ class _Coordinate:
             brought: dict[int, list[tuple[Job, ...]]] = {}
             script = self.scripts.script(action.stage, action.kind)
             for place, beat in enumerate(script):
-                layer = place if action.kind == "F" else len(script) - 1 - place
+                layer = place if action.forward else len(script) - 1 - place
                 for unit in beat.units:
                     mine = frozenset((action.stage, layer if "[" in path else -1, path) for path in unit.paths)
                     if at == self.first.get(action.stage) if unit.keep else not mine <= there:
@@ -258,7 +258,7 @@ class _Coordinate:
         for place, beat in enumerate(self.scripts.script(action.stage, action.kind)):
             for jobs in brought.get(place, ()):
                 self._open(beat, jobs[0])
-            sums = [b for b in self.buckets.get((action.stage, place), ()) if action.kind in "BW" and (b.each or last)]
+            sums = [b for b in self.buckets.get((action.stage, place), ()) if action.to_parameters and (b.each or last)]
             self._compute(beat, max(1, len(sums)))
             for number, bucket in enumerate(sums):
                 if number:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from shardlang.plan.plan import Action
+from shardlang.facts.actions import Action
 from shardlang.records import dataclass
 from shardlang.types.dim import BYTES
 from shardlang.types.mesh import Mesh

@@ -8,13 +8,11 @@ from itertools import groupby
 
 from shardlang.emit.text.fold import patterns, runs
 from shardlang.emit.text.lines import call_text
+from shardlang.facts.actions import ACTIONS
 from shardlang.patterns import indexes, span
 from shardlang.plan.bytes.zero3_gathers import Orders, Unit, orders
 from shardlang.plan.plan import Plan
 from shardlang.python_text import literal
-
-# Kind of action -> the argument that lists what it gathers.
-_NAMES = {"F": "forward", "B": "backward", "I": "inputs", "W": "weights"}
 
 
 def order_arguments(plan: Plan, stage: int, depth: int) -> list[str]:
@@ -22,8 +20,8 @@ def order_arguments(plan: Plan, stage: int, depth: int) -> list[str]:
     found, pipeline = orders(plan), plan.pipeline
     row = pipeline.actions[pipeline.coordinates[stage]] if pipeline is not None else ()
     kinds = {a.kind for a in row if a.stage == stage} if pipeline is not None else "FB"
-    each = {kind: found.passes.get((kind, stage), []) for kind in _NAMES if kind in kinds}
-    made = [f"{_NAMES[kind]}={_listed(found, _onward(kind, units))}" for kind, units in each.items() if units]
+    each = {kind: found.passes.get((kind, stage), []) for kind in ACTIONS if kind in kinds}
+    made = [f"{ACTIONS[kind].order}={_listed(found, _onward(kind, units))}" for kind, units in each.items() if units]
     return [f"gathers={call_text('rt.Order', made, depth + 2)}"] if made else []
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import field
 
+from shardlang.facts.actions import Action
 from shardlang.records import dataclass
 from shardlang.source import Span
 
@@ -110,15 +111,15 @@ Items = tuple["Line | Repeated | Again", ...]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The actions of a coordinate, in order: stage, kind, microbatch."""
+    """The actions of a coordinate, in order."""
 
-    actions: tuple[tuple[int, str, int], ...]
+    actions: tuple[Action, ...]
     span: Span | None = field(default=None, compare=False)
 
     @property
     def lines(self) -> Items:
         """The actions as lines."""
-        return tuple(Line(f"action {s}{kind}{part}", Group(0, ()), span=self.span) for s, kind, part in self.actions)
+        return tuple(Line(f"action {action}", Group(0, ()), span=self.span) for action in self.actions)
 
 
 def gather_line(kind: str, paths: Iterable[str], span: Span) -> Line:

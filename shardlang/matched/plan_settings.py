@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 from shardlang.emit.evaluate import evaluated_values
 from shardlang.emit.scope import Scope
+from shardlang.facts.actions import ACTIONS, alone
 from shardlang.matched.lines import Group, Items, Line, Row, gather_line
 from shardlang.matched.planned import Planned
 from shardlang.patterns import places
@@ -48,10 +49,9 @@ def _parameter(planned: Planned, param: ParamPlan, learns: bool, span: Span) -> 
 
 def gathers(plan: Plan, stage: int) -> Items:
     """The gathers of ZeRO 3 in the passes of a stage, in order."""
-    found, kinds = orders(plan), "BF"
-    if plan.pipeline is not None and found.cut:
-        kinds = "".join(sorted({a.kind for row in plan.pipeline.actions for a in row if a.stage == stage}))
-    units = [(kind, unit) for kind in kinds for unit in found.passes.get((kind, stage), [])]
+    found, rows = orders(plan), plan.pipeline.actions if plan.pipeline is not None else (alone(1),)
+    kinds = {action.kind for row in rows for action in row if action.stage == stage} if found.cut else set()
+    units = [(kind, unit) for kind in ACTIONS if kind in kinds for unit in found.passes.get((kind, stage), [])]
     lines = list[Line]()
     for kind, unit in units:
         if mine := _here(plan, unit.params, stage):
@@ -91,7 +91,7 @@ def schedule(planned: Planned) -> Sequence[Row]:
     """The actions of each coordinate."""
     pipeline, graph = planned.plan.pipeline, planned.plan.graph
     rows, span = pipeline.actions if pipeline is not None else (), graph.values[graph.loss or 0].span
-    return [Row(tuple([(a.stage, a.kind, a.microbatch) for a in row]), span) for row in rows]
+    return [Row(tuple(row), span) for row in rows]
 
 
 def figures(planned: Planned) -> Items:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.facts.actions import Action
 from shardlang.matched.lines import Items, Row, lines_of
 from shardlang.matched.report import HELP, places
 from shardlang.records import dataclass
@@ -34,19 +35,6 @@ def prove_types(stages: Sequence[Items], sink: Sink) -> None:
                 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
-    """An action of a schedule, and its row."""
-
-    stage: int
-    kind: str
-    microbatch: int
-    span: Span | None
-
-    def __str__(self) -> str:
-        return f"{self.stage}{self.kind}{self.microbatch}"
-
-
 @dataclass(frozen=True)
 class Routes:
     """Which messages the actions of a program need and send. forward: the stages that receive
@@ -58,16 +46,16 @@ class Routes:
 
     def needs(self, action: Action) -> Message | None:
         """The message that an action waits for."""
-        if action.kind == "F":
+        if action.forward:
             return (action.stage, True, action.microbatch) if action.stage in self.forward else None
-        comes = action.kind in "BI" and action.stage + 1 in self.backward
+        comes = action.to_inputs and action.stage + 1 in self.backward
         return (action.stage, False, action.microbatch) if comes else None
 
     def sends(self, action: Action) -> Message | None:
         """The message that an action sends."""
-        if action.kind == "F":
+        if action.forward:
             return (action.stage + 1, True, action.microbatch) if action.stage + 1 in self.forward else None
-        goes = action.kind in "BI" and action.stage in self.backward
+        goes = action.to_inputs and action.stage in self.backward
         return (action.stage - 1, False, action.microbatch) if goes else None
 
 
@@ -76,20 +64,23 @@ def prove_order(stages: Sequence[Items], schedule: Sequence[Row], sink: Sink) ->
     received = [[line for line in lines_of(items) if line.what.startswith("receive")] for items in stages]
     forward = frozenset(at for at, lines in enumerate(received) if lines)
     backward = frozenset(at for at, lines in enumerate(received) if any(line.gradient for line in lines))
-    routes = Routes([[Action(*action, row.span) for action in row.actions] for row in schedule], forward, backward)
+    routes = Routes([row.actions for row in schedule], forward, backward)
     waiting, left = _run(routes)
+    spans = {action: row.span for row in schedule for action in row.actions}
     for action in waiting:
         message = routes.needs(action)
         sender = next((a for row in routes.rows for a in row if routes.sends(a) == message), None)
         fact = f"which `{sender}` sends, that waits itself" if sender is not None else "which nothing sends"
-        _report(f"`{action}` waits for ever for a message {fact}", action, sender, sink)
+        _report(
+            f"`{action}` waits for ever for a message {fact}", spans[action], spans[sender] if sender else None, sink
+        )
     for sender in () if waiting else left:
-        _report(f"nothing receives the message that `{sender}` sends", sender, None, sink)
+        _report(f"nothing receives the message that `{sender}` sends", spans[sender], None, sink)
 
 
-def _report(fact: str, one: Action, other: Action | None, sink: Sink) -> None:
-    labels = [(other.span, "and this one")] if other is not None and other.span is not None else []
-    sink.report("SH464", fact, one.span, "this row", labels=labels, help=HELP)
+def _report(fact: str, one: Span | None, other: Span | None, sink: Sink) -> None:
+    labels = [(other, "and this one")] if other is not None else []
+    sink.report("SH464", fact, one, "this row", labels=labels, help=HELP)
 
 
 def _run(routes: Routes) -> tuple[list[Action], list[Action]]:

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from shardlang.check.program import Program
+from shardlang.facts.actions import Action
 from shardlang.graph.graph import Graph
 from shardlang.records import dataclass
 from shardlang.types.dim import BYTES
@@ -136,17 +137,6 @@ class Step(NamedTuple):
 
     kind: str  # "op" or "conversion"
     index: int  # type: ignore[assignment]  # no use is made of the method of tuples
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One thing that a pipeline coordinate does: `kind` "F" forward, "B" backward, "I" backward to
-    the inputs only, "W" backward to the parameters only, of `stage` on `microbatch`. Sends and
-    receives follow from it."""
-
-    stage: int
-    kind: str
-    microbatch: int
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shardlang.facts.actions import Action
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.comm.record import Work, about
 from shardlang.runtime.program import Program, block, dtype_of
-from shardlang.runtime.stages import Action, Message, Stage, arrivals, needed, sent
+from shardlang.runtime.stages import Message, Stage, arrivals, needed, sent
 
 # How many actions ahead receives are posted: what the next one needs travels while this one
 # computes.

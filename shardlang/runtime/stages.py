@@ -1,32 +1,18 @@
 """Pipeline stages and their schedule as an emitted program writes them down: plain data, and the
 messages that follow.
 
-`"0F0 0F1 1B0"` becomes actions: stage, kind, microbatch. Kinds: F forward, B backward, I backward
-to the inputs alone, W backward to the parameters alone. `0F0*4` is that four times, each time one
-microbatch further, and so is `(0F4 0B0)*4`; `(0F0*2 2F0*2)*3+2` goes two further each time.
-pipeline.py runs the actions, messages.py sends the messages."""
+facts/actions.py says how rows of actions are read; pipeline.py runs the actions, messages.py sends the messages."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from shardlang.facts.actions import ACTIONS, Action, listed
 from shardlang.patterns import covered, expanded
 from shardlang.runtime.comm.mesh import Mesh
-
-_WORD = re.compile(r"(\d+)([FBIW])(\d+)|([()])|\*(\d+)(?:\+(\d+))?")
-
-
-@dataclass(frozen=True)
-class Action:
-    """One thing that a coordinate of the stages' axis does."""
-
-    stage: int
-    kind: str
-    microbatch: int
 
 
 @dataclass(frozen=True)
@@ -68,7 +54,7 @@ class Order:
 
     def units(self, kind: str, paths: Sequence[str]) -> list[set[str]]:
         """Those of `paths` that come together in an action of a kind, in order."""
-        given = {"F": self.forward, "B": self.backward, "I": self.inputs, "W": self.weights}[kind]
+        given = getattr(self, ACTIONS[kind].order)
         each = [x for unit in given for x in ([unit] if isinstance(unit, tuple) else zip(expanded(unit)))]
         found = [covered(unit, paths) for unit in each]
         return found if kind == "F" else found[::-1]
@@ -105,12 +91,12 @@ class Schedule:
     @cached_property
     def table(self) -> tuple[tuple[Action, ...], ...]:
         """The actions of each coordinate."""
-        return tuple(map(_listed, self.actions))
+        return tuple(map(listed, self.actions))
 
     @property
     def splits_backward(self) -> bool:
         """Whether inputs and parameters get their gradients at different times."""
-        return any(action.kind in "IW" for row in self.table for action in row)
+        return any(action.half for row in self.table for action in row)
 
     def forwards(self, microbatches: int) -> tuple[tuple[Action, ...], ...]:
         """The actions of an evaluation: a stage's turn follows that of the stage before it."""
@@ -123,39 +109,22 @@ class Schedule:
         )
 
 
-def _listed(row: str) -> tuple[Action, ...]:
-    """The actions that a row stands for."""
-    open: list[list[list[Action]]] = [[]]
-    for stage, kind, part, bracket, count, step in _WORD.findall(row):
-        if kind:
-            open[-1].append([Action(int(stage), kind, int(part))])
-        elif bracket == "(":
-            open.append([])
-        elif bracket == ")":
-            group = open.pop()
-            open[-1].append([action for unit in group for action in unit])
-        else:
-            further = range(0, int(count) * int(step or 1), int(step or 1))
-            open[-1][-1] = [Action(a.stage, a.kind, a.microbatch + by) for by in further for a in open[-1][-1]]
-    return tuple(action for unit in open[0] for action in unit)
-
-
 def sent(action: Action, stages: Sequence[Stage]) -> Message | None:
     """The values that an action sends to another stage."""
-    if action.kind == "F":
+    if action.forward:
         into = action.stage + 1
         return Message(into, True, action.microbatch) if into < len(stages) and stages[into].receives else None
-    if action.kind in "BI" and returns(stages[action.stage]):
+    if action.to_inputs and returns(stages[action.stage]):
         return Message(action.stage - 1, False, action.microbatch)
     return None
 
 
 def needed(action: Action, stages: Sequence[Stage]) -> Message | None:
     """The values that an action needs."""
-    if action.kind == "F":
+    if action.forward:
         return Message(action.stage, True, action.microbatch) if stages[action.stage].receives else None
     into = action.stage + 1
-    if action.kind in "BI" and into < len(stages) and returns(stages[into]):
+    if action.to_inputs and into < len(stages) and returns(stages[into]):
         return Message(action.stage, False, action.microbatch)
     return None
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.facts.actions import Action, alone
 from shardlang.plan.pipeline.balance import balance
 from shardlang.plan.pipeline.rules import StageRule
 from shardlang.plan.pipeline.schedules import SCHEDULES
-from shardlang.plan.plan import Action
 from shardlang.plan.strategy.axis_sizes import evaluate
 from shardlang.records import dataclass
 from shardlang.search.cut import Array
@@ -34,7 +34,7 @@ class Pipe:
     def actions(self) -> tuple[tuple[Action, ...], ...]:
         """Those of each coordinate."""
         if not self.axis:
-            return (tuple(Action(0, kind, i) for i in range(self.count) for kind in "FB"),)
+            return (alone(self.count),)
         return SCHEDULES[self.schedule].make(len(self.layers), self.size, self.count)
 
     @cached_property

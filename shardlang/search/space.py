@@ -367,7 +367,7 @@ def _written_virtual(of: Open, degrees: dict[str, int]) -> int:
 def _whole_backward(name: str) -> bool:
     known = SCHEDULES[name]
     rows = known.make(2 * known.virtual[0], 2, 4)
-    return not any(action.kind in "IW" for row in rows for action in row)
+    return not any(action.half for row in rows for action in row)
 
 
 def _zeros(of: Open, degrees: dict[str, int], at: int) -> Iterator[tuple[tuple[int, bool], ...]]:

@@ -10,10 +10,11 @@ from shardlang.cost.hardware import Hardware
 from shardlang.cost.planned import work
 from shardlang.cost.prices import Prices
 from shardlang.cost.timeline import course
+from shardlang.facts.actions import Action, alone
 from shardlang.plan.bytes.peak.step import Peak, peaks_by_action, step_peaks
 from shardlang.plan.bytes.pipeline_report import action_cost, stage_costs
 from shardlang.plan.pipeline import actions as lists
-from shardlang.plan.plan import Action, Plan
+from shardlang.plan.plan import Plan
 from shardlang.views.diff import Seen
 
 Found = dict[str, Any]
@@ -104,7 +105,7 @@ def memory(plan: Plan) -> Found:
     peaks = step_peaks(plan)
     at = max(range(len(peaks)), key=lambda each: peaks[each].bytes)
     rows = plan.pipeline.actions if plan.pipeline is not None else (
-        [Action(0, kind, i) for i in range(plan.microbatches) for kind in "FB"],
+        alone(plan.microbatches),
     )  # fmt: skip
     seen = peaks_by_action(plan, at)
     names = [*map(_name, rows[at]), "update"]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardlang.emit.text.repeats import repeats
+from shardlang.facts.actions import Action
 from shardlang.plan.pipeline.schedules import SCHEDULES
-from shardlang.plan.plan import Action
 from shardlang.runtime.stages import Schedule
 
 

@@ -60,7 +60,7 @@ def actions_of(read: Read, here: int) -> Actions:
     """The passes of a step at a coordinate."""
     rows = schedule(read)
     if rows:
-        return [(kind, stage) for stage, kind, _ in rows[here].actions]
+        return [(action.kind, action.stage) for action in rows[here].actions]
     return [(kind, 0) for _ in range(microbatches(read)) for kind in "FB"]
 
 

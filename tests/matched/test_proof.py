@@ -8,6 +8,7 @@ import pytest
 
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.emit.emit import Emission, emission, files_of
+from shardlang.facts.actions import listed as actions
 from shardlang.matched.lines import Group, Line, Local, Parts, Row
 from shardlang.matched.proof import prove
 from shardlang.matched.read_back.buckets import Joint
@@ -274,7 +275,7 @@ PP = Group(0, ("pp",))
 
 
 def rows(*listed: str) -> list[Row]:
-    return [Row(tuple((int(word[0]), word[1], int(word[2])) for word in row.split())) for row in listed]
+    return [Row(actions(row)) for row in listed]
 
 
 VALUE = Local("f32", (4, 8))

@@ -10,8 +10,8 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
+from shardlang.facts.actions import Action
 from shardlang.plan.pipeline import schedules
-from shardlang.plan.plan import Action
 from shardlang.source import Source
 from tests.end_to_end.curves import ROOT
 

@@ -8,8 +8,8 @@ from unittest.mock import Mock
 import pytest
 from torch.distributed.pipelining import schedules as theirs
 
+from shardlang.facts.actions import Action
 from shardlang.plan.pipeline.schedules import SCHEDULES
-from shardlang.plan.plan import Action
 
 CLASSES = {
     "gpipe": "ScheduleGPipe", "1f1b": "Schedule1F1B", "interleaved_1f1b": "ScheduleInterleaved1F1B",

@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import torch
 
 from shardlang import runtime as rt
+from shardlang.facts.actions import Action
 from shardlang.runtime.comm.mesh import world
-from shardlang.runtime.stages import Action, needed, sent
+from shardlang.runtime.stages import needed, sent
 
 BATCH, WIDTH = 16, 6
 SHAPES = {

@@ -18,11 +18,12 @@ import torch
 import torch.distributed as dist
 
 from shardlang import runtime as rt
+from shardlang.facts.actions import Action
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.runtime import messages
 from shardlang.runtime.comm.mesh import World, world
 from shardlang.runtime.device import KINDS, Cpu
-from shardlang.runtime.stages import Action, Received, Stage
+from shardlang.runtime.stages import Received, Stage
 
 VALUE = Received("f32", (1,), gradient=True)
 CASES = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from shardlang.plan.plan import Action
+from shardlang.facts.actions import Action
 
 # What it is but for the microbatch, and the microbatch that it begins with.
 Unit = tuple[Any, int]

@@ -4,18 +4,15 @@ sums and rows, gathers of ZeRO 3, messages between stages, the schedule, sums of
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
 
+from shardlang.facts.actions import ACTIONS
+from shardlang.facts.actions import listed as actions
 from shardlang.facts.figures import GRAD_NORM
 from shardlang.matched.lines import Group, Items, Line, Row, gather_line
 from shardlang.matched.read_back.program import Given, Read, named
 from shardlang.matched.read_back.text import Declared
 from shardlang.patterns import expanded
-
-_WORD = re.compile(r"(\d+)([FBIW])(\d+)|([()])|\*(\d+)(?:\+(\d+))?")
-_PASSES = {"B": "backward", "F": "forward", "I": "inputs", "W": "weights"}
-Actions = list[tuple[int, str, int]]
 
 
 def parameters(read: Read) -> Mapping[str, Items]:
@@ -61,7 +58,7 @@ def units(read: Read, at: int) -> list[tuple[str, dict[str, None]]]:
     order = named(stage.node).get("gathers")
     given = {key: ast.literal_eval(node) for key, node in named(order).items()} if isinstance(order, ast.Call) else {}
     found = []
-    for kind, name in _PASSES.items():
+    for kind, (_, name) in ACTIONS.items():
         each = [x for unit in given.get(name, ()) for x in ([unit] if isinstance(unit, tuple) else zip(expanded(unit)))]
         named_ = ({p: None for p in read.text.named(unit) if p in cut and p in stage.parameters} for unit in each)
         mine = [(kind, unit) for unit in named_ if unit]
@@ -99,24 +96,7 @@ def schedule(read: Read) -> Sequence[Row]:
     call = read.text.main.assigned("schedule")
     rows = named(call)["actions"] if isinstance(call, ast.Call) else None
     listed = rows.elts if isinstance(rows, ast.List) else []
-    return [Row(tuple(actions(ast.literal_eval(row))), read.text.main.span(row)) for row in listed]
-
-
-def actions(row: str) -> Actions:
-    """The actions that a row stands for: `(0B0 0F4)*2` is 0B0, 0F4, 0B1, 0F5."""
-    open_: list[list[Actions]] = [[]]
-    for stage, kind, part, bracket, count, step in _WORD.findall(row):
-        if kind:
-            open_[-1].append([(int(stage), kind, int(part))])
-        elif bracket == "(":
-            open_.append([])
-        elif bracket == ")":
-            open_[-2:] = [[*open_[-2], [action for unit in open_[-1] for action in unit]]]
-        else:
-            by = int(step or 1)
-            unit = open_[-1][-1]
-            open_[-1][-1] = [(s, k, m + by * turn) for turn in range(int(count)) for s, k, m in unit]
-    return [action for unit in open_[0] for action in unit]
+    return [Row(actions(ast.literal_eval(row)), read.text.main.span(row)) for row in listed]
 
 
 def figures(read: Read) -> Items:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import add
 from typing import NamedTuple, TypeVar
 
+from shardlang.facts.actions import Action
 from shardlang.facts.optimizers import OPTIMIZERS
 from shardlang.graph.graph import Kind
 from shardlang.ops.rule import shared_axes
 from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.zero3_gathers import orders
-from shardlang.plan.plan import Action, ParamPlan, Plan
+from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.plan.rewrite.tables import gradient_lookups
 from shardlang.records import dataclass, remembered
 from shardlang.types.dim import BYTES
@@ -244,9 +245,9 @@ def peak(line: Sequence[Action], each: Mapping[int, int]) -> int:
     """The most that one coordinate keeps at a time; a microbatch of stage s counts `each[s]`."""
     now = most = 0
     for action in line:
-        if action.kind == "F":
+        if action.forward:
             now += each[action.stage]
             most = max(most, now)
-        elif action.kind in "BW":
+        elif action.to_parameters:
             now -= each[action.stage]
     return most

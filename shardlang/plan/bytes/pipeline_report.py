@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardlang.facts.actions import Action
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.pipeline import actions as lists
 from shardlang.plan.pipeline.balance import Cost, cost
 from shardlang.plan.pipeline.stages import ancestors, enclosing
-from shardlang.plan.plan import Action, Pipeline, Plan
+from shardlang.plan.plan import Pipeline, Plan
 from shardlang.types.mesh import Mesh
 
 

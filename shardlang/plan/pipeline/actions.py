@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
-from shardlang.plan.plan import Action
+from shardlang.facts.actions import Action
 from shardlang.records import dataclass
 
 Lines = Sequence[Sequence[Action]]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.facts.actions import Action
 from shardlang.graph.graph import Graph, Kind
 from shardlang.hints.nearest import nearest
 from shardlang.plan.pipeline import actions as lists
@@ -17,7 +18,7 @@ from shardlang.plan.pipeline.balance import balance
 from shardlang.plan.pipeline.rules import StageRule, read_stages
 from shardlang.plan.pipeline.schedules import SCHEDULES, Schedule, divided, fitting, looped, rounds
 from shardlang.plan.pipeline.stages import assign, divide, of_data_alone
-from shardlang.plan.plan import Action, Pipeline
+from shardlang.plan.plan import Pipeline
 from shardlang.plan.rewrite.stage_transfers import loss_stage, with_transfers
 from shardlang.plan.strategy.axis_sizes import SizedAxis, either
 from shardlang.records import dataclass

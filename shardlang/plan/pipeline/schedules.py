@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import field
 
-from shardlang.plan.plan import Action
+from shardlang.facts.actions import Action
 from shardlang.plan.strategy.axis_sizes import divisors
 from shardlang.records import dataclass
 

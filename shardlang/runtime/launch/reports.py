@@ -15,14 +15,13 @@ from pathlib import Path
 from shardlang.checkpoints.index import Damaged
 from shardlang.checkpoints.looked_at import opened_newest
 from shardlang.display import one_line
+from shardlang.facts.actions import ACTIONS
 from shardlang.owned import RECORD_MARK
 from shardlang.run_files import record_file
 from shardlang.runtime.comm import record as form
 from shardlang.runtime.comm.record import CALL, HEAD, PHASES, TEXT, TEXT_BYTES, TEXTS, spans
 from shardlang.runtime.program import Program
 from shardlang.runtime.step.resume import checkpoints
-
-_ACTIONS = {"F": "forward", "B": "backward", "I": "backward to the inputs", "W": "backward to the parameters"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Call:
     def __str__(self) -> str:
         message = self.what in ("send", "receive")
         over = self.over if message else f"over {self.over}"
-        action = f", {_ACTIONS[self.kind]} of stage {self.stage}" if self.kind in _ACTIONS else ""
+        action = f", {ACTIONS[self.kind].said} of stage {self.stage}" if self.kind in ACTIONS else ""
         part = f", microbatch {self.microbatch}" if self.microbatch or action else ""
         where = "" if message else f"{action}{part}"
         return f"{self.what} {over}, {self.size} bytes{where}, for {self.site or 'the runtime'}"

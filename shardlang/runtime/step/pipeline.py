@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shardlang.facts.actions import Action
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.loader import Batch
 from shardlang.runtime.messages import Exchange, Routes
 from shardlang.runtime.program import Program
-from shardlang.runtime.stages import Action
 from shardlang.runtime.step.microbatches import conclusion, given_ahead
 from shardlang.runtime.step.model import Model
 from shardlang.runtime.step.recompute import Recomputing
@@ -73,9 +73,9 @@ class Pipeline:
     def _due(self, at: int) -> list[int]:
         """The buckets to be reduced in the action number `at`."""
         action = self.training.mine[at]
-        if action.kind not in "BW":
+        if not action.to_parameters:
             return []
-        later = {other.stage for other in self.training.mine[at + 1 :] if other.kind in "BW"}
+        later = {other.stage for other in self.training.mine[at + 1 :] if other.to_parameters}
         buckets, each = enumerate(self.model.bucket_stages), self.model.reducer.each
         return [at for at, by in buckets if action.stage in by and (at in each or not later & set(by))]
 
@@ -93,7 +93,7 @@ class Pipeline:
             now.exchange.expect(at)
             world.microbatch = action.microbatch
             record.at_action(action.kind, action.stage)
-            if action.kind == "F":
+            if action.forward:
                 self._forward(now, at, action)
             else:
                 self._backward(now, at, action)

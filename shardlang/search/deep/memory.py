@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+from shardlang.facts.actions import Action, alone
 from shardlang.plan.pipeline.schedules import SCHEDULES
-from shardlang.plan.plan import Action
 from shardlang.records import dataclass
 
 # The microbatches that each stage of a coordinate keeps, and the gradients that it has, at a time.
@@ -37,7 +37,7 @@ def moments(schedule: str, stages: int, size: int, count: int, rank: int) -> Seq
     """Those of a coordinate at which most can be there: whatever is there at another is there at
     one of them too."""
     if size == 1:
-        return _moments([Action(0, kind, i) for i in range(min(count, 2)) for kind in "FB"])
+        return _moments(alone(min(count, 2)))
     rounds = max(1, count // size)
     few = count if schedule == "gpipe" else min(count, 2 * size) if stages == size else count // rounds * min(rounds, 2)
     known = SCHEDULES[schedule]
@@ -50,12 +50,12 @@ def _moments(line: Sequence[Action]) -> Sequence[Moment]:
     found: dict[Moment, None] = {}
     for action in line:
         at = place[action.stage]
-        if action.kind == "F":
+        if action.forward:
             alive[at] += 1
             continue
         found[tuple(alive), tuple(there)] = None
         there[at] = 1
-        alive[at] -= action.kind in "BW"
+        alive[at] -= action.to_parameters
     most = dict[Moment, None]()
     for one in sorted(found, key=lambda one: -sum(one[0]) - sum(one[1])):
         if not any(_within(one, other) for other in most):

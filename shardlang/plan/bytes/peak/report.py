@@ -31,7 +31,7 @@ def parts(peak: Peak) -> str:
 def lacks(plan: Plan) -> str | None:
     """The part that is not counted: the two halves of a backward are followed as one."""
     rows = plan.pipeline.actions if plan.pipeline is not None else ()
-    split = any(action.kind in "IW" for row in rows for action in row)
+    split = any(action.half for row in rows for action in row)
     return "what a backward that is cut in two holds between its halves" if split else None
 
 

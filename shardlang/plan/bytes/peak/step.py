@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 
+from shardlang.facts.actions import Action, alone
 from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.bytes.memory import all_held, of_alike, stages_by_coordinate
 from shardlang.plan.bytes.peak.casts import cast_together
@@ -21,7 +22,7 @@ from shardlang.plan.bytes.peak.windows import Shallow, shallow, unfolded
 from shardlang.plan.bytes.saved_activations import form_bytes, saved_activations
 from shardlang.plan.bytes.traffic import conversion_stages
 from shardlang.plan.bytes.zero3_gathers import Brought, orders
-from shardlang.plan.plan import Action, Plan, Step
+from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import inputs, transfers
 from shardlang.records import dataclass, remembered
 
@@ -78,7 +79,7 @@ def _lines(of: Shallow) -> list[_Line] | None:
     plan, stages = of.whole, _Stages(of)
     mine: list[tuple[int, ...] | None] = [None] if plan.pipeline is None else [*stages_by_coordinate(plan)]
     if plan.pipeline is None:
-        rows: Sequence[Sequence[Action]] = [[Action(0, kind, i) for i in range(plan.microbatches) for kind in "FB"]]
+        rows: Sequence[Sequence[Action]] = [alone(plan.microbatches)]
     else:
         rows = plan.pipeline.actions
     lines = [_Line(stages, at, row) for at, row in zip(mine, rows, strict=True)]
@@ -239,17 +240,17 @@ class _Line:
         pipeline = self.plan.pipeline
         if pipeline is None or action.kind == "W":
             return 0
-        stage = action.stage + (action.kind != "F")  # the later one of the two
+        stage = action.stage + (not action.forward)  # the later one of the two
         if stage in (0, len(pipeline.coordinates)) or pipeline.coordinates[stage] == pipeline.coordinates[stage - 1]:
             return 0
-        return messages(self.plan)[stage][action.kind != "F"]
+        return messages(self.plan)[stage][not action.forward]
 
     def _gives(self, action: Action) -> bool:
         """Whether an action sends anything to another rank, and lets go of what was sent before."""
         pipeline = self.plan.pipeline
         if pipeline is None or action.kind == "W":
             return False
-        other = action.stage + (1 if action.kind == "F" else -1)
+        other = action.stage + (1 if action.forward else -1)
         on = pipeline.coordinates
         return 0 <= other < len(on) and on[other] != on[action.stage]
 
@@ -302,7 +303,7 @@ class _Line:
         """The actions up to the peak, without pairs of a forward and its backward between the first
         backward and the peak; of each stage the first microbatch stays."""
         upto = self.actions[: self.best_at + 1]
-        first = next((at for at, action in enumerate(upto) if action.kind != "F"), len(upto))
+        first = next((at for at, action in enumerate(upto) if not action.forward), len(upto))
         between = [(at, a) for at, a in enumerate(upto) if first < at < self.best_at and a.microbatch]
         kinds = Counter((a.stage, a.microbatch) for _, a in between)
         whole = Counter((a.stage, a.microbatch) for a in self.actions)
@@ -313,7 +314,7 @@ class _Line:
         """The rise of an action: the same for the same of an equal coordinate. ops: takes up all
         that comes and goes in it."""
         # A backward that is cut in two is followed as if all of it was the first half.
-        forward, rest = action.kind == "F", action.kind == "W"
+        forward, rest = action.forward, action.kind == "W"
         first, last = action.stage not in self.done, action.microbatch == self.plan.microbatches - 1
         if not forward:
             self.done.add(action.stage)

@@ -1,0 +1,78 @@
+"""What a coordinate along the stages' axis does at a time: an action, its kinds, and the rows in
+which an emitted program lists them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+_WORD = re.compile(r"(\d+)([FBIW])(\d+)|([()])|\*(\d+)(?:\+(\d+))?")
+
+
+class ActionFacts(NamedTuple):
+    """said: in words. order: the argument of `rt.Order` that lists what ZeRO 3 gathers in it."""
+
+    said: str
+    order: str
+
+
+ACTIONS: Mapping[str, ActionFacts] = {
+    "F": ActionFacts("forward", "forward"),
+    "B": ActionFacts("backward", "backward"),
+    "I": ActionFacts("backward to the inputs", "inputs"),
+    "W": ActionFacts("backward to the parameters", "weights"),
+}
+
+
+class Action(NamedTuple):
+    """One action: its kind, of `stage`, on `microbatch`. Sends and receives follow from it."""
+
+    stage: int
+    kind: str
+    microbatch: int
+
+    @property
+    def forward(self) -> bool:
+        return self.kind == "F"
+
+    @property
+    def to_inputs(self) -> bool:
+        """Whether it makes the gradients of what the stage has received."""
+        return self.kind in "BI"
+
+    @property
+    def to_parameters(self) -> bool:
+        """Whether the gradients of parameters are whole after it."""
+        return self.kind in "BW"
+
+    @property
+    def half(self) -> bool:
+        """Whether it is a part of a backward."""
+        return self.kind in "IW"
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.kind}{self.microbatch}"
+
+
+def alone(microbatches: int) -> tuple[Action, ...]:
+    """Those of a program without stages."""
+    return tuple([Action(0, kind, part) for part in range(microbatches) for kind in "FB"])
+
+
+def listed(row: str) -> tuple[Action, ...]:
+    """The actions that a row stands for. `0F0*4` is an action four times, each time one microbatch
+    further, and so is `(0F4 0B0)*4`; `(0F0*2 2F0*2)*3+2` goes two further each time."""
+    open_: list[list[list[Action]]] = [[]]
+    for stage, kind, part, bracket, count, step in _WORD.findall(row):
+        if kind:
+            open_[-1].append([Action(int(stage), kind, int(part))])
+        elif bracket == "(":
+            open_.append([])
+        elif bracket == ")":
+            group = open_.pop()
+            open_[-1].append([action for unit in group for action in unit])
+        else:
+            further = range(0, int(count) * int(step or 1), int(step or 1))
+            open_[-1][-1] = [a._replace(microbatch=a.microbatch + by) for by in further for a in open_[-1][-1]]
+    return tuple([action for unit in open_[0] for action in unit])
