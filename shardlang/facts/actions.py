@@ -1,5 +1,5 @@
-"""What a coordinate along the stages' axis does at a time: an action, its kinds, and the rows in
-which an emitted program lists them."""
+"""The actions of pipeline stages: their kinds, and the rows in which an emitted program lists
+them."""
 
 from __future__ import annotations
 

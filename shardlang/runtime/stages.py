@@ -1,7 +1,8 @@
 """Pipeline stages and their schedule as an emitted program writes them down: plain data, and the
 messages that follow.
 
-facts/actions.py says how rows of actions are read; pipeline.py runs the actions, messages.py sends the messages."""
+facts/actions.py says how rows of actions are read, pipeline.py runs them, and messages.py sends the
+messages."""
 
 from __future__ import annotations
 
