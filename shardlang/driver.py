@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardlang.diagnostics.diagnostic import Severity, Sink
 from shardlang.files import STDIN, Files
-from shardlang.patterns import SingleLayers
+from shardlang.paths.patterns import SingleLayers
 from shardlang.source import Source, Span
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from shardlang.patterns import SingleLayers, count, covered, expanded, indexes, matcher, places
+from shardlang.paths.patterns import SingleLayers, count, covered, expanded, indexes, matcher, places
 from tests.spent import at_most
 
 PATHS = ["norm.w", "a.norm.w", "a.norm2.b", "a.b[0].w", "a.b[3].w", "a.b[12].norm.w", "a.bc"]

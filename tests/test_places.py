@@ -7,7 +7,7 @@ import random
 import pytest
 
 from shardlang.graph.places import Places
-from shardlang.patterns import SingleLayers, matcher
+from shardlang.paths.patterns import SingleLayers, matcher
 from tests.spent import at_most
 
 

@@ -26,7 +26,7 @@ from shardlang.check.train.train import check_train
 from shardlang.check.values import UNKNOWN, DimValue, FileScope, HardwareDecl, OperatorDecl
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
-from shardlang.patterns import SingleLayers, count
+from shardlang.paths.patterns import SingleLayers, count
 from shardlang.source import Source
 from shardlang.syntax import ast
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from shardlang.checkpoints.index import FORMAT, INDEX, STEP, Damaged, index_text, is_as_summed
 from shardlang.checkpoints.rank_files import file_name
+from shardlang.disk.locks import synced
 from shardlang.errors import RunError
-from shardlang.locks import synced
 
 # The index while it is written.
 _NEW_INDEX = "index.json.new"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import click
 
+from shardlang.disk.locks import synced
+from shardlang.disk.owned import Kind, target
 from shardlang.errors import RunError
 from shardlang.files import umask
-from shardlang.locks import synced
-from shardlang.owned import Kind, target
 
 
 def claimed(name: str | Path | None, kind: Kind) -> None:

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import click
 
+from shardlang.disk.run_files import LOGS
 from shardlang.files import Unreadable, read_program
 from shardlang.hints.paths import beside
-from shardlang.run_files import LOGS
 from shardlang.source import Source
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -16,9 +16,9 @@ from shardlang.cli import output
 from shardlang.cli.files import claimed
 from shardlang.cli.files import replace as write
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.disk.owned import LOCK
 from shardlang.errors import RunError
 from shardlang.extensions import locks
-from shardlang.owned import LOCK
 
 if TYPE_CHECKING:
     from shardlang.check.own import OwnDecl

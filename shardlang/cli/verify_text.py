@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardlang.cli import output
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.path_runs import patterns
+from shardlang.paths.runs import patterns
 from shardlang.plan.bytes.block_report import same_layers
 from shardlang.records import dataclass
 

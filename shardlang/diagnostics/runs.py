@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardlang.diagnostics.diagnostic import Diagnostic, Label
-from shardlang.patterns import span
+from shardlang.paths.patterns import span
 
 _INDEX = re.compile(r"(?<=\w)\[(\d+)\]")
 

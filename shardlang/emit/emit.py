@@ -20,7 +20,7 @@ from shardlang.emit.settings import program_text
 from shardlang.emit.stages import LAYERS, layers_docstring, schedule_text, stage_docstring, stage_list, stage_name
 from shardlang.emit.text.sizes import Groups
 from shardlang.ops.code import Code, used
-from shardlang.patterns import RUN, SingleLayers
+from shardlang.paths.patterns import RUN, SingleLayers
 from shardlang.plan.plan import Plan
 from shardlang.python_text import emitted
 from shardlang.records import dataclass

@@ -22,7 +22,7 @@ from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.graph.graph import Kind, Op
 from shardlang.ops.code import RT, Code, around, call_of
 from shardlang.ops.declaration import REGISTRY
-from shardlang.patterns import SingleLayers
+from shardlang.paths.patterns import SingleLayers
 from shardlang.plan.blocks.blocks import Blocks, call_tree
 from shardlang.plan.blocks.call import ROOT, Call, is_below, origin, relative, runs
 from shardlang.plan.blocks.forms import Forms

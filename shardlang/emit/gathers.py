@@ -9,7 +9,7 @@ from itertools import groupby
 from shardlang.emit.text.fold import patterns, runs
 from shardlang.emit.text.lines import call_text
 from shardlang.facts.actions import ACTIONS
-from shardlang.patterns import indexes, span
+from shardlang.paths.patterns import indexes, span
 from shardlang.plan.bytes.zero3_gathers import Orders, Unit, orders
 from shardlang.plan.plan import Plan
 from shardlang.python_text import literal

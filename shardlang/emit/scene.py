@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from shardlang.patterns import indexes
+from shardlang.paths.patterns import indexes
 from shardlang.plan.blocks.call import Call
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.plan import Plan, Step

@@ -14,7 +14,7 @@ from shardlang.emit.text.citations import file_text
 from shardlang.emit.text.fold import patterns
 from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
 from shardlang.emit.text.sizes import Groups
-from shardlang.patterns import covered
+from shardlang.paths.patterns import covered
 from shardlang.plan.bytes.fits import device
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.plan import Plan

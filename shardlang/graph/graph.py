@@ -16,7 +16,7 @@ from typing import Any
 from shardlang.graph.places import Places
 from shardlang.ops.declared import DECLARED
 from shardlang.ops.rule import FactorRule
-from shardlang.patterns import count
+from shardlang.paths.patterns import count
 from shardlang.records import dataclass, remembered
 from shardlang.source import Span
 from shardlang.types.dim import Dim, TensorType

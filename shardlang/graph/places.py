@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.hints.nearest import nearest
-from shardlang.patterns import RUN, SingleLayers, matcher
+from shardlang.paths.patterns import RUN, SingleLayers, matcher
 from shardlang.source import Span
 
 # What of a pattern stands for nothing but itself.

@@ -12,6 +12,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from shardlang.disk.owned import NAMED_MARK
+from shardlang.disk.scratch import scratch
 from shardlang.errors import RunError
 from shardlang.importing.eager import own_backwards
 from shardlang.importing.example import example, left_out
@@ -23,8 +25,6 @@ from shardlang.importing.text import maps
 from shardlang.importing.text.formulas import Unlike, solve
 from shardlang.importing.way import Wanted as Wanted
 from shardlang.importing.way import Way, elsewhere
-from shardlang.owned import NAMED_MARK
-from shardlang.scratch import scratch
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import json
 from pathlib import PurePath
 from typing import Any
 
+from shardlang.disk.owned import JOB_MARK
 from shardlang.errors import RunError
 from shardlang.launch.job import Job
-from shardlang.owned import JOB_MARK
 from shardlang.records import dataclass
 
 PYTORCHJOB, TRAINJOB = "pytorchjob.yaml", "trainjob.yaml"

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from shardlang.disk.owned import JOB_MARK
 from shardlang.errors import RunError
-from shardlang.owned import JOB_MARK
 from shardlang.records import dataclass
 
 TABLE = "rank_table.json"

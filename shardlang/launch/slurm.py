@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from shardlang.disk.owned import JOB_MARK
 from shardlang.errors import RunError
 from shardlang.launch.job import Job, quoted
 from shardlang.launch.torchrun import START, start_script
-from shardlang.owned import JOB_MARK
 
 SCRIPT = "job.sbatch"
 _OPTION = re.compile(r"[a-z][a-z-]*(=[^\n\r]+)?")

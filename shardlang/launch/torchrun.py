@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardlang.disk.owned import JOB_MARK
 from shardlang.launch.job import Job, quoted
-from shardlang.owned import JOB_MARK
 
 START = "start.sh"
 # torch's own.

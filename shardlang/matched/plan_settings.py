@@ -12,7 +12,7 @@ from shardlang.emit.scope import Scope
 from shardlang.facts.actions import ACTIONS, alone
 from shardlang.matched.lines import Group, Items, Line, Row, gather_line
 from shardlang.matched.planned import Planned
-from shardlang.patterns import places
+from shardlang.paths.patterns import places
 from shardlang.plan.bytes.zero3_gathers import orders
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.plan.reads import left_pending

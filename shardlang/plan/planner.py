@@ -15,7 +15,7 @@ from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind
 from shardlang.hints.nearest import offer
-from shardlang.patterns import SingleLayers
+from shardlang.paths.patterns import SingleLayers
 from shardlang.plan.bytes.fits import device
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.too_large import Tried, check_memory

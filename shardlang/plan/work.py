@@ -6,7 +6,7 @@ from __future__ import annotations
 from shardlang.check.train.data_sources import SOURCES
 from shardlang.graph.graph import Graph
 from shardlang.ops.declaration import REGISTRY
-from shardlang.patterns import places
+from shardlang.paths.patterns import places
 from shardlang.plan.bytes.fits import device
 from shardlang.plan.plan import Plan
 from shardlang.types.dim import low

@@ -9,9 +9,9 @@ import importlib
 import sys
 from pathlib import Path
 
+from shardlang.disk.owned import EMITTED, is_own
 from shardlang.ending import FAILED
 from shardlang.errors import lacking
-from shardlang.owned import EMITTED, is_own
 
 _NEEDED = ("torch", "numpy", "safetensors")
 

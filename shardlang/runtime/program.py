@@ -19,7 +19,7 @@ import torch
 from shardlang.extensions import loaded
 from shardlang.facts import dtypes
 from shardlang.launch.log_targets import Target
-from shardlang.patterns import covered, expanded
+from shardlang.paths.patterns import covered, expanded
 from shardlang.runtime.comm.mesh import Mesh
 from shardlang.runtime.speed import Work
 from shardlang.runtime.stages import Order, Received, Schedule, Stage

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from shardlang.facts.actions import ACTIONS, Action, listed
-from shardlang.patterns import covered, expanded
+from shardlang.paths.patterns import covered, expanded
 from shardlang.runtime.comm.mesh import Mesh
 
 

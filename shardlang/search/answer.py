@@ -10,7 +10,7 @@ from shardlang.cost.hardware import Hardware
 from shardlang.cost.planned import work
 from shardlang.cost.predict import Prediction, plain, predict_work
 from shardlang.display import duration, percent, rounded_up, size
-from shardlang.path_runs import in_runs
+from shardlang.paths.runs import in_runs
 from shardlang.records import dataclass
 from shardlang.search import made
 from shardlang.search.fitted import Found

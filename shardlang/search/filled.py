@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardlang.path_runs import in_runs
+from shardlang.paths.runs import in_runs
 from shardlang.plan.strategy.holes import is_hole
 from shardlang.search import made
 from shardlang.search.space import Open, Point, covers, stage_count

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from shardlang.api.values import Compiled
+from shardlang.disk.scratch import scratch
 from shardlang.errors import RunError
 from shardlang.runtime import compiled as blocks
 from shardlang.runtime.comm.mesh import world
@@ -20,7 +21,6 @@ from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.program import Program, Safetensors, load_own
 from shardlang.runtime.step.resume import resumed
 from shardlang.runtime.step.stepper import Stepper
-from shardlang.scratch import scratch
 from shardlang.torch.module import ShardModule
 from shardlang.torch.ranks import connected
 

@@ -25,13 +25,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from shardlang.disk.scratch import scratch, sweep
 from shardlang.errors import RunError
 from shardlang.launch.started import require_alone
 from shardlang.runtime.device import KINDS
 from shardlang.runtime.launch.children import begin
 from shardlang.runtime.launch.devices import Choice, chosen
 from shardlang.runtime.launch.rank import peer_gone
-from shardlang.scratch import scratch, sweep
 from shardlang.torch.ranks import RankError, end
 from shardlang.torch.ranks import begin as take_part
 

@@ -18,7 +18,7 @@ from shardlang.checkpoints.optimizers import updates, written
 from shardlang.errors import RunError
 from shardlang.facts.optimizers import OPTIMIZERS
 from shardlang.hints.nearest import offer
-from shardlang.patterns import covered
+from shardlang.paths.patterns import covered
 from shardlang.runtime.state.checkpoints import Piece, SavedRun
 from shardlang.runtime.state.optimizers import UNIT
 from shardlang.runtime.step.model import Model

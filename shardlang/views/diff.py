@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardlang.path_runs import called, in_runs, patterns, unindexed
+from shardlang.paths.runs import called, in_runs, patterns, unindexed
 from shardlang.plan.plan import Plan
 from shardlang.records import dataclass
 from shardlang.views.values import Form, forms

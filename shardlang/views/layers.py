@@ -13,7 +13,7 @@ from shardlang.cost.predict import operators
 from shardlang.cost.prices import Prices
 from shardlang.cost.timeline import course
 from shardlang.graph.graph import Kind
-from shardlang.path_runs import called, in_runs
+from shardlang.paths.runs import called, in_runs
 from shardlang.plan.bytes.traffic import sent
 from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.instead import rules_of

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from shardlang.path_runs import in_runs
+from shardlang.paths.runs import in_runs
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.instead import layers_of, rules_of, summed_over, without

@@ -10,7 +10,7 @@ from typing import Any
 
 from shardlang.display import duration, percent, size
 from shardlang.ops.declaration import REGISTRY
-from shardlang.path_runs import called, patterns, unindexed
+from shardlang.paths.runs import called, patterns, unindexed
 
 Found = Mapping[str, Any]
 Entry = dict[str, Any]

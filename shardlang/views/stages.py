@@ -10,7 +10,7 @@ from shardlang.cost.planned import work
 from shardlang.cost.prices import Prices
 from shardlang.cost.scripts import Scripts
 from shardlang.ops.families.internal import TRANSFER
-from shardlang.path_runs import in_runs
+from shardlang.paths.runs import in_runs
 from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.bytes.pipeline_report import layers, pipeline_report, stage_costs

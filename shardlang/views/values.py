@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from shardlang.graph.graph import Kind
-from shardlang.path_runs import called
+from shardlang.paths.runs import called
 from shardlang.plan.bytes.traffic import sends, sent
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.records import dataclass, remembered

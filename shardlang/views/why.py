@@ -13,7 +13,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.hints.nearest import offer
 from shardlang.ops.rule import Split
-from shardlang.path_runs import called, in_runs
+from shardlang.paths.runs import called, in_runs
 from shardlang.plan.bytes.traffic import COLLECTIVES, conversion_bytes, inside_collective, sent
 from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.plan import Plan

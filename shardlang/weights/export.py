@@ -23,9 +23,9 @@ from shardlang.checkpoints import headers
 from shardlang.checkpoints.headers import Saved
 from shardlang.checkpoints.parts import STORED
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.disk.locks import synced, unwritable
 from shardlang.errors import RunError
 from shardlang.files import umask
-from shardlang.locks import synced, unwritable
 from shardlang.records import dataclass
 from shardlang.weights.backwards import Backwards, Filling, backwards
 from shardlang.weights.elements import converted

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from shardlang.checkpoints import headers
-from shardlang.locks import Claims, drafted
-from shardlang.owned import SAVED_MARK, WEIGHTS
+from shardlang.disk.locks import Claims, drafted
+from shardlang.disk.owned import SAVED_MARK, WEIGHTS
 from shardlang.weights.export import rows_of
 from shardlang.weights.files import Weights
 

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 import shardlang
-from shardlang.patterns import covered
+from shardlang.paths.patterns import covered
 from shardlang.torch import bind, launch
 from tests import warm
 from tests.end_to_end.curves import Figures, RunOf, figures

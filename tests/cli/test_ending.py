@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shardlang.scratch import scratch, sweep
+from shardlang.disk.scratch import scratch, sweep
 from tests.cli.process import NET, SHARDC
 from tests.runtime.test_launch import left
 from tests.waits import until
@@ -20,7 +20,7 @@ from tests.warm import Warm
 
 pytestmark = pytest.mark.slow
 PROGRESS = ("planning", "dp: training on 2 real ranks")
-SWEEP = "from shardlang.scratch import scratch\nwith scratch('verify'): pass"
+SWEEP = "from shardlang.disk.scratch import scratch\nwith scratch('verify'): pass"
 
 
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:

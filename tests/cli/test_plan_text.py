@@ -23,7 +23,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.display import rounded_up, size, width
 from shardlang.driver import check_source, plan_program
 from shardlang.files import read_program
-from shardlang.path_runs import endings, in_runs, patterns
+from shardlang.paths.runs import endings, in_runs, patterns
 from shardlang.plan.bytes.block_report import same_layers
 from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan

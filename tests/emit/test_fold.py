@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardlang import patterns as read
 from shardlang import runtime as rt
 from shardlang.emit.text.fold import Item, Layers, folded, patterns
+from shardlang.paths import patterns as read
 from shardlang.runtime.program import Declared
 from tests.emit.sources import main_file
 from tests.emit.test_settings import TEXT

@@ -273,7 +273,7 @@ FAULTS = (
           EQUAL),
     Fault("what all layers share is read once", "costs of what each layer of a run reads",
           "plan/layouts/equal_layers.py", "if producers.get(value, op) not in near", "if value in ()", EQUAL),
-    Fault("a rule for one layer leaves its run out", "`at blocks[9]` under `shardc compile`", "patterns.py",
+    Fault("a rule for one layer leaves its run out", "`at blocks[9]` under `shardc compile`", "paths/patterns.py",
           "numbered = any(index.strip", "numbered = False and any(index.strip", EQUAL),
     Fault("stages take a run as one layer", "pipelines of deep models", "plan/planner.py",
           "(staged or device(program) is not None)", "device(program) is not None", EQUAL),

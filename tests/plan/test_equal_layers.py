@@ -12,7 +12,7 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.patterns import SingleLayers
+from shardlang.paths.patterns import SingleLayers
 from shardlang.plan.layouts.equal_layers import EqualLayers
 from shardlang.source import Source
 

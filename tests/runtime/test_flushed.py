@@ -13,7 +13,7 @@ import torch
 
 from shardlang.checkpoints.index import Layout
 from shardlang.cli.files import replace, replace_all
-from shardlang.locks import drafted
+from shardlang.disk.locks import drafted
 from shardlang.runtime.state.checkpoints import Checkpoints, Piece
 from shardlang.weights.export import whole_folder
 

@@ -15,8 +15,8 @@ import pytest
 from shardlang import runtime as rt
 from shardlang.checkpoints import folders
 from shardlang.checkpoints.index import text_of
+from shardlang.disk.locks import Claims
 from shardlang.errors import RunError
-from shardlang.locks import Claims
 from shardlang.runtime.logs import Log
 from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.train import Run, datasets

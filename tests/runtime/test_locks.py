@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardlang import locks, owned, run_files
+from shardlang.disk import locks, owned, run_files
+from shardlang.disk.locks import Claims, draft_of
+from shardlang.disk.owned import EMITTED, FIGURES, TOKENS, WEIGHTS
 from shardlang.errors import RunError
-from shardlang.locks import Claims, draft_of
-from shardlang.owned import EMITTED, FIGURES, TOKENS, WEIGHTS
 from tests.emit.sources import emitted_files
 from tests.runtime.test_launch import TORCHRUN, finish, left, start, write
 from tests.waits import until
@@ -23,8 +23,8 @@ from tests.waits import until
 HOLD = r"""
 import os, sys, time
 from pathlib import Path
-from shardlang.locks import Claims
-from shardlang.owned import FIGURES, TOKENS
+from shardlang.disk.locks import Claims
+from shardlang.disk.owned import FIGURES, TOKENS
 claims = Claims()
 claims.folder(Path("kept"), "checkpoints")
 claims.lines(Path("m.jsonl"), FIGURES)
@@ -214,8 +214,9 @@ def test_what_the_flight_recorder_wrote_goes_with_its_log_folder(here: Path) -> 
 
 
 AGAIN = """
-from shardlang import owned, run_files
-from shardlang.locks import Claims
+from shardlang.disk import run_files
+from shardlang.disk import owned
+from shardlang.disk.locks import Claims
 for _ in range(30):
     with Claims() as claims:
         folder = run_files.claim(claims, 1, None, None, None).log_dir

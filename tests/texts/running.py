@@ -23,8 +23,8 @@ from shardlang import errors
 from shardlang import runtime as rt
 from shardlang.checkpoints import folders
 from shardlang.checkpoints.index import Index, Layout
+from shardlang.disk.locks import LOCK, Claims
 from shardlang.launch import job, log_targets, rank_table, started
-from shardlang.locks import LOCK, Claims
 from shardlang.plan.bytes.resumed import require_fits
 from shardlang.runtime import compiled
 from shardlang.runtime.calibrate import clock, machine
@@ -182,7 +182,7 @@ def sh512(folder: Path, patch: Patch) -> Iterator[str]:
 
 def sh513(folder: Path, patch: Patch) -> Iterator[str]:
     Path("checkpoints").mkdir()
-    from shardlang.locks import _MARK
+    from shardlang.disk.locks import _MARK
 
     with Path("checkpoints", LOCK).open("w+b") as file:
         file.write(_MARK + b"held by process 4711 on host9\n")

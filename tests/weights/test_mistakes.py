@@ -12,8 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 from shardlang.checkpoints import headers
 from shardlang.cli.main import run
+from shardlang.disk.owned import SAVED_MARK
 from shardlang.errors import RunError
-from shardlang.owned import SAVED_MARK
 from shardlang.runtime.state import weights as state
 from shardlang.weights import files
 

@@ -19,7 +19,7 @@ from shardlang.check.graph.unify import Unifier
 from shardlang.check.model.forward import CALLS_LIMIT
 from shardlang.check.values import DimValue, Instance, LayerArray, Tensor
 from shardlang.graph.graph import Kind, LayerCall
-from shardlang.patterns import count
+from shardlang.paths.patterns import count
 from shardlang.records import dataclass
 from shardlang.types.dim import FLOATS, Dim, TensorType, Term
 

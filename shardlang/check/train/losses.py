@@ -22,7 +22,7 @@ from shardlang.check.values import UNKNOWN, Tensor
 from shardlang.graph.graph import Graph
 from shardlang.ops.declaration import REGISTRY, SYMBOLS, Precision
 from shardlang.ops.families.shapes import DETACH
-from shardlang.patterns import SingleLayers
+from shardlang.paths.patterns import SingleLayers
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast

@@ -14,10 +14,10 @@ from shardlang import driver
 from shardlang.cli import output
 from shardlang.cli.files import claimed, replace, write_files
 from shardlang.diagnostics.diagnostic import InternalError, Sink
+from shardlang.disk.owned import MACHINE, PROFILE
+from shardlang.disk.scratch import scratch
 from shardlang.errors import RunError
 from shardlang.launch.started import require_alone
-from shardlang.owned import MACHINE, PROFILE
-from shardlang.scratch import scratch
 from shardlang.source import Source
 
 if TYPE_CHECKING:

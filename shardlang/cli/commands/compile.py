@@ -14,10 +14,10 @@ from shardlang import driver
 from shardlang.cli import options, output
 from shardlang.cli.files import write_files
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.disk.locks import Claims
+from shardlang.disk.owned import EMITTED, target
 from shardlang.errors import RunError
 from shardlang.files import folder_of
-from shardlang.locks import Claims
-from shardlang.owned import EMITTED, target
 
 
 def emitted(

@@ -16,9 +16,9 @@ import click
 
 from shardlang.cli import output
 from shardlang.cli.files import apart, claimed, replace_all
+from shardlang.disk.owned import MODEL, NAMES, OPAQUE, REPORT, WEIGHTS, Kind
 from shardlang.errors import RunError
 from shardlang.files import Unreadable, read_text
-from shardlang.owned import MODEL, NAMES, OPAQUE, REPORT, WEIGHTS, Kind
 
 _CODES = ("SH604", "SH608")
 # How lines behind a name map begin, each with the digest of a file that was written with it.

@@ -16,14 +16,14 @@ from shardlang.cli import options, output
 from shardlang.cli.commands.compile import emitted
 from shardlang.cli.files import require_folder, write_files
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.disk.locks import Claims
+from shardlang.disk.run_files import RunFiles, claim, steps_of
+from shardlang.disk.scratch import scratch
 from shardlang.errors import RunError
 from shardlang.files import folder_of
 from shardlang.launch.log_targets import Target, target_of
 from shardlang.launch.log_targets import require as require_targets
 from shardlang.launch.started import require_alone
-from shardlang.locks import Claims
-from shardlang.run_files import RunFiles, claim, steps_of
-from shardlang.scratch import scratch
 from shardlang.types.dim import low
 
 _NO_CHECKPOINTS = "simulated ranks neither write checkpoints nor go on from them"

@@ -21,9 +21,9 @@ from shardlang.cli import options, output, verify_operators, verify_text
 from shardlang.cli.files import write_files
 from shardlang.cli.verify_text import Check, Wanted
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.disk.scratch import Scratch, scratch
 from shardlang.display import Live
 from shardlang.files import folder_of
-from shardlang.scratch import Scratch, scratch
 
 if TYPE_CHECKING:
     from shardlang.check.program import Program

@@ -9,7 +9,7 @@ from typing import Any
 from shardlang.cli.plan_view.columns import Line, beside, filled
 from shardlang.cli.plan_view.screen import over
 from shardlang.display import one_line, size, width
-from shardlang.path_runs import endings, patterns
+from shardlang.paths.runs import endings, patterns
 
 Found = Mapping[str, Any]
 

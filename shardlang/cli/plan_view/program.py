@@ -21,7 +21,7 @@ from shardlang.cli.plan_view.parameters import parameters
 from shardlang.cli.plan_view.screen import collective, heading, over, screen, sent
 from shardlang.display import one_line, safe, width
 from shardlang.ops.families.internal import SENT, TRANSFER
-from shardlang.path_runs import called, in_runs
+from shardlang.paths.runs import called, in_runs
 from shardlang.records import dataclass
 
 Found = Mapping[str, Any]

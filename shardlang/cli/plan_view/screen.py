@@ -10,7 +10,7 @@ from typing import Any
 from shardlang.cli.plan_view.columns import Line, filled, table
 from shardlang.cli.plan_view.predicted import predicted
 from shardlang.display import lasting, one_line, percent, rounded_up, size
-from shardlang.path_runs import called, in_runs, patterns
+from shardlang.paths.runs import called, in_runs, patterns
 
 Found = Mapping[str, Any]
 # Lines of a screen, and how many rows of stages, of the drawing and of what is kept it has.

@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from shardlang.patterns import SingleLayers, indexes, span
+from shardlang.paths.patterns import SingleLayers, indexes, span
 from shardlang.records import dataclass
 
 _LAYER = re.compile(r"(.*?)\[([\d-]+)\]\.(.+)")

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from shardlang.disk.owned import MODEL_MARK, OPAQUE_MARK
 from shardlang.importing.opaque.python import HEAD, Function
 from shardlang.importing.opaque.sizes import Sizes
-from shardlang.owned import MODEL_MARK, OPAQUE_MARK
 from shardlang.python_text import docstring
 
 _USUAL = {1: ("d",), 2: ("batch", "d"), 3: ("batch", "seq", "d"), 4: ("batch", "channels", "height", "width")}

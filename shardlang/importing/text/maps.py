@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from shardlang.disk.owned import NAMES_MARK
 from shardlang.errors import RunError
 from shardlang.importing.bodies.body import Body, Layer
 from shardlang.importing.steps.nodes import Stored
 from shardlang.importing.text.names import layer_name, own_name
-from shardlang.owned import NAMES_MARK
 
 # The number of a layer in a list.
 _INDEX = re.compile(r"(?<=\.)\d+(?=\.)")

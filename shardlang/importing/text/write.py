@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+from shardlang.disk.owned import MODEL_MARK
 from shardlang.importing.bodies.body import BY_DIMS, Body, Layer, Own, Value
 from shardlang.importing.bodies.dims import Atom, Term, flat
 from shardlang.importing.bodies.library import FUNCTIONS, arguments
@@ -12,7 +13,6 @@ from shardlang.importing.bodies.models import Model
 from shardlang.importing.text.names import Namer, layer_name, own_name
 from shardlang.importing.text.statements import Statements
 from shardlang.importing.text.terms import Terms
-from shardlang.owned import MODEL_MARK
 
 # The head of a forward that is longer is written on several lines.
 _WIDE = 110

@@ -15,6 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from shardlang.disk.locks import Claims
+from shardlang.disk.owned import FIGURES, WEIGHTS
 from shardlang.ending import FAILED
 from shardlang.errors import RunError
 from shardlang.interpret.meaning.call import ELEMENTS
@@ -24,8 +26,6 @@ from shardlang.interpret.ranks.optimizers import Optimizers
 from shardlang.interpret.ranks.ranks import Locals
 from shardlang.interpret.ranks.stored import storage
 from shardlang.interpret.ranks.turns import require_ends
-from shardlang.locks import Claims
-from shardlang.owned import FIGURES, WEIGHTS
 from shardlang.plan.plan import Plan
 from shardlang.plan.reads import final_form, layout_of
 from shardlang.runtime.data.dataset import Dataset

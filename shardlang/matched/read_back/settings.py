@@ -12,7 +12,7 @@ from shardlang.facts.figures import GRAD_NORM
 from shardlang.matched.lines import Group, Items, Line, Row, gather_line
 from shardlang.matched.read_back.program import Given, Read, named
 from shardlang.matched.read_back.text import Declared
-from shardlang.patterns import expanded
+from shardlang.paths.patterns import expanded
 
 
 def parameters(read: Read) -> Mapping[str, Items]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.matched.lines import Group, Local, Parts, Size
-from shardlang.patterns import covered, expanded
+from shardlang.paths.patterns import covered, expanded
 from shardlang.records import dataclass
 from shardlang.source import Source, Span
 from shardlang.types.layout import chunk_sizes

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from shardlang.graph.graph import Graph, LayerCall
 from shardlang.ops.families.internal import TRANSFER
-from shardlang.patterns import indexes
+from shardlang.paths.patterns import indexes
 from shardlang.plan.plan import Step
 from shardlang.plan.reads import Form
 from shardlang.records import dataclass

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardlang.path_runs import in_runs
+from shardlang.paths.runs import in_runs
 from shardlang.plan.blocks.blocks import call_tree
 from shardlang.plan.blocks.call import Call, is_below, runs
 from shardlang.plan.plan import Plan, Step

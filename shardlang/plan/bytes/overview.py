@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
-from shardlang.path_runs import called, in_runs, unindexed
+from shardlang.paths.runs import called, in_runs, unindexed
 from shardlang.plan.bytes.memory import all_held, used
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.traffic import Sent, sent

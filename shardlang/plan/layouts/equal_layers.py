@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from shardlang.graph.graph import Graph
-from shardlang.patterns import RUN, SingleLayers, count, indexes
+from shardlang.paths.patterns import RUN, SingleLayers, count, indexes
 from shardlang.records import dataclass
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from shardlang.graph.graph import LEAF
-from shardlang.patterns import SingleLayers
+from shardlang.paths.patterns import SingleLayers
 from shardlang.plan.layouts.assignment import Assignment
 from shardlang.plan.layouts.candidates import BYTE, Candidates, alternatives, candidates, initial
 from shardlang.plan.layouts.equal_layers import Run

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch._guards import TracingContext
 
-from shardlang.owned import RECORD_MARK
+from shardlang.disk.owned import RECORD_MARK
 from shardlang.runtime.as_it_is import as_it_is
 from shardlang.runtime.citations import cited
 from shardlang.runtime.comm.mesh import world

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from shardlang.disk.locks import Claims, drafted
+from shardlang.disk.owned import TOKENS, TOKENS_MARK
 from shardlang.errors import RunError
 from shardlang.hints.paths import typed
-from shardlang.locks import Claims, drafted
-from shardlang.owned import TOKENS, TOKENS_MARK
 from shardlang.runtime.data import data_files
 
 MAGIC, VERSION = TOKENS_MARK, 1

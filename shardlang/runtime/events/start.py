@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from shardlang import __version__
-from shardlang.locks import Claims
-from shardlang.owned import EMITTED, EVENTS, is_own
+from shardlang.disk.locks import Claims
+from shardlang.disk.owned import EMITTED, EVENTS, is_own
 from shardlang.runtime.events.consumers import open_function
 from shardlang.runtime.events.stream import Asking, Stream
 from shardlang.runtime.events.told import size

@@ -19,13 +19,13 @@ from typing import TextIO
 import torch.distributed as dist
 
 from shardlang import ending
+from shardlang.disk.locks import unwritable
+from shardlang.disk.owned import LOG, RECORD, target
+from shardlang.disk.run_files import log_file, record_file
 from shardlang.display import safe
 from shardlang.ending import FAILED
 from shardlang.errors import RunError
 from shardlang.launch.started import Started, started_before
-from shardlang.locks import unwritable
-from shardlang.owned import LOG, RECORD, target
-from shardlang.run_files import log_file, record_file
 from shardlang.runtime.comm import record as form
 from shardlang.runtime.comm.record import record
 from shardlang.runtime.launch import flight, reports, stalls

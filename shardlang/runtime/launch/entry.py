@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from shardlang import ending
+from shardlang.disk.locks import Claims, unwritable
+from shardlang.disk.owned import FIGURES, TRACE, WEIGHTS, target
+from shardlang.disk.run_files import steps_of, trace_file
 from shardlang.ending import FAILED
 from shardlang.errors import RunError
 from shardlang.launch.log_targets import KINDS as TARGETS
 from shardlang.launch.log_targets import Target, target_of
 from shardlang.launch.log_targets import require as require_targets
 from shardlang.launch.started import Started, started, started_before
-from shardlang.locks import Claims, unwritable
-from shardlang.owned import FIGURES, TRACE, WEIGHTS, target
-from shardlang.run_files import steps_of, trace_file
 from shardlang.runtime.comm import mesh, primitives
 from shardlang.runtime.compiled import asked, require
 from shardlang.runtime.device import KINDS, Limit

@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardlang import ending
+from shardlang.disk.locks import Claims
+from shardlang.disk.run_files import claim, log_file, record_file
+from shardlang.disk.scratch import scratch
 from shardlang.display import safe
 from shardlang.ending import FAILED
 from shardlang.errors import RunError
 from shardlang.launch.log_targets import Target
-from shardlang.locks import Claims
-from shardlang.run_files import claim, log_file, record_file
 from shardlang.runtime.compiled import asked, require
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.device import Limit
@@ -42,7 +43,6 @@ from shardlang.runtime.program import Profiled, Program, load_own
 from shardlang.runtime.step.model import given_weights
 from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.train import datasets, require_ranks, run
-from shardlang.scratch import scratch
 
 # After a first failure: time for the ranks to report theirs, so that the cause is told and not what
 # followed from it.

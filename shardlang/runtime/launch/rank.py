@@ -18,10 +18,10 @@ import torch
 import torch.distributed as dist
 
 from shardlang import ending
+from shardlang.disk.locks import unwritable
+from shardlang.disk.owned import LOG_MARK
 from shardlang.ending import FAILED
 from shardlang.errors import RunError
-from shardlang.locks import unwritable
-from shardlang.owned import LOG_MARK
 from shardlang.runtime.citations import cited
 from shardlang.runtime.comm import mesh
 from shardlang.runtime.comm.record import record

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from shardlang.checkpoints.index import Damaged
 from shardlang.checkpoints.looked_at import opened_newest
+from shardlang.disk.owned import RECORD_MARK
+from shardlang.disk.run_files import record_file
 from shardlang.display import one_line
 from shardlang.facts.actions import ACTIONS
-from shardlang.owned import RECORD_MARK
-from shardlang.run_files import record_file
 from shardlang.runtime.comm import record as form
 from shardlang.runtime.comm.record import CALL, HEAD, PHASES, TEXT, TEXT_BYTES, TEXTS, spans
 from shardlang.runtime.program import Program

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shardlang.disk.locks import drafted
 from shardlang.errors import RunError
-from shardlang.locks import drafted
 from shardlang.runtime.comm.mesh import microbatches, world
 from shardlang.runtime.comm.primitives import put_together
 from shardlang.runtime.comm.record import record

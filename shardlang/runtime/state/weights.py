@@ -19,11 +19,11 @@ from torch import Tensor
 from shardlang.checkpoints import headers
 from shardlang.checkpoints.headers import Saved
 from shardlang.checkpoints.index import ITEM_BYTES
+from shardlang.disk.locks import drafted
+from shardlang.disk.owned import CATEGORIES, SAVED_MARK, WORDS_MARK
 from shardlang.errors import RunError
 from shardlang.hints.nearest import nearest, offer
 from shardlang.hints.paths import OF_PROGRAM
-from shardlang.locks import drafted
-from shardlang.owned import CATEGORIES, SAVED_MARK, WORDS_MARK
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.blocks import chunk_sizes, gathered
 from shardlang.runtime.comm.host_copies import device_of

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from torch.autograd.profiler import record_function
 
+from shardlang.disk.locks import drafted
+from shardlang.disk.owned import TRACE_MARK
+from shardlang.disk.run_files import trace_file
 from shardlang.errors import RunError
-from shardlang.locks import drafted
-from shardlang.owned import TRACE_MARK
-from shardlang.run_files import trace_file
 from shardlang.runtime.citations import cited
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log

@@ -19,8 +19,8 @@ from shardlang.checkpoints.folders import kept as checkpoints_in
 from shardlang.checkpoints.index import INDEX, Damaged, index_text
 from shardlang.checkpoints.looked_at import look
 from shardlang.checkpoints.optimizers import EMA, Change, changes, state_names, updates
+from shardlang.disk.locks import Claims, held_in, require_apart
 from shardlang.errors import RunError
-from shardlang.locks import Claims, held_in, require_apart
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.identity import differences, identity
 from shardlang.runtime.program import Parameter, Program

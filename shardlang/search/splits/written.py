@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import LEAF, Op
 from shardlang.ops.rule import Split
-from shardlang.path_runs import unindexed
+from shardlang.paths.runs import unindexed
 from shardlang.plan.layouts.assignment import Assignment
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out

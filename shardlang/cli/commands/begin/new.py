@@ -17,8 +17,8 @@ import click
 
 from shardlang import resources
 from shardlang.cli import output
+from shardlang.disk.owned import TOKENS_MARK
 from shardlang.files import umask
-from shardlang.owned import TOKENS_MARK
 
 
 @click.command(

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shardlang import ending
+from shardlang.disk.owned import Kind, target
 from shardlang.errors import RunError
-from shardlang.owned import Kind, target
 from shardlang.records import dataclass
 
 _MARK = b"a lock of shardlang, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from shardlang.patterns import span
+from shardlang.paths.patterns import span
 
 _INDEX = re.compile(r"\[(\d+)\]")
 _INNER = re.compile(r"(:\w+)*(#\d+)?(@\w+)?$")

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from shardlang.disk.locks import LOCK, Claims, require_apart, unwritable
+from shardlang.disk.owned import EMITTED, FIGURES, FLIGHT, LOG, RECORD, TRACE, WEIGHTS, is_own, target
 from shardlang.errors import RunError
-from shardlang.locks import LOCK, Claims, require_apart, unwritable
-from shardlang.owned import EMITTED, FIGURES, FLIGHT, LOG, RECORD, TRACE, WEIGHTS, is_own, target
 from shardlang.records import dataclass
 
 LOGS = Path("shardlang-logs")
