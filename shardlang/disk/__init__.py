@@ -1,2 +1,2 @@
-"""What the package writes to a disk: whose a file is, who writes there now, the files of a run, and
+"""The files that the package writes: whose each is, who writes there now, those of a run, and
 folders that go with their command."""

@@ -1,2 +1,2 @@
-"""Paths of layers, values and parameters: patterns that stand for several, and few patterns for many
-paths."""
+"""Paths of layers, values and parameters: patterns that stand for several of them, and how many
+paths are told as few."""
