@@ -15,8 +15,8 @@ from shardlang.plan.bytes.peak.passes import received
 from shardlang.plan.bytes.peak.step import messages
 from shardlang.plan.bytes.pipeline_report import whole_mesh
 from shardlang.plan.bytes.saved_activations import saved_activations
-from shardlang.plan.bytes.traffic import conversion_stages
 from shardlang.plan.bytes.zero3_gathers import orders
+from shardlang.plan.pipeline.steps import steps_of_stages
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.rewrite.once_a_step import phases
 from shardlang.plan.work import step_flops, step_tokens
@@ -54,14 +54,8 @@ class _Planned:
 
     def _here(self, some: set[Step]) -> Mapping[int, list[Step]]:
         """Stage -> the steps of some that it runs, in order."""
-        found: dict[int, list[Step]] = {}
-        here = conversion_stages(self.plan)
-        for step in self.plan.steps:
-            if step in some and not received(self.plan, step):
-                op = step.kind == "op"
-                for stage in [self.plan.stage(self.plan.ops[step.index].op)] if op else here[step.index]:
-                    found.setdefault(stage, []).append(step)
-        return found
+        found = steps_of_stages(self.plan).items()
+        return {stage: [s for s in steps if s in some and not received(self.plan, s)] for stage, steps in found}
 
     def _stage(self, stage: int, steps: Sequence[Step]) -> Stage:
         parts = self._parts(steps)

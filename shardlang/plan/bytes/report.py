@@ -21,7 +21,6 @@ from shardlang.plan.bytes.pipeline_report import pipeline_report, whole_mesh
 from shardlang.plan.bytes.traffic import (
     COLLECTIVES,
     conversion_bytes,
-    conversion_stages,
     copied_bytes,
     copy_bytes,
     handed_bytes,
@@ -29,6 +28,7 @@ from shardlang.plan.bytes.traffic import (
     sends,
     sent_bytes,
 )
+from shardlang.plan.pipeline.steps import conversion_stages
 from shardlang.plan.plan import ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.reads import layout_of
 from shardlang.plan.work import amounts

@@ -17,6 +17,7 @@ from shardlang.plan.bytes.own_optimizers import gathered
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.zero3_gathers import orders, part_bytes
 from shardlang.plan.layouts.assignment import local_size
+from shardlang.plan.pipeline.steps import conversion_stages
 from shardlang.plan.plan import Conversion, MoveKind, ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.rewrite.once_a_step import phases
 from shardlang.records import dataclass, remembered
@@ -118,22 +119,6 @@ def _sent_parameters(plan: Plan) -> Iterator[Sent]:
         for each in gradient_sums(plan)[param.value]:
             for here, size in summed_bytes(plan, param.value, each).items():
                 yield Sent("gradients", path, here, each.axes, ("", each.collective), 0, size)
-
-
-@remembered
-def conversion_stages(plan: Plan) -> dict[int, set[int]]:
-    """Conversion -> the stages that run it: the operator's; for parameters all their readers'."""
-    found: dict[int, set[int]] = {c.id: set() for c in plan.conversions}
-    for op in plan.ops:
-        for use in op.operands:
-            at = use.conversion
-            while at >= 0:
-                found[at].add(plan.stage(plan.graph.producers.get(use.value, op.op)))
-                at = plan.conversions[at].parent
-    for conversion in plan.conversions:
-        if not found[conversion.id]:  # the loss as it is returned
-            found[conversion.id].add(plan.stage(plan.graph.producers.get(conversion.value, 0)))
-    return found
 
 
 @remembered

@@ -17,6 +17,7 @@ from shardlang.graph.graph import Op
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.fusions import fusions
+from shardlang.plan.pipeline.steps import steps_of_stages
 from shardlang.plan.plan import MoveKind, ParamPlan, Plan, Step
 from shardlang.plan.reads import inputs, made_form
 from shardlang.plan.rewrite.recomputed_steps import Owners
@@ -68,14 +69,10 @@ class Orders:
         self._saved = saved_activations(plan).saved
         self._owners = Owners(plan, plan.steps)
         for stage in self.stages:
-            steps = [step for step in plan.steps if self._stage(step) in (stage, -1)]
+            steps = steps_of_stages(plan).get(stage, ())
             self.passes["F", stage] = self._units(stage, [p for step in steps for p in self._read(step)])
             self.passes["B", stage] = self._units(stage, self._again(steps))
-            self.passes.update(self._halves(stage))
-
-    def _stage(self, step: Step) -> int:
-        """The stage of an operator; -1 for a conversion, which counts with its reader."""
-        return self.plan.stage(self.plan.ops[step.index].op) if step.kind == "op" else -1
+            self.passes.update(self._halves(stage, steps))
 
     def _read(self, step: Step) -> Iterator[int]:
         """The parameters that a line reads; a view is no line."""
@@ -99,13 +96,13 @@ class Orders:
             elif group in inside:
                 yield from (p for other in inside.pop(group) for p in self._read(other))
 
-    def _halves(self, stage: int) -> Mapping[tuple[str, int], list[Unit]]:
+    def _halves(self, stage: int, steps: Sequence[Step]) -> Mapping[tuple[str, int], list[Unit]]:
         """The two parts of a backward (runtime/step/split_backward.py). The second comes to each
         parameter by itself, the last one first; what is computed again is so in the first, as are
         parameters that are used several times, and without a gradient to send back all is in the
         second."""
         graph, whole = self.plan.graph, self.passes["B", stage]
-        steps = [step for step in self.plan.steps if self._stage(step) == stage and step.kind == "op"]
+        steps = [step for step in steps if step.kind == "op"]
         mine = [graph.ops[self.plan.ops[step.index].op] for step in steps]
         if any(self._owners.again(self._owners.group(op.id)) for op in mine):
             return {("I", stage): whole, ("W", stage): []}

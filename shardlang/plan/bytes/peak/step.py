@@ -20,8 +20,8 @@ from shardlang.plan.bytes.peak.passes import KEPT, MESSAGES, NAMED, StagePass, f
 from shardlang.plan.bytes.peak.reductions import Buckets, Gradients, Sent, Sizes, sizes_of
 from shardlang.plan.bytes.peak.windows import Shallow, shallow, unfolded
 from shardlang.plan.bytes.saved_activations import form_bytes, saved_activations
-from shardlang.plan.bytes.traffic import conversion_stages
 from shardlang.plan.bytes.zero3_gathers import Brought, orders
+from shardlang.plan.pipeline.steps import steps_of_stages
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import inputs, transfers
 from shardlang.records import dataclass, remembered
@@ -99,15 +99,12 @@ class _Stages:
     @cached_property
     def steps(self) -> Mapping[int, list[Step]]:
         """Stage -> its steps: what it receives is there before; metrics come after the loss."""
-        plan, here = self.of.plan, conversion_stages(self.of.plan)
-        found: dict[int, list[Step]] = {}
-        for step in plan.steps:
-            on = [plan.stage(plan.ops[step.index].op)] if step.kind == "op" else here[step.index]
-            for stage in on:
-                found.setdefault(stage, []).append(step)
-        for steps in found.values():
-            steps.sort(key=lambda step: 2 * (not for_loss(plan, step)) - received(plan, step))
-        return found
+        plan = self.of.plan
+
+        def place(step: Step) -> int:
+            return 2 * (not for_loss(plan, step)) - received(plan, step)
+
+        return {stage: sorted(steps, key=place) for stage, steps in steps_of_stages(plan).items()}
 
     @cached_property
     def kinds(self) -> Mapping[int, object]:
