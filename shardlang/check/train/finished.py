@@ -11,6 +11,7 @@ from shardlang.check.context import Context
 from shardlang.graph.bounds import index_bounds
 from shardlang.graph.graph import Graph, Kind, Op, Value
 from shardlang.hints.nearest import nearest
+from shardlang.ops.declared import DECLARED
 from shardlang.ops.torch_words import training_help
 from shardlang.source import Span
 from shardlang.types.dim import Dim, TensorType
@@ -104,7 +105,7 @@ def _ops(context: Context, loss: int | None) -> tuple[Op, ...]:
     needed = context.build.needed(() if loss is None else (loss,))
     return tuple([
         Op(
-            i, o.operator.known_as or o.operator.name,
+            i, DECLARED if DECLARED in o.attrs else o.operator.name,
             tuple([v for v in o.operands if v >= 0]) if -1 in o.operands else o.operands,
             o.results, o.attrs, o.rule, o.span, o.path, o.call,
             "loss" if loss is None or i in needed else "metric", o.within, o.statement, o.implied,

@@ -14,6 +14,7 @@ from shardlang.check.graph.drafts import Builder, OpDraft
 from shardlang.check.values import Figure
 from shardlang.facts.figures import GRAD_NORM, is_told, made_of
 from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.ops.declared import DECLARED
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
@@ -85,7 +86,7 @@ class _Late:
                 return False
             operands = tuple([self._read(value, metric) for value in op.operands if value >= 0])
             results = tuple([self._value(value, Kind.RESULT, build.values[value].name) for value in op.results])
-            name, called = op.operator.known_as or op.operator.name, (op.path, op.call)
+            name, called = DECLARED if DECLARED in op.attrs else op.operator.name, (op.path, op.call)
             made = Op(len(self.ops), name, operands, results, op.attrs, op.rule, op.span, *called)
             self.ops.append(replace(made, statement=op.statement))
         self._read(wanted, metric)

@@ -277,7 +277,7 @@ def _of_classes(
     doc = f"The mean {doc}; the class dim is the one the label lacks."
     example = f"(scores: [..., classes], label: i64[...]) -> [] {{ {name}(scores, label) }}"
     declare(name, params, infer, emit, doc, example=example, reduces=Total.MEAN, accumulate=accumulate, saved=saved,
-            work=work, streams=streams, indexes=Indexing(1, 0), divisor=KEPT_COUNT, chunked=chunked,
+            work=work, streams=streams, indexes=Indexing(1, 0), chunked=chunked,
             precision=precision)  # fmt: skip
 
 

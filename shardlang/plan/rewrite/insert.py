@@ -11,7 +11,7 @@ from operator import is_
 from typing import Any
 
 from shardlang.graph.graph import Graph, Kind, Op, Value
-from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.families.losses import KEPT_COUNT
 from shardlang.ops.rule import FactorRule, factor_rule
 from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
@@ -82,13 +82,12 @@ def with_counts(graph: Graph) -> Graph:
     work = Rewriting(graph)
     for op in graph.ops:
         ignored = op.attrs.get("ignore_index")
-        divisor = REGISTRY[op.operator].divisor
-        if not divisor or ignored is None or len(op.operands) > 2:
+        if ignored is None or len(op.operands) != 2:
             work.keep(op)
             continue
         label = op.rule.operands[1]
         count = work.add(
-            op, divisor, (op.operands[1],), TensorType("i64", ()), _counting(op.rule),
+            op, KEPT_COUNT, (op.operands[1],), TensorType("i64", ()), _counting(op.rule),
             f"{op.path}:count", name=f"{work.values[op.results[0]].name}_count", attrs={"ignore_index": ignored},
         )  # fmt: skip
         rule = factor_rule(op.rule.factors, (op.rule.operands[0], label, ()), op.rule.results, op.rule.through)
