@@ -154,10 +154,9 @@ class Operator:
     bytes read and written, where that is not each tensor once.
 
     differentiable: whether a gradient flows to its operands (False: argmax, comparisons, one_hot,
-    detach).
-    random: whether one of these attributes takes a random key. train_only: the operator is the
-    identity on its first operand in `eval` (dropout). symbol: how it is written between or before
-    its operands (`+`).
+    detach). random: whether one of these attributes takes a random key. train_only: the operator is
+    the identity on its first operand in `eval` (dropout). symbol: how it is written between or
+    before its operands (`+`).
     reduces: where the operator is a reduction that `eval` may accumulate over batches; `accumulate`
     writes an expression for a float64 tensor [2]: the local sum and the local count of items,
     padded rows left out. For Total.ROWS it writes a tuple of its operands' items, without the
@@ -167,12 +166,11 @@ class Operator:
     there is none to be measured: it only views its operand, or wants sizes of torch's own.
     doc: what it means, in a sentence or two. example: a call of it, as a function of the language,
     from which the reference shows shapes and rule: `(x: [..., d]) -> [..., d] { relu(x) }`.
-    saved: what its backward reads; aliasing: whether its result is memory
-    of its own, and in which order of dims; work: the memory that it needs meanwhile. precision:
-    what it computes in. indexes: which of its operands are indices. places: from its attributes,
-    the dim whose places the result has: of operand 0, by the order of what is there, or of the
-    result where there is no operand. moves: the elements of the result are elements of the operands,
-    unchanged.
+    saved: what its backward reads; aliasing: whether its result is memory of its own, and in which
+    order of dims; work: the memory that it needs meanwhile. precision: what it computes in.
+    indexes: which of its operands are indices. places: from its attributes, the dim whose places
+    the result has: of operand 0, by the order of what is there, or of the result where there is no
+    operand. moves: the elements of the result are elements of the operands, unchanged.
     exchanging: the rule of one whose ranks exchange parts of a cut sequence, as `attend` says: from
     its rule, its attributes, and whether keys go round a ring. chunked: the internal operator that
     computes this loss in chunks of rows, with the product that its scores are. of_number: what it
@@ -230,7 +228,7 @@ class Operator:
 
     @property
     def freezes(self) -> bool:
-        """Whether what it is given is meant to get no gradient from it: it gives that, and no more."""
+        """Whether what it is given is meant to get no gradient from it: a view without one."""
         return not self.differentiable and self.aliasing is view
 
     def streamed(self, local: Local) -> Streams:

@@ -33,8 +33,9 @@ class Rewriting:
         id, operands, rule = len(self.ops), op.operands if operands is None else operands, rule or op.rule
         if (id, operands, rule) != (op.id, op.operands, op.rule):
             op = Op(
-                id, op.operator, operands, op.results, op.attrs, rule, op.span, op.path, op.call, op.section,
-                op.within, op.statement, op.implied,
+                id, op.operator, operands, results=op.results, attrs=op.attrs, rule=rule, span=op.span, path=op.path,
+                call=op.call, section=op.section,
+                within=op.within, statement=op.statement, implied=op.implied,
             )  # fmt: skip
         self.ops.append(op)
 
@@ -46,7 +47,10 @@ class Rewriting:
         kept = self.values[like.results[0]]
         gradient = bool(more.pop("gradient", False))
         name = str(more.pop("name", kept.name))
-        value = Value(len(self.values), Kind.RESULT, path, name, type, gradient, like.span, kept.statement)
+        value = Value(
+            len(self.values), Kind.RESULT, path, name=name, type=type, gradient=gradient, span=like.span,
+            statement=kept.statement,
+        )  # fmt: skip
         self.values.append(value)
         attrs: Mapping[str, Any] = more.pop("attrs", {})
         key = str(more.pop("key", path))
@@ -55,16 +59,16 @@ class Rewriting:
                 len(self.ops),
                 operator,
                 operands,
-                (value.id,),
-                attrs,
-                rule,
-                like.span,
-                key,
-                like.call,
-                like.section,
-                like.within,
-                like.statement,
-                like.implied and operator == like.operator,
+                results=(value.id,),
+                attrs=attrs,
+                rule=rule,
+                span=like.span,
+                path=key,
+                call=like.call,
+                section=like.section,
+                within=like.within,
+                statement=like.statement,
+                implied=like.implied and operator == like.operator,
             )
         )
         return value.id
