@@ -243,7 +243,8 @@ def tune_program(
 
     wanted = Wanted(
         asked.ranks, lambda work: predict_work(work, hardware).step_s, has.memory if has is not None else None,
-        hardware, has.reserved if has is not None else 0, asked.top, asked.budget, sound, tell, asked.mode,
+        hardware=hardware, reserved=has.reserved if has is not None else 0, count=asked.top, budget=asked.budget,
+        sound=sound, tell=tell, mode=asked.mode,
     )  # fmt: skip
     tuned = tune(program, asked.strategy, wanted, sink)
     return answer(tuned, asked.ranks, hardware) if tuned is not None else None

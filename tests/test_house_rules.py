@@ -48,6 +48,22 @@ def test_functions_are_under_40_lines() -> None:
     assert not found, "\n".join(found)
 
 
+# What takes its arguments by position alone: torch's autograd, ours that hand on to it, and struct.
+_BY_POSITION = {"ctx.save_for_backward", "of_four", "applied", "_convert", "_write"}
+
+
+def test_calls_have_less_than_eight_positional_arguments() -> None:
+    """From the fourth on they have names, which a reader of the call sees."""
+    calls = {
+        f"{_name(path)}:{node.lineno}": ast.unparse(node.func)
+        for path, tree in _trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and len(node.args) >= 8
+    }
+    assert {place: name for place, name in calls.items() if name not in _BY_POSITION} == {}
+    assert set(calls.values()) == _BY_POSITION
+
+
 def test_modules_open_with_what_they_are() -> None:
     without = [_name(p) for p, tree in _trees() if tree.body and ast.get_docstring(tree) is None]
     assert not without

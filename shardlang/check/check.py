@@ -82,8 +82,9 @@ def _check(file: ast.File, context: Context, overrides: Mapping[str, str]) -> Pr
     if sink.failed:
         return None
     return Program(
-        file.source, graph, training, file.strategies, hardware, axes, _statics(scope), _schedules(file, context.load)
-    )
+        file.source, graph, training, strategies=file.strategies, hardware=hardware, axis_overrides=axes,
+        statics=_statics(scope), schedules=_schedules(file, context.load),
+    )  # fmt: skip
 
 
 def _staged(file: ast.File, strategy: str | None) -> bool:

@@ -200,8 +200,9 @@ class Steps:
         for phase, flops in ((FORWARD, whole // parts), (INPUTS, 2 * whole // parts)):
             if phase == FORWARD or any(local.gradient):
                 yield Attention(
-                    place, phase, local.operand_types[0].dtype, count, math.prod(kv_heads), queries, keys, both / 2,
-                    bool(op.attrs["causal"]), cut, True, most, flops,
+                    place, phase, local.operand_types[0].dtype, heads=count, kv_heads=math.prod(kv_heads),
+                    queries=queries, keys=keys, width=both / 2,
+                    causal=bool(op.attrs["causal"]), cut=cut, fused=True, pairs=most, flops=flops,
                 )  # fmt: skip
 
     def _streamed(self, place: Place, op: Op, local: Local, at: int) -> Iterator[Stream]:
@@ -245,7 +246,9 @@ class Steps:
             forward.append(Collective(place, FORWARD, dtype, by[0], c.to.mesh, axes, size))
         if by[1] and c.gradient:
             size, beside = per(c.move.backward_bytes, each), tuple(self._beside(c))
-            backward.append(Collective(place, INPUTS, dtype, by[1], c.to.mesh, axes, size, beside))
+            backward.append(
+                Collective(place, INPUTS, dtype, kind=by[1], mesh=c.to.mesh, axes=axes, bytes=size, beside=beside)
+            )
         if copied := self._moved(c):
             count = copied // BYTES[dtype]
             forward += [Stream(place, FORWARD, dtype, copied, copied, count)] * bool(by[0])

@@ -91,7 +91,9 @@ def attention(hardware: Hardware, batch_heads: int, queries: int, keys: int, wid
         kernel = curve.at(math.sqrt(queries * keys)) * batch_heads * width / (heads * wide)
         return _launched(hardware, kernel)
     if not fused:
-        return _attention_in_pieces(hardware, batch_heads, queries, keys, round(width), causal, dtype, backward)
+        return _attention_in_pieces(
+            hardware, batch_heads, queries, keys=keys, width=round(width), causal=causal, dtype=dtype, backward=backward
+        )
     flops = 4.0 * batch_heads * queries * keys * width * (0.5 if causal and not cut else 1.0)
     share = hardware.shares.attention_backward if backward else hardware.shares.attention
     compute = flops * (_BACKWARD if backward else 1.0) / (hardware.peak(dtype) * share)

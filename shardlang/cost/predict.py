@@ -92,9 +92,11 @@ def _prediction(work: Work, prices: Prices, found: Course, spread: float) -> Pre
     bubble = sum(each.idle for each in found.lines) / len(found.lines) / found.step
     again = _again(work) * work.ranks // len(work.coordinates)
     return Prediction(
-        step, work.tokens / step, (work.flops + work.hidden) / peak, work.flops / peak,
-        (work.flops + work.hidden + again) / peak, sum(part.compute_s for part in layers.values()), exposed, idle,
-        bubble, sum(line.once.values()), at, layers, operators(line), tuple(_assumptions(prices.hardware)),
+        step, work.tokens / step, (work.flops + work.hidden) / peak, mfu_causal=work.flops / peak,
+        hfu=(work.flops + work.hidden + again) / peak, compute_s=sum(part.compute_s for part in layers.values()),
+        exposed_s=exposed, idle_s=idle,
+        bubble=bubble, update_s=sum(line.once.values()), coordinate=at, by_layer=layers, by_operator=operators(line),
+        assumptions=tuple(_assumptions(prices.hardware)),
     )  # fmt: skip
 
 

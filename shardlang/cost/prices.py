@@ -57,8 +57,9 @@ class Prices:
         apart = item.cut or (item.causal and item.queries != item.keys)
         keys = round(item.pairs / max(1, item.queries)) if apart else item.keys
         return operators.attention(
-            self.hardware, item.heads, item.queries, keys, item.width, item.causal and not apart, apart, item.fused,
-            item.dtype, item.phase not in (FORWARD, AGAIN),
+            self.hardware, item.heads, item.queries, keys=keys, width=item.width, causal=item.causal and not apart,
+            cut=apart, fused=item.fused,
+            dtype=item.dtype, backward=item.phase not in (FORWARD, AGAIN),
         )  # fmt: skip
 
     def collective(self, kind: str, mesh: int, axes: tuple[str, ...], size: float) -> float:

@@ -105,7 +105,9 @@ class _Search:
         count = sum(a.name.rpartition(":")[0] == name for a in self.found.values())
         mesh = self.plan.ops[maker].mesh if maker >= 0 else layout_of(self.plan, at).mesh
         first = self.plan.meshes[mesh].ranked(pending) if mesh else ()
-        self.found[value] = Accumulator(f"{name}:{count + 1}", value, maker, at, pending, mesh, first, joined)
+        self.found[value] = Accumulator(
+            f"{name}:{count + 1}", value, maker, form=at, pending=pending, mesh=mesh, summed_first=first, joined=joined
+        )
 
 
 def evaluation(plan: Plan, sink: Sink | None) -> Evaluation | None:

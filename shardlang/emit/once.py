@@ -66,8 +66,10 @@ def late_text(late: Graph, of: Source) -> Code:
         types = [[late.values[value].type for value in ids] for ids in (op.operands, op.results)]
         shapes, factors = [((),) * len(each) for each in types], len(op.rule.factors)
         site = OpSite(
-            tuple([names[value] for value in op.operands]), shapes[0], shapes[1], tuple(types[0]), tuple(types[1]),
-            op.attrs, op.rule, ((),) * factors, ("",) * factors, (None,) * factors, True, "", -1, op.path, op.call,
+            tuple([names[value] for value in op.operands]), shapes[0], shapes[1], operand_types=tuple(types[0]),
+            result_types=tuple(types[1]),
+            attrs=op.attrs, rule=op.rule, axes=((),) * factors, groups=("",) * factors, offsets=(None,) * factors,
+            training=True, rows="", batch=-1, path=op.path, call=op.call,
             numbers=tuple([late.values[value].constant for value in op.operands]),
         )  # fmt: skip
         made = around(f"{names[op.results[0]]} = ", REGISTRY[op.operator].emit(site))

@@ -51,7 +51,21 @@ def scopes(plan: Plan) -> list[Scope]:
     graph = plan.graph
     if plan.pipeline is None:
         steps, metrics, found = makes(plan).keys(), dict(graph.metrics), phases(plan)
-        return [Scope(plan, None, steps, (), (), frozenset(), graph.data, graph.loss, metrics, {}, found)]
+        return [
+            Scope(
+                plan,
+                None,
+                steps,
+                received=(),
+                sent=(),
+                trained=frozenset(),
+                fields=graph.data,
+                loss=graph.loss,
+                metrics=metrics,
+                names={},
+                phases=found,
+            )
+        ]
     division = _Division(plan, plan.pipeline)
     return [division.scope(stage) for stage in range(len(plan.pipeline.coordinates))]
 
@@ -92,8 +106,8 @@ class _Division:
         ends = [*sent, *([final_form(plan, loss)] if last else [])]
         found = phases(plan, ends, metrics.values() if last else (), {(value, -1) for value in received})
         return Scope(
-            plan, stage, steps, received, sent, trained, fields,
-            loss if last else None, dict(metrics) if last else {}, {}, found,
+            plan, stage, steps, received=received, sent=sent, trained=trained, fields=fields,
+            loss=loss if last else None, metrics=dict(metrics) if last else {}, names={}, phases=found,
         )  # fmt: skip
 
     @cached_property

@@ -101,9 +101,9 @@ def computed_indices(graph: Graph) -> Mapping[int, Computed]:
 
 def _top(graph: Graph, op: Op, tops: Mapping[int, int]) -> int | None:
     """All numbers of an operator's result are from 0 to below this; None: that is open."""
-    operator, shape = REGISTRY[op.operator], graph.values[op.results[0]].type.shape
+    operator = REGISTRY[op.operator]
     if operator.moves:
         return max(tops[v] for v in op.operands) if all(v in tops for v in op.operands) else None
-    if operator.places is not None:
-        return graph.values[op.operands[0]].type.shape[operator.places(op.attrs)]
-    return shape[0] if operator.counts else None
+    if operator.places is None:
+        return None
+    return graph.values[(*op.operands, *op.results)[0]].type.shape[operator.places(op.attrs)]

@@ -205,7 +205,7 @@ class Planned:
         planned = self.plan.ops[index]
         op = self.plan.graph.ops[planned.op]
         declared = operator(self.plan, planned)
-        if planned.inside or declared.divisor:
+        if planned.inside or op.attrs.get("ignore_index") is not None:
             yield from self._exchanged(planned, op, declared, gradient, training)
         if training:
             yield from self._kept(planned, op, declared)
@@ -230,7 +230,7 @@ class Planned:
         within = {(_EXCHANGED[op.rule.factors[f].exchanged], axes) for f, axes, _, _ in planned.inside}
         for what, axes in sorted(within):
             yield Line(what, Group(planned.mesh, axes), gradient=learns, span=op.span)
-        counted = declared.divisor and op.attrs["ignore_index"] is not None and len(op.operands) == 2
+        counted = op.attrs.get("ignore_index") is not None and len(op.operands) == 2
         if counted and training:
             factors = {f for dim in op.rule.operands[1] for f in dim}
             for axes in sorted(planned.factor_axes[f] for f in factors if planned.factor_axes[f]):

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, Protocol
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.ops.code import RT, Code, Module, infix
 from shardlang.ops.rule import FactorRule
-from shardlang.ops.saved_activations import Aliasing, Local, Saved, everything, own
+from shardlang.ops.saved_activations import Aliasing, Local, Saved, everything, own, view
 from shardlang.ops.site import OpSite, maybe_empty
 from shardlang.ops.streams import Streams, once
 from shardlang.ops.working_memory import Work, plain
@@ -41,11 +41,13 @@ class Param:
     places   all further keywords `d = 3`               -> tuple of (Term, index)
     pads     all further keywords `d = 1`, `d = (1, 2)`  -> tuple of (Term, before, behind)
     `default` REQUIRED means the argument must be given; a tensor with default None may be absent.
+    written: a tensor that is a state which the operator writes.
     """
 
     name: str
     kind: str
     default: Any = ...  # Ellipsis: required
+    written: bool = False
 
     @property
     def required(self) -> bool:
@@ -115,6 +117,14 @@ class Precision(Enum):
     WRITTEN = "written"  # in the types that the program writes: conversions
 
 
+class Arrow(Enum):
+    """Whether a call says the dims of the result, `-> [..]`."""
+
+    NONE = "none"
+    DIMS = "dims"
+    NAMES = "names"  # these mean the dims that are known where it is called before its operand's own: relabel
+
+
 class Total(Enum):
     """How the values of a reduction over the batches of `eval` make one."""
 
@@ -127,11 +137,13 @@ class Total(Enum):
 class Indexing:
     """Whole numbers that are indices. numbers: the operand that has them. into: the operand (or
     result, counted on from the last operand) that they point into, along `dim`, which is the
-    attribute `dim` where it is None."""
+    attribute `dim` where it is None. rows: that operand is a table: the operator runs where it is,
+    and its gradient may be kept as rows."""
 
     numbers: int
     into: int
     dim: int | None = None
+    rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +154,9 @@ class Operator:
     bytes read and written, where that is not each tensor once.
 
     differentiable: whether a gradient flows to its operands (False: argmax, comparisons, one_hot,
-    detach). freezes: what it is given is meant to get no gradient from it (detach).
-    random: whether one of these attributes takes a random key. updates: indices of operands that
-    are states this operator writes (batch_norm). train_only: the operator is the identity on its
-    first operand in `eval` (dropout). symbol: how it is written between or before its operands
-    (`+`).
+    detach). random: whether one of these attributes takes a random key. train_only: the operator is
+    the identity on its first operand in `eval` (dropout). symbol: how it is written between or
+    before its operands (`+`).
     reduces: where the operator is a reduction that `eval` may accumulate over batches; `accumulate`
     writes an expression for a float64 tensor [2]: the local sum and the local count of items,
     padded rows left out. For Total.ROWS it writes a tuple of its operands' items, without the
@@ -156,24 +166,17 @@ class Operator:
     there is none to be measured: it only views its operand, or wants sizes of torch's own.
     doc: what it means, in a sentence or two. example: a call of it, as a function of the language,
     from which the reference shows shapes and rule: `(x: [..., d]) -> [..., d] { relu(x) }`.
-    arrow: a call says the dims of the result, `-> [..]`.
-    renames: names of the result's dims mean those that are known where it is called before its
-    operand's own (relabel). saved: what its backward reads; aliasing: whether its result is memory
-    of its own, and in which order of dims; work: the memory that it needs meanwhile. precision:
-    what it computes in. indexes: which of its operands are indices. counts: the result numbers its
-    own dim. places: from its attributes, the dim of operand 0 whose places the result has, by the
-    order of what is there. moves: the elements of the result are elements of the operands,
-    unchanged.
-    table: the operand whose rows it looks up: it runs where that is, and the gradient of that may
-    be kept as rows. divisor: the internal operator that counts, of operand 1, what this one divides
-    by where the attribute `ignore_index` leaves some out. Known of a whole batch ahead, the count
-    is a further operand. exchanging: the rule of one whose ranks exchange parts of a cut sequence,
-    as `attend` says: from its rule, its attributes, and whether keys go round a ring. chunked: the
-    internal operator that computes this loss in chunks of rows, with the product that its scores
-    are. known_as: of one that a file declares, the operator that graphs hold in its place.
-    of_number: what it is of a static number, which gives one. keeps: from its rule, its attributes
-    and the axes that split each factor, the operands that its text keeps for backward on all ranks
-    (`rt.keeping`) where one may have no part, of which its kernel may save nothing."""
+    saved: what its backward reads; aliasing: whether its result is memory of its own, and in which
+    order of dims; work: the memory that it needs meanwhile. precision: what it computes in.
+    indexes: which of its operands are indices. places: from its attributes, the dim whose places
+    the result has: of operand 0, by the order of what is there, or of the result where there is no
+    operand. moves: the elements of the result are elements of the operands, unchanged.
+    exchanging: the rule of one whose ranks exchange parts of a cut sequence, as `attend` says: from
+    its rule, its attributes, and whether keys go round a ring. chunked: the internal operator that
+    computes this loss in chunks of rows, with the product that its scores are. of_number: what it
+    is of a static number, which gives one. keeps: from its rule, its attributes and the axes that
+    split each factor, the operands that its text keeps for backward on all ranks (`rt.keeping`)
+    where one may have no part, of which its kernel may save nothing."""
 
     name: str
     params: tuple[Param, ...]
@@ -185,31 +188,24 @@ class Operator:
     streams: Callable[[Local], Streams | None] = lambda local: None
     differentiable: bool = True
     random: Callable[[Mapping[str, Any]], bool] = lambda attrs: False
-    updates: tuple[int, ...] = ()
     train_only: bool = False
     reduces: Total | None = None
     accumulate: Callable[[OpSite], Code] | None = None
     numbers: bool = False
-    freezes: bool = False
     internal: bool = False
     in_torch: str | None = ""
-    arrow: bool = False
+    arrow: Arrow = Arrow.NONE
     example: str = ""
-    renames: bool = False
     saved: Callable[[Local], Saved] = everything
     aliasing: Callable[[Local], Aliasing] = own
     work: Callable[[Local], Work] = plain
     symbol: str = ""
     precision: Precision = Precision.F32
     indexes: Indexing | None = None
-    counts: bool = False
     places: Callable[[Mapping[str, Any]], int] | None = None
     moves: bool = False
-    table: int | None = None
-    divisor: str = ""
     exchanging: Callable[[FactorRule, Mapping[str, Any], bool], FactorRule] | None = None
     chunked: str = ""
-    known_as: str = ""
     of_number: Callable[[float], float] | None = None
     keeps: Callable[[FactorRule, Mapping[str, Any], Sequence[tuple[str, ...]]], Iterable[int]] = lambda *given: ()
 
@@ -219,6 +215,21 @@ class Operator:
         kept = self.keeps(site.rule, site.attrs, site.axes) if site.training and maybe_empty(shapes) else ()
         read = [site.operands[at] for at in kept if site.operand_types[at].floating]
         return RT("keeping", made, *read) if read else made
+
+    @property
+    def updates(self) -> tuple[int, ...]:
+        """The operands that are states it writes."""
+        return tuple([at for at, param in enumerate(self.params) if param.written])
+
+    @property
+    def table(self) -> int | None:
+        """The operand whose rows it looks up."""
+        return self.indexes.into if self.indexes is not None and self.indexes.rows else None
+
+    @property
+    def freezes(self) -> bool:
+        """Whether what it is given is meant to get no gradient from it: a view without one."""
+        return not self.differentiable and self.aliasing is view
 
     def streamed(self, local: Local) -> Streams:
         """The bytes that it reads and writes on one rank."""

@@ -95,7 +95,7 @@ def operator_of(declaration: Declaration) -> Operator:
     tensors = tuple(Param(name, "tensor") for name, _ in declaration.operands)
     return replace(
         REGISTRY[DECLARED], name=declaration.name, params=(*tensors, *declaration.settings),
-        infer=partial(_infer, declaration), known_as=DECLARED,
+        infer=partial(_infer, declaration),
     )  # fmt: skip
 
 

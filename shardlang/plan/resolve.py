@@ -119,12 +119,15 @@ class Resolving:
         if times is not None:
             meshes = tuple(Mesh((*m.axes, Axis(times.axis, times.count, time=True)), m.name) for m in meshes)
         return ResolvedStrategy(
-            self.strategy.name.text, self.ranks, meshes, self.demands, self.stored,
-            {v: replace(z, axes=axes.refined(z.axes)) for v, (_, z) in rules.zero.items()},
-            frozenset({*uneven_dims([d for r in rules.splits if r.uneven for d in r.dims], graph), *axes.part_sizes}),
-            rules.bucket if rules.bucket is not None else BUCKET_BYTES, rules.strict, times, graph, pipeline,
-            self.recompute, axes.part_sizes, self.hosted,
-            {v: rules.placed[v][1].span for v in self.stored if v in rules.placed},
+            self.strategy.name.text, self.ranks, meshes, demands=self.demands, stored=self.stored,
+            zero={v: replace(z, axes=axes.refined(z.axes)) for v, (_, z) in rules.zero.items()},
+            uneven=frozenset({
+                *uneven_dims([d for r in rules.splits if r.uneven for d in r.dims], graph), *axes.part_sizes,
+            }),
+            bucket_bytes=rules.bucket if rules.bucket is not None else BUCKET_BYTES, strict=rules.strict, times=times,
+            graph=graph, pipeline=pipeline,
+            recompute=self.recompute, sizes=axes.part_sizes, hosted=self.hosted,
+            pinned={v: rules.placed[v][1].span for v in self.stored if v in rules.placed},
         )  # fmt: skip
 
     def _demand(self, rules: Rules, axes: Axes, meshes: tuple[Mesh, ...]) -> None:

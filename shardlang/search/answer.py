@@ -87,7 +87,10 @@ def answer(tuned: Tuned, ranks: int, hardware: Hardware) -> Answer:
     text = text_of(_named(best.found, tuned.title), [first, *_second(rows)])
     assert text.startswith(MARK)
     stopped = outcome.stopped
-    return Answer(tuned.title, behind, ranks, hardware, rows, gap, outcome.looked, outcome.total, text, spare, stopped)
+    return Answer(
+        tuned.title, behind, ranks, hardware=hardware, rows=rows, gap=gap, looked=outcome.looked, total=outcome.total,
+        text=text, spare=spare, stopped=stopped,
+    )  # fmt: skip
 
 
 def _row(found: Found, hardware: Hardware) -> Row:

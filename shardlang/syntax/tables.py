@@ -71,10 +71,11 @@ def tables() -> Tables:
 def _read(data: dict[str, Any]) -> Tables:
     productions = tuple([_production(*row) for row in data["productions"]])
     return Tables(
-        productions, tuple(_rows(data["actions"])), tuple(_rows(data["gotos"])), data["starts"], data["ends"],
-        data["keywords"], data["symbols"],
-        re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in data["patterns"])),
-        tuple([p.action in ("", "*") and p.size == len(p.kept) == 1 for p in productions]),
+        productions, tuple(_rows(data["actions"])), tuple(_rows(data["gotos"])), starts=data["starts"],
+        ends=data["ends"],
+        keywords=data["keywords"], symbols=data["symbols"],
+        pattern=re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in data["patterns"])),
+        handed_on=tuple([p.action in ("", "*") and p.size == len(p.kept) == 1 for p in productions]),
     )  # fmt: skip
 
 

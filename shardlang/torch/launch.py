@@ -117,8 +117,10 @@ class _Run:
             result, give = os.pipe()
             output, put = os.pipe()
             device = self.devices.device(number)
-            work = partial(_rank, number, self.size, device, self.store, partial(self.function, *self.args), give, put,
-                           wait_end)  # fmt: skip
+            work = partial(
+                _rank, number, self.size, device=device, store=self.store, give=give, put=put, wait_end=wait_end,
+                function=partial(self.function, *self.args),
+            )  # fmt: skip
             others = [end for rank in self.ranks for end in (rank.result, rank.output) if end >= 0]
             pid = begin(work, (give, put, wait_end), (result, output, self.release, *others))
             os.close(give)

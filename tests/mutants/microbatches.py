@@ -19,7 +19,7 @@ FAULTS = (
     Fault("a sum of a microbatch is called whole", "totals of a batch", "plan/rewrite/microbatches.py",
           "if factor in factors), PENDING)", "if factor in factors), WHOLE)", SIMULATED),
     Fault("masked labels are counted by microbatch", "the normaliser of a masked loss", "plan/rewrite/insert.py",
-          "or ignored is None or len(op.operands) > 2", "or ignored is not None or len(op.operands) > 2", SIMULATED),
+          "if ignored is None or len(op.operands) != 2", "if ignored is not None or len(op.operands) != 2", SIMULATED),
     Fault("gradients of a single microbatch", "what adds up in time", "plan/layouts/storage.py",
           "axis.time  # gradients", "False  # gradients", SIMULATED),
     Fault("statistics of a microbatch", "SH410: batch statistics", "plan/rewrite/microbatches.py",

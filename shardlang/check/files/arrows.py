@@ -10,7 +10,7 @@ from typing import Any
 
 import shardlang.ops.all_families  # noqa: F401  (fills the registry)
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.declaration import REGISTRY, Arrow
 from shardlang.syntax import ast
 
 
@@ -18,7 +18,7 @@ def require_read(file: ast.File, sink: Sink) -> None:
     """Reports each `-> [...]` of a call of what is no operator that takes it, by its name."""
     for call in _calls(file.items) if not file.source.library else ():
         callee = call.callee.text if isinstance(call.callee, ast.Name) else ""
-        if callee not in REGISTRY or not REGISTRY[callee].arrow:
+        if callee not in REGISTRY or REGISTRY[callee].arrow is Arrow.NONE:
             report_unread(call, sink)
 
 

@@ -78,9 +78,11 @@ class _Reader(Reader):
         path = os.path.join(folder_of(home), python.file.value)
         hashes = locks.Passed(self._digest(), locks.digest(source.text))
         return Declaration(
-            self.name, operands, settings, result, dims, whole, inside, reduces, linear, flops.count,
-            None if kept is None else tuple(kept), python.name.text, os.path.relpath(path, folder_of(program)), path,
-            hashes.source, hashes.declaration, home, self._locked() == hashes,
+            self.name, operands, settings, result=result, dims=dims, whole=whole, inside=inside, reduces=reduces,
+            linear=linear, flops=flops.count,
+            keeps=None if kept is None else tuple(kept), function=python.name.text,
+            file=os.path.relpath(path, folder_of(program)), path=path,
+            source=hashes.source, digest=hashes.declaration, home=home, verified=self._locked() == hashes,
         )  # fmt: skip
 
     # --- the signature ---

@@ -97,8 +97,10 @@ class _Reader(Reader):
         path = os.path.join(folder_of(home), python.file.value)
         hashes = locks.Passed(self._digest(), locks.digest(source.text))
         return Own(
-            self.what, self.name, python.name.text, os.path.relpath(path, folder_of(program)), path, hashes.source,
-            hashes.declaration, home, self.what != "optimizer" or self._locked() == hashes, self.own.name.span,
+            self.what, self.name, python.name.text, file=os.path.relpath(path, folder_of(program)), path=path,
+            source=hashes.source,
+            digest=hashes.declaration, home=home, verified=self.what != "optimizer" or self._locked() == hashes,
+            span=self.own.name.span,
         )  # fmt: skip
 
     def _names(self, names: Sequence[ast.Name]) -> None:

@@ -17,7 +17,7 @@ from shardlang.check.model.types import hidden_by, named_term, namesake, operand
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe, unfit
 from shardlang.facts.dtypes import DTYPES
 from shardlang.hints.nearest import offer
-from shardlang.ops.declaration import Operator, Param
+from shardlang.ops.declaration import Arrow, Operator, Param
 from shardlang.ops.torch_words import torch_help
 from shardlang.records import dataclass
 from shardlang.source import Span
@@ -105,7 +105,7 @@ def bind_operator(
         bound.sound = bound.sound and value is not UNKNOWN
         bound.static[param.name] = value
     if arrow is not None and bound.sound:
-        if operator.renames:
+        if operator.arrow is Arrow.NAMES:
             first = {name: own for name, own in first.items() if not namesake(name, own, frame)}
         bound.arrow = written_terms(arrow, frame, first, frame.prefix)
         bound.sound = bound.arrow is not None

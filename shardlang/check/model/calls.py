@@ -100,7 +100,10 @@ def _operator(
         number = applied(operator.of_number, bound.values[0], span, frame.context.sink)
         if number is not None:
             return number
-    return infer(operator, bound.values, bound.spans, bound.names, bound.static, bound.arrow, span, frame)
+    return infer(
+        operator, bound.values, bound.spans, names=bound.names, static=bound.static, arrow=bound.arrow, span=span,
+        frame=frame,
+    )  # fmt: skip
 
 
 def apply_arguments(

@@ -48,8 +48,9 @@ def mark(context: Context) -> Mark:
     build, dims = context.build, context.dims
     firm = len(context.sink.found), dims.literals, len(dims.become)
     return Mark(
-        len(build.values), len(build.ops), len(build.calls), len(build.paths), len(build.dims), context.layers,
-        context.calls, len(context.casts), firm,
+        len(build.values), len(build.ops), len(build.calls), paths=len(build.paths), dims=len(build.dims),
+        layers=context.layers,
+        called=context.calls, casts=len(context.casts), firm=firm,
     )  # fmt: skip
 
 
@@ -161,8 +162,9 @@ class Copy:
     def _instance(self, first: Instance, found: list[Instance]) -> Instance:
         """A layer with all that it declares; its parameters are in the graph already."""
         made = Instance(
-            first.decl, self.path(first.path), first.span, first.depth, {}, first.spans, first.nodes, first.missing,
-            first.forward,
+            first.decl, self.path(first.path), first.span, depth=first.depth, names={}, spans=first.spans,
+            nodes=first.nodes, missing=first.missing,
+            forward=first.forward,
         )  # fmt: skip
         found.append(made)
         for name, value in first.names.items():
@@ -335,8 +337,9 @@ class Call:
             attrs = copy.attrs(op.attrs, ids)
             build.ops.append(
                 OpDraft(
-                    op.operator, operands, results, attrs, op.rule, op.span, copy.path(op.path), op.call, op.implied,
-                    op.within - first + further, op.statement,
+                    op.operator, operands, results, attrs=attrs, rule=op.rule, span=op.span, path=copy.path(op.path),
+                    call=op.call, implied=op.implied,
+                    within=op.within - first + further, statement=op.statement,
                 )
             )  # fmt: skip
         copy.add_paths(build.paths[before.paths : self.after.paths], ids)

@@ -44,7 +44,7 @@ def infer(
         return UNKNOWN
     operands = in_precision(operator.precision, operands, static, frame, lambda x, dtype: _cast(x, dtype, span, frame))
     types = tuple(None if o is None else frame.context.dims.resolve_type(o.type) for o in operands)
-    found = _inference(operator, types, spans, names, static, arrow, span, frame)
+    found = _inference(operator, types, spans, names=names, static=static, arrow=arrow, span=span, frame=frame)
     if found is None:
         return UNKNOWN
     return _add(operator, operands, found, span, frame)
@@ -52,7 +52,9 @@ def infer(
 
 def _cast(tensor: Tensor, dtype: str, span: Span, frame: Frame) -> Tensor:
     """The cast that mixed precision needs; it is no part of the statement that was written."""
-    found = infer(CAST, [tensor], [span], [tensor.name], {"dtype": dtype}, None, span, frame)
+    found = infer(
+        CAST, [tensor], [span], names=[tensor.name], static={"dtype": dtype}, arrow=None, span=span, frame=frame
+    )
     if found is UNKNOWN:  # too many operators, which has been reported
         return tensor
     frame.context.build.ops[-1].implied = True
@@ -108,8 +110,9 @@ def _inference(
         return _keep(exact, _recall(context.memo[key], dims, context.dims.fresh), types, context)
     before = len(context.dims.become)
     site = CallSite(
-        operator, types, static, arrow, context.dims, context.sink, span, tuple(spans), tuple(names),  # type: ignore[arg-type]
-        "f64" if context.dtype == "f64" else "f32",
+        operator, types, static,  # type: ignore[arg-type]
+        arrow=arrow, dims=context.dims, sink=context.sink, span=span, spans=tuple(spans), names=tuple(names),
+        floating="f64" if context.dtype == "f64" else "f32",
     )  # fmt: skip
     found = operator.infer(site)
     if found is None or len(context.dims.become) > before:

@@ -107,7 +107,10 @@ def _step(asked: _Scan, at: int, states: Sequence[Tensor]) -> tuple[tuple[Tensor
     """One call of the cell: its outputs, and its states, which have the types of those before."""
     places = {"places": ((asked.over, at),)}
     slices = [
-        (infer(STEP, [value], [span], [value.name], places, None, span, asked.frame), span)
+        (
+            infer(STEP, [value], [span], names=[value.name], static=places, arrow=None, span=span, frame=asked.frame),
+            span,
+        )
         for value, span in asked.sequences
     ]
     given = [*slices, *zip(states, (span for _, span in asked.states), strict=True)]
@@ -158,7 +161,9 @@ def _too_long(asked: _Scan, each: int) -> bool:
 def _stacked(asked: _Scan, rows: list[Tensor]) -> Any:
     """Outputs along the dim, which is where the first value that is gone through has it."""
     names, spans = [row.name for row in rows], [asked.span] * len(rows)
-    found = infer(STACK, rows, spans, names, {"over": asked.over}, None, asked.span, asked.frame)
+    found = infer(
+        STACK, rows, spans, names=names, static={"over": asked.over}, arrow=None, span=asked.span, frame=asked.frame
+    )
     if found is UNKNOWN:
         return found
     dims = asked.sequences[0][0].type.dims
@@ -168,4 +173,6 @@ def _stacked(asked: _Scan, rows: list[Tensor]) -> Any:
     if not place:
         return found
     order = (*rest[:place], first, *rest[place:])
-    return infer(REARRANGE, [found], [asked.span], [found.name], {}, order, asked.span, asked.frame)
+    return infer(
+        REARRANGE, [found], [asked.span], names=[found.name], static={}, arrow=order, span=asked.span, frame=asked.frame
+    )

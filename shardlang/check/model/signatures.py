@@ -101,7 +101,7 @@ def _one(node: ast.DimTerm, given: Term, who: str, span: Span, type: TensorType,
     outside = dims.outward(wanted, inner.steps)
     if dims.same(outside, given):
         return (wanted,)
-    report_different(who, wanted, outside, given, type, span, node.span, inner)
+    report_different(who, wanted, outside, given=given, type=type, span=span, place=node.span, inner=inner)
     return None
 
 
@@ -112,7 +112,10 @@ def _literal(node: ast.Number, given: Term, who: str, span: Span, type: TensorTy
         return None
     actual = term_size(given)
     if number != actual and actual is not None:
-        report_different(who, (Dim(str(number), number, node.span, True),), (), given, type, span, node.span, inner)
+        report_different(
+            who, (Dim(str(number), number, node.span, True),), (), given=given, type=type, span=span, place=node.span,
+            inner=inner,
+        )  # fmt: skip
         return None
     if number == 1:
         inner.context.dims.same((), given)
@@ -191,6 +194,6 @@ def check_result(result: Tensor, written: ast.TensorType, inner: Frame) -> bool:
         return False
     for wanted, found in zip(terms, type.dims, strict=True):
         if not context.dims.same(wanted, found):
-            report_different("the result", wanted, (), found, type, span, span, inner)
+            report_different("the result", wanted, (), given=found, type=type, span=span, place=span, inner=inner)
             return False
     return True

@@ -11,6 +11,7 @@ from shardlang.check.context import Context
 from shardlang.graph.bounds import index_bounds
 from shardlang.graph.graph import Graph, Kind, Op, Value
 from shardlang.hints.nearest import nearest
+from shardlang.ops.declared import DECLARED
 from shardlang.ops.torch_words import training_help
 from shardlang.source import Span
 from shardlang.types.dim import Dim, TensorType
@@ -56,10 +57,10 @@ def finish(
     ids = {kind: tuple([v.id for v in values if v.kind is kind]) for kind in (Kind.DATA, Kind.PARAM, Kind.STATE)}
     found = context.dims.canonical((batch,)) if batch else ()
     return Graph(
-        values, ops, ids[Kind.DATA], ids[Kind.PARAM], ids[Kind.STATE], loss, metrics,
-        {path: at if len(at) == 1 else tuple(dict.fromkeys(at)) for path, at in build.addresses.items()},
-        tuple(build.declared), _dims(context), found[0] if found else None,
-        {v: o.id for o in ops for v in o.results}, tuple(build.calls),
+        values, ops, ids[Kind.DATA], params=ids[Kind.PARAM], states=ids[Kind.STATE], loss=loss, metrics=metrics,
+        addresses={path: at if len(at) == 1 else tuple(dict.fromkeys(at)) for path, at in build.addresses.items()},
+        declared=tuple(build.declared), dims=_dims(context), batch=found[0] if found else None,
+        producers={v: o.id for o in ops for v in o.results}, calls=tuple(build.calls),
     )  # fmt: skip
 
 
@@ -73,8 +74,9 @@ def _values(context: Context, loss: int | None, frozen: Set[int]) -> tuple[Value
     fixed = _fixed(context) if loss is not None else frozenset()
     return tuple([
         Value(
-            i, Kind.PARAM if i in fixed else v.kind, v.path, v.name, types[id(v.type)], gradient[i], v.span,
-            v.statement, v.init, v.constant, v.bound,
+            i, Kind.PARAM if i in fixed else v.kind, v.path, name=v.name, type=types[id(v.type)], gradient=gradient[i],
+            span=v.span,
+            statement=v.statement, init=v.init, constant=v.constant, bound=v.bound,
         )
         for i, v in enumerate(context.build.values)
     ])  # fmt: skip
@@ -104,10 +106,11 @@ def _ops(context: Context, loss: int | None) -> tuple[Op, ...]:
     needed = context.build.needed(() if loss is None else (loss,))
     return tuple([
         Op(
-            i, o.operator.known_as or o.operator.name,
+            i, DECLARED if DECLARED in o.attrs else o.operator.name,
             tuple([v for v in o.operands if v >= 0]) if -1 in o.operands else o.operands,
-            o.results, o.attrs, o.rule, o.span, o.path, o.call,
-            "loss" if loss is None or i in needed else "metric", o.within, o.statement, o.implied,
+            results=o.results, attrs=o.attrs, rule=o.rule, span=o.span, path=o.path, call=o.call,
+            section="loss" if loss is None or i in needed else "metric", within=o.within, statement=o.statement,
+            implied=o.implied,
         )
         for i, o in enumerate(context.build.ops)
     ])  # fmt: skip

@@ -51,8 +51,8 @@ def _check(op: Op, numbers: int, into: int, dim: int, graph: Graph, sink: Sink) 
 
 def _counted(index: Value, graph: Graph) -> Value | None:
     """The value itself where it numbers its own dim."""
-    producer = graph.producers.get(index.id)
-    return index if producer is not None and REGISTRY[graph.ops[producer].operator].counts else None
+    op = graph.ops[graph.producers[index.id]] if index.id in graph.producers else None
+    return index if op is not None and not op.operands and REGISTRY[op.operator].places is not None else None
 
 
 _NOUNS = {Kind.DATA: "a field", Kind.PARAM: "a parameter", Kind.RESULT: "computed", Kind.CONSTANT: "a number"}

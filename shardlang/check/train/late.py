@@ -7,13 +7,14 @@ The numbers of the step that this needs stay in the graph, as metrics that are n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 
 from shardlang.check.context import Frame
 from shardlang.check.graph.drafts import Builder, OpDraft
 from shardlang.check.values import Figure
 from shardlang.facts.figures import GRAD_NORM, is_told, made_of
 from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.ops.declared import DECLARED
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
@@ -85,9 +86,11 @@ class _Late:
                 return False
             operands = tuple([self._read(value, metric) for value in op.operands if value >= 0])
             results = tuple([self._value(value, Kind.RESULT, build.values[value].name) for value in op.results])
-            name, called = op.operator.known_as or op.operator.name, (op.path, op.call)
-            made = Op(len(self.ops), name, operands, results, op.attrs, op.rule, op.span, *called)
-            self.ops.append(replace(made, statement=op.statement))
+            name = DECLARED if DECLARED in op.attrs else op.operator.name
+            self.ops.append(Op(
+                len(self.ops), name, operands, results=results, attrs=op.attrs, rule=op.rule, span=op.span,
+                path=op.path, call=op.call, statement=op.statement,
+            ))  # fmt: skip
         self._read(wanted, metric)
         return True
 
@@ -125,4 +128,7 @@ class _Late:
         """All of it; figures and metrics that are not shown are its data."""
         data = tuple([value.id for value in self.values if value.kind is Kind.DATA])
         shown = {name: self.ids[value] for name, value in metrics.items()}
-        return Graph(tuple(self.values), tuple(self.ops), data, (), (), None, shown, {}, (), {})
+        return Graph(
+            tuple(self.values), tuple(self.ops), data, params=(), states=(), loss=None, metrics=shown, addresses={},
+            declared=(), dims={},
+        )  # fmt: skip

@@ -179,7 +179,9 @@ class Apart:
             build, draft = self.build, self.build.values[value]
             tensor = Tensor(value, draft.type, draft.name)
             span = statement or draft.span
-            made = infer(_AS_IT_IS, [tensor], [span], [draft.name], {}, None, span, self.frame)
+            made = infer(
+                _AS_IT_IS, [tensor], [span], names=[draft.name], static={}, arrow=None, span=span, frame=self.frame
+            )
             if made is UNKNOWN:  # the program is too large, which is reported
                 return value
             op, result = build.ops[-1], build.values[made.id]
@@ -252,7 +254,10 @@ def joined(
         term = Tensor(value, build.values[value].type, "loss")
         span = setting.value.span
         if total is not None:
-            term = infer(SYMBOLS["+", 2], (total, term), (span, span), ("", ""), {}, None, span, frame)
+            term = infer(
+                SYMBOLS["+", 2], (total, term), (span, span), names=("", ""), static={}, arrow=None, span=span,
+                frame=frame,
+            )  # fmt: skip
         if build.full:
             return value, {}
         total = term

@@ -103,8 +103,8 @@ def command(
     try:
         lines = [] if given is None else parse(_read(given), str(given))
         beside = None if weights is None else Path(os.path.relpath(weights, to.parent)).as_posix()
-        wanted = Wanted(factory, dims, frozenset(accept), output, lines, train, beside, names.name,
-                        None if own is None else own.stem)  # fmt: skip
+        wanted = Wanted(factory, dims, frozenset(accept), output=output, names=lines, train=train, weights=beside,
+                        map=names.name, opaque=None if own is None else own.stem)  # fmt: skip
         found = import_module(load(factory), wanted)
     except RunError as error:
         print(error, file=sys.stderr)

@@ -121,10 +121,11 @@ class _Launch:
         if emitted is None:
             return code
         job = Job(
-            name, self._there("there", self.folder), self._there("base_there", folder_of(self.file)), self.ranks,
-            least, most, resumes, hosts, self.text("device"), int(str(self.given["restarts"])),
-            port if isinstance(port := self.given["port"], int) else None, self.text("interface") or "",
-            of_gpus(program),
+            name, self._there("there", self.folder), self._there("base_there", folder_of(self.file)), ranks=self.ranks,
+            least=least, most=most, resumes=resumes, hosts=hosts, device=self.text("device"),
+            restarts=int(str(self.given["restarts"])),
+            port=port if isinstance(port := self.given["port"], int) else None, interface=self.text("interface") or "",
+            described=of_gpus(program),
         )  # fmt: skip
         files = self._files(job, servers)
         with Claims() as claims:

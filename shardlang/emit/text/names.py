@@ -106,7 +106,9 @@ class Naming:
             name = short[value.id] if base is None else identifier(relative(value.path, layer))
             here = call == ROOT or is_below(value.path, layer)  # else it is given, in whatever form is read
             main = _main_form(self.plan, value, tree, read.get(value.id, set())) if here else -1
-            names.update(_value_forms(self.plan, value, name, tree, main, taken, alike, base))
+            names.update(
+                _value_forms(self.plan, value, name, tree=tree, main=main, taken=taken, alike=alike, base=base)
+            )
         return names
 
     def _path(self, value: int, call: int) -> str:

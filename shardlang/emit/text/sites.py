@@ -69,8 +69,10 @@ class Sites:
             shapes = [sizes.shape(type, layout) for type, layout in zip(types, layouts, strict=True)]
             last = len(planned.operands)
             sizes.common[key] = Common(
-                tuple(types[:last]), tuple(types[last:]), tuple(shapes[:last]), tuple(shapes[last:]), part_sizes,
-                planned.factor_axes, layouts, groups, offsets, batch_factor(self.plan, op),
+                tuple(types[:last]), tuple(types[last:]), tuple(shapes[:last]), result_shapes=tuple(shapes[last:]),
+                part_sizes=part_sizes,
+                axes=planned.factor_axes, layouts=layouts, groups=groups, offsets=offsets,
+                batch=batch_factor(self.plan, op),
             )  # fmt: skip
         return sizes.common[key]
 

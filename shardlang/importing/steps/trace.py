@@ -323,10 +323,10 @@ class _Reader:
         meta = value if isinstance(value, Tensor) else node.meta.get("val")
         shape = tuple(map(int, meta.shape)) if isinstance(meta, torch.Tensor) else ()
         stack = node.meta.get("stack_trace") or ""
-        place, code = place_of(stack)
-        scopes, levels = _scopes(node), self.lines.levels(stack)
-        return Node(op, tuple(args), dict(kwargs), shape, getattr(meta, "dtype", None), scopes, place, code, node.name,
-                    value, levels=levels if len(levels) == len(scopes) + 1 else ())  # fmt: skip
+        (place, code), scopes, levels = place_of(stack), _scopes(node), self.lines.levels(stack)
+        return Node(op, tuple(args), dict(kwargs), shape=shape, dtype=getattr(meta, "dtype", None), scopes=scopes,
+                    place=place, code=code, name=node.name, value=value,
+                    levels=levels if len(levels) == len(scopes) + 1 else ())  # fmt: skip
 
     def _add(self, node: Node) -> Node:
         node.order = len(self.traced.nodes)

@@ -79,8 +79,9 @@ class Trial:
         sink, span = Sink(), Span(Source(self.declaration.home, self.declaration.name), 0, 1)
         operator = operator_of(self.declaration)
         site = CallSite(
-            operator, types, dict(self.settings), None, Unifier(), sink, span, (span,) * len(types),
-            tuple(name for name, _ in self.declaration.operands), dtype,
+            operator, types, dict(self.settings), arrow=None, dims=Unifier(), sink=sink, span=span,
+            spans=(span,) * len(types),
+            names=tuple(name for name, _ in self.declaration.operands), floating=dtype,
         )  # fmt: skip
         inference = operator.infer(site)
         if inference is None:

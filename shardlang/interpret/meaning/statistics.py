@@ -112,7 +112,7 @@ def by_kernel(call: Call, x: Tensor, *given: Tensor) -> Tensor:
     at = call.attrs["dim"]
     if not call.run.training or x.numel() <= x.shape[at]:
         return _batch_norm(call, x, *given)
-    normal = functional.batch_norm(x.transpose(1, at), None, None, None, None, True, 0.0, call.attrs["eps"])
+    normal = functional.batch_norm(x.transpose(1, at), None, None, training=True, eps=call.attrs["eps"])
     return _affine(normal.transpose(1, at), (at,), call.attrs["has"], given[2:])
 
 

@@ -17,7 +17,7 @@ from shardlang.interpret.meaning.call import Call, computed
 from shardlang.interpret.meaning.operators import MOVED, OPERATORS
 from shardlang.interpret.ranks import exchanges
 from shardlang.interpret.ranks.coordinates import groups_of, parts_of
-from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.families.losses import KEPT_COUNT
 from shardlang.ops.rule import DimFactors, shared_axes
 from shardlang.ops.rule import Split as Mark
 from shardlang.types.mesh import Mesh
@@ -137,10 +137,10 @@ def _added(split: Split, at: int, xs: Tensors) -> Tensors:
 
 def _counts(split: Split, operands: Sequence[Tensors]) -> list[Tensors]:
     """The number of labels that a loss keeps in the whole, if that is no operand of it."""
-    divisor, rule = REGISTRY[split.call.operator].divisor, split.call.rule
-    if not divisor or split.call.attrs["ignore_index"] is None or len(operands) > 2:
+    rule = split.call.rule
+    if split.call.attrs.get("ignore_index") is None or len(operands) != 2:
         return []
-    counting = replace(split.call, operator=divisor, dtypes=(torch.int64,), indices=None)
+    counting = replace(split.call, operator=KEPT_COUNT, dtypes=(torch.int64,), indices=None)
     counts = [computed(OPERATORS, counting, (labels,)) for labels in operands[1]]
     axes = tuple(axis for dim in rule.operands[1] for f in dim for axis in split.axes[f])
     return [exchanges.exchange(counts, groups_of(split.mesh, axes), exchanges.total, exchanges.total)]

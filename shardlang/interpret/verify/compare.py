@@ -210,8 +210,10 @@ class Comparison:
         rank = grid.rank(finding.rank, grid.stages(form[0])[0])
         place = f"{described.span.source.name}:{described.span.line}"
         return Difference(
-            kind, described.path, text, place, rank, finding.index, finding.found, finding.expected,
-            layout.pending, self.step, finding.message, grid.microbatch(finding.rank), form, (_PHASES.index(kind), at),
+            kind, described.path, text, place=place, rank=rank, index=finding.index, found=finding.found,
+            expected=finding.expected,
+            summed=layout.pending, step=self.step, message=finding.message, microbatch=grid.microbatch(finding.rank),
+            form=form, order=(_PHASES.index(kind), at),
         )  # fmt: skip
 
     def results(self, mine: ranks.Results, theirs: whole.Results, done: bool = True) -> None:

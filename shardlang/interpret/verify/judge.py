@@ -124,8 +124,9 @@ def start(job: Job, progress: Progress = lambda _: None) -> Started:
     files = frozenset(str(p.resolve()) for p in job.folder.glob("*.py"))
     trial = Trial(min(job.steps, batches.total), job.records, files)
     code = launch_program(
-        batches.program, main, job.plan.ranks, Choice("cpu"), job.folder / "logs", None, None, trial, batches.data
-    )
+        batches.program, main, job.plan.ranks, devices=Choice("cpu"), log_dir=job.folder / "logs", metrics=None,
+        save_weights=None, work=trial, data=batches.data,
+    )  # fmt: skip
     return Started(job, batches, trial, code != 0)
 
 

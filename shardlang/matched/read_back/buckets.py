@@ -71,7 +71,16 @@ def _held(read: Read, declared: Declared, places: tuple[int, ...], stages: tuple
     shard = zero[0].group.axes if zero and read.text.degree(zero[0].group) > 1 else ()
     each, stored = bool(shard) and level >= 2, bool(shard) and level == 3
     place = declared.given.get("place", "")
-    return Held(first.group.mesh, shard, first.group.axes, each, places, stages, stored, place), first
+    return Held(
+        first.group.mesh,
+        shard,
+        first.group.axes,
+        each=each,
+        coordinates=places,
+        stages=stages,
+        stored=stored,
+        place=place,
+    ), first
 
 
 def _filled(read: Read, items: Sequence[tuple[str, Held, Line]]) -> list[Bucket]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardlang.ops.code import TORCH, Code, F, around, joined, method
-from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
+from shardlang.ops.declaration import Arrow, CallSite, Inference, Param, Precision, declare
 from shardlang.ops.factors import Factors, marked, no_arrow, quoted, same_dims, sized, twice
 from shardlang.ops.families.reductions import positions, single_position
 from shardlang.ops.rule import FactorRule, Split
@@ -88,7 +88,7 @@ def _aliasing_expand(local: Local) -> Aliasing:
 declare("expand", (_X,), _infer_expand, _emit_expand,
         "The same value along further dims, by name: dims of x keep their order, and a literal 1 is left out or added.",
         example="(token: [1, d], x: [batch, 1, d]) -> [batch, 1, d] { x + expand(token -> [batch, 1, d]) }",
-        in_torch=None, arrow=True, saved=nothing, aliasing=_aliasing_expand, moves=True,
+        in_torch=None, arrow=Arrow.DIMS, saved=nothing, aliasing=_aliasing_expand, moves=True,
         precision=Precision.GIVEN)  # fmt: skip
 
 

@@ -112,8 +112,8 @@ declare("embedding", (Param("ids", "tensor"), Param("table", "tensor"), Param("p
         _infer_embedding, _emit_embedding,
         "The rows of a table by index. The row `padding` gets a gradient of 0.",
         example="(ids: i64[..., seq], table: [rows, width]) -> [..., seq, width] { embedding(ids, table) }",
-        saved=_saved_embedding, work=_work_embedding, precision=Precision.LOW, indexes=Indexing(0, 1, 0),
-        table=1, streams=looked_up)  # fmt: skip
+        saved=_saved_embedding, work=_work_embedding, precision=Precision.LOW, indexes=Indexing(0, 1, 0, rows=True),
+        streams=looked_up)  # fmt: skip
 
 
 def _infer_gather(site: CallSite) -> Inference | None:
@@ -293,4 +293,5 @@ def _emit_arange(site: OpSite) -> Code:
 
 
 declare("arange", (Param("dim", "newdim"),), _infer_arange, _emit_arange, "The indices of a dim, from 0, as i64.",
-        example="(x: [batch, seq]) -> [batch, seq] { x * arange(seq) }", differentiable=False, counts=True)  # fmt: skip
+        example="(x: [batch, seq]) -> [batch, seq] { x * arange(seq) }", differentiable=False,
+        places=lambda attrs: 0)  # fmt: skip

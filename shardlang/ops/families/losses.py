@@ -277,21 +277,15 @@ def _of_classes(
     doc = f"The mean {doc}; the class dim is the one the label lacks."
     example = f"(scores: [..., classes], label: i64[...]) -> [] {{ {name}(scores, label) }}"
     declare(name, params, infer, emit, doc, example=example, reduces=Total.MEAN, accumulate=accumulate, saved=saved,
-            work=work, streams=streams, indexes=Indexing(1, 0), divisor=KEPT_COUNT, chunked=chunked,
+            work=work, streams=streams, indexes=Indexing(1, 0), chunked=chunked,
             precision=precision)  # fmt: skip
 
 
 _of_classes(
-    "cross_entropy",
-    (*_CLASS_PARAMS, Param("label_smoothing", "number", 0.0)),
-    _infer_cross_entropy,
-    _saved_cross_entropy,
-    "cross-entropy of scores and class indices",
-    _work_cross_entropy,
-    CHUNKED,
-    Precision.WIDENS,
-    _streams_cross_entropy,
-)
+    "cross_entropy", (*_CLASS_PARAMS, Param("label_smoothing", "number", 0.0)), _infer_cross_entropy,
+    saved=_saved_cross_entropy, doc="cross-entropy of scores and class indices", work=_work_cross_entropy,
+    chunked=CHUNKED, precision=Precision.WIDENS, streams=_streams_cross_entropy,
+)  # fmt: skip
 _of_classes(
     "nll_loss", _CLASS_PARAMS, _infer_nll, _saved_nll, "of the negative log-probabilities of the label's classes"
 )

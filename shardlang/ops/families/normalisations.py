@@ -243,8 +243,8 @@ declare(
     "batch_norm",
     (
         _X,
-        Param("running_mean", "tensor"),
-        Param("running_var", "tensor"),
+        Param("running_mean", "tensor", written=True),
+        Param("running_var", "tensor", written=True),
         Param("weight", "tensor", None),
         Param("bias", "tensor", None),
         Param("momentum", "number", 0.1),
@@ -255,7 +255,6 @@ declare(
     "x normalised over all dims except that of the running statistics. Training uses the statistics of the whole "
     "batch and moves the running ones towards them by `momentum`; `eval` uses the running ones. The variance of "
     "the batch is divided by the count, that for the running one by the count less 1, as in torch.",
-    updates=(1, 2),
     example="(x: [batch, channels, h, w], mean: [channels], var: [channels], weight: [channels], "
     "bias: [channels]) -> [batch, channels, h, w] { batch_norm(x, mean, var, weight, bias) }",
     saved=_saved_batch_norm,

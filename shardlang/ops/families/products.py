@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shardlang.ops.code import RT, TORCH, Code, F, infix, method
-from shardlang.ops.declaration import CallSite, Inference, Param, Precision, between, declare
+from shardlang.ops.declaration import Arrow, CallSite, Inference, Param, Precision, between, declare
 from shardlang.ops.factors import Factors, namesakes, promote, quoted, sized
 from shardlang.ops.rule import DimFactors, FactorRule
 from shardlang.ops.saved_activations import Local, Saved, elements, others, size
@@ -304,5 +304,5 @@ declare(
     "einsum", (Param("operands", "tensors"),), _infer_einsum, _emit_einsum,
     "The sum of products: every dim that the result does not name is contracted.", _flops,
     example="(x: [..., in], weight: [out, in]) -> [..., out] { einsum(x, weight -> [..., out]) }",
-    arrow=True, saved=_saved_einsum, work=products, precision=Precision.LOW, product=matrices,
+    arrow=Arrow.DIMS, saved=_saved_einsum, work=products, precision=Precision.LOW, product=matrices,
 )  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardlang.ops.code import RT, Code, method
-from shardlang.ops.declaration import CallSite, Inference, Param, Precision, always, declare
+from shardlang.ops.declaration import Arrow, CallSite, Inference, Param, Precision, always, declare
 from shardlang.ops.factors import Factors, quoted, require, unary_rule
 from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, own, size, view
 from shardlang.ops.site import OpSite
@@ -115,5 +115,5 @@ def _emit_drawn(name: str) -> Callable[[OpSite], Code]:
 for _name, _doc in (("rand", "uniform in [0, 1)"), ("randn", "normal of mean 0 and deviation 1")):
     declare(_name, (), _infer_drawn, _emit_drawn(_name),
             f"Numbers that are {_doc}, drawn anew in each step, by the same generator as `dropout`.",
-            example=f"(x: [batch, d]) -> [batch, d] {{ x + {_name}(-> [batch, d]) }}", arrow=True, random=always,
+            example=f"(x: [batch, d]) -> [batch, d] {{ x + {_name}(-> [batch, d]) }}", arrow=Arrow.DIMS, random=always,
             differentiable=False)  # fmt: skip

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from shardlang.ops.code import TORCH, Code, around, atom, joined, method
-from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
+from shardlang.ops.declaration import Arrow, CallSite, Inference, Param, Precision, declare
 from shardlang.ops.factors import Factors, namesakes, no_arrow, quoted, sized, twice, unary_rule
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import DimFactors
@@ -123,7 +123,7 @@ def _emit_rearrange(site: OpSite) -> Code:
 declare(REARRANGE, (_X,), _infer_rearrange, _emit_rearrange,
         "The same elements with dims split, permuted and merged, by name.",
         example="(x: [batch, heads, seq, width]) -> [batch, seq, heads * width] "
-        "{ rearrange(x -> [batch, seq, heads * width]) }", in_torch=None, arrow=True, saved=nothing, work=passing,
+        "{ rearrange(x -> [batch, seq, heads * width]) }", in_torch=None, arrow=Arrow.DIMS, saved=nothing, work=passing,
         aliasing=rearranged, moves=True,
         precision=Precision.GIVEN)  # fmt: skip
 
@@ -171,7 +171,7 @@ def _relabelled(factors: Factors, before: Term, after: Term) -> tuple[DimFactors
 declare("relabel", (_X,), _infer_relabel, lambda site: around("", site.operands[0]),
         "The same tensor with other names for its dims; no data moves.",
         example="(x: [batch, seq, d], y: [batch, keys, d]) -> [batch, keys, d] "
-        "{ relabel(x -> [batch, keys, d]) * y }", in_torch=None, arrow=True, renames=True, saved=nothing, work=passing,
+        "{ relabel(x -> [batch, keys, d]) * y }", in_torch=None, arrow=Arrow.NAMES, saved=nothing, work=passing,
         aliasing=view, moves=True,
         precision=Precision.GIVEN)  # fmt: skip
 
@@ -333,5 +333,5 @@ declare(
 declare(DETACH, (_X,), lambda site: Inference((site.operands[0],), unary_rule(site.operands[0], True)),
         lambda site: method(site.operands[0], "detach"),
         "The same value, through which no gradient flows.",
-        example="(x: [..., d]) -> [..., d] { detach(x) }", differentiable=False, freezes=True, saved=nothing,
+        example="(x: [..., d]) -> [..., d] { detach(x) }", differentiable=False, saved=nothing,
         aliasing=view, precision=Precision.GIVEN)  # fmt: skip

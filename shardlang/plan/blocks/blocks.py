@@ -114,7 +114,9 @@ class _Folding:
         made = calls[node]
         glance = made.model, len(items), len(reads), len(gives)
         block = self.blocks.number(glance, lambda: _Signature(tree, made).of(items, reads, gives))
-        return Call(made.path, made.model, steps, reads, gives, block, tree.region(node), node)
+        return Call(
+            made.path, made.model, steps, reads=reads, gives=gives, block=block, region=tree.region(node), call=node
+        )
 
 
 class _Signature:

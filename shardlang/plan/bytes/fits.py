@@ -53,7 +53,10 @@ def device(program: Program) -> Device | None:
     memory, span = said["memory"]
     compute, reserved, group = (int(said.get(name, (0,))[0]) for name in ("compute", "reserved", "communicator"))
     expandable = reserved > 0 and _expandable(chosen)
-    return Device(chosen.name.text, int(memory), span, compute, reserved, expandable, group, node_devices(program))
+    return Device(
+        chosen.name.text, int(memory), span, compute=compute, reserved=reserved, expandable=expandable, group=group,
+        node=node_devices(program),
+    )  # fmt: skip
 
 
 def node_devices(program: Program) -> int:

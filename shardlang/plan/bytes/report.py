@@ -294,7 +294,10 @@ class _Operators:
         texts = [layout_text(value.type, layout, plan.meshes[layout.mesh]) for layout in (before, conversion.to)]
         shape, groups = plan.local_shape(value.id, conversion.to), _groups(plan, axes, before.mesh, self.stages[index])
         by, sizes = COLLECTIVES.get(kind, ("", "")), self.bytes[index]
-        return _collective(phase, kind.value, by, value.path, axes, before.mesh, groups, texts, shape, sizes)
+        return _collective(
+            phase, kind.value, by, value=value.path, axes=axes, mesh=before.mesh, groups=groups, texts=texts,
+            shape=shape, sizes=sizes,
+        )  # fmt: skip
 
     def _inside(self, planned: PlannedOp) -> Iterator[Report]:
         plan = self.plan
@@ -306,7 +309,10 @@ class _Operators:
                 tensor, shape = self._sent(planned, number)
             groups, texts = _groups(plan, axes, planned.mesh, {plan.stage(op.id)}), [tensor["layout"]] * 2
             by, name, sizes = (kind, kind), tensor["name"], (forward, backward)
-            yield _collective("inside", kind, by, name, axes, planned.mesh, groups, texts, shape, sizes)
+            yield _collective(
+                "inside", kind, by, value=name, axes=axes, mesh=planned.mesh, groups=groups, texts=texts, shape=shape,
+                sizes=sizes,
+            )  # fmt: skip
 
     def _handed(self, planned: PlannedOp) -> Iterator[Report]:
         """The transfers from stage to stage, in pairs of ranks."""
@@ -325,7 +331,10 @@ class _Operators:
         }
         by, name, texts = ("send", "send" if backward else ""), tensor["name"], [tensor["layout"]] * 2
         shape, sizes = tensor["local_shape"], (forward, backward)
-        yield _collective("inside", "send", by, name, axes, planned.mesh, groups, texts, shape, sizes)
+        yield _collective(
+            "inside", "send", by, value=name, axes=axes, mesh=planned.mesh, groups=groups, texts=texts, shape=shape,
+            sizes=sizes,
+        )  # fmt: skip
 
     def _statistic(self, planned: PlannedOp, factor: int, reduced: bool) -> tuple[Report, list[int]]:
         """The operand that has a factor, and its local shape, without that where it is reduced."""

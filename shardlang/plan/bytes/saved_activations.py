@@ -180,10 +180,10 @@ class SavedActivations:
         return Local(
             tuple(self.plan.local_shape(use.value, use.layout) for use in uses),
             tuple(self.plan.local_shape(v, layout) for v, layout in zip(op.results, planned.results, strict=True)),
-            tuple(types), results, tuple(graph.values[use.value].gradient for use in uses),
-            tuple(range(len(types[0].dims) if types else 0)) if order is None else order,
-            op.attrs, op.rule, tuple(mesh.degree(mesh.ranked(axes)) > 1 for axes in planned.factor_axes),
-            bool(shared_axes(op.rule, planned.factor_axes)),
+            tuple(types), result_types=results, gradient=tuple(graph.values[use.value].gradient for use in uses),
+            order=tuple(range(len(types[0].dims) if types else 0)) if order is None else order,
+            attrs=op.attrs, rule=op.rule, cut=tuple(mesh.degree(mesh.ranked(axes)) > 1 for axes in planned.factor_axes),
+            exchanged=bool(shared_axes(op.rule, planned.factor_axes)),
         )  # fmt: skip
 
     # --- what is kept

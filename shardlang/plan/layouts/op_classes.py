@@ -162,7 +162,10 @@ def _classify(planning: Planning, mesh_of: Mapping[int, int]) -> None:
         found = known.get(key)
         if found is None:
             operands, results = tuple(mine[: len(op.operands)]), tuple(mine[len(op.operands) :])
-            found = known[key] = OpClass(op.rule, operands, results, demand, mesh, time, crosses, uneven, own)
+            found = known[key] = OpClass(
+                op.rule, operands, results, demand=demand, mesh=mesh, time=time, crosses_stage=crosses,
+                uneven_in_product=uneven, batch_free=own,
+            )  # fmt: skip
         planning.classes.append(found)
 
 

@@ -63,7 +63,10 @@ def read_stages(
     coordinates = axes[rule.axis.text].size
     entries = _entries(rule, statics, sink)
     span = rule.virtual.span if rule.virtual is not None else None
-    found = StageRule(rule.axis.text, coordinates, virtual, entries, rule.balanced, rule.axis.span, span, offer)
+    found = StageRule(
+        rule.axis.text, coordinates, virtual, entries=entries, balanced=rule.balanced, span=rule.axis.span,
+        virtual_span=span, offer=offer,
+    )  # fmt: skip
     if len(sink.found) == before and not rule.balanced:
         _check_numbers(found, axes[rule.axis.text], sink)
     return found if len(sink.found) == before else None

@@ -125,18 +125,11 @@ def search_space(
     dims = _dims_in_play(layouts, room, active)
     uneven_dims = frozenset(i for i, d in enumerate(dims) if d in uneven)
     return SearchSpace(
-        mesh,
-        first.mesh,
-        Space(sizes, tuple(room[d] for d in dims), uneven_dims),
-        runs,
-        dims,
-        tuple(prefixes),
-        tuple(a for a in first.pending if a not in active),
-        tuple(a for a in first.replicated if a not in active),
-        like,
-        math.prod(shape) * itemsize,
-        math.prod(shares),
-    )
+        mesh, first.mesh, Space(sizes, tuple(room[d] for d in dims), uneven_dims), axes=runs, dims=dims,
+        prefixes=tuple(prefixes), pending=tuple(a for a in first.pending if a not in active),
+        replicated=tuple(a for a in first.replicated if a not in active), like=like,
+        whole_bytes=math.prod(shape) * itemsize, share=math.prod(shares),
+    )  # fmt: skip
 
 
 def _common_prefix(dims: list[tuple[str, ...]]) -> tuple[str, ...]:

@@ -106,8 +106,9 @@ def bundles(state: Point, space: Space, basic: bool = False) -> Iterator[Bundle]
     split = sum([1 << a for axes in state.dims for a in axes])
     identical = ((1 << len(space.sizes)) - 1) & ~(split | state.pending | state.replicated)
     here = _Here(
-        state, space, space.whole // math.prod(degrees), rooms, members(identical), members(state.replicated),
-        members(state.pending), basic, 1 if basic else len(space.sizes),
+        state, space, space.whole // math.prod(degrees), rooms=rooms, identical=members(identical),
+        replicated=members(state.replicated),
+        pending=members(state.pending), basic=basic, most=1 if basic else len(space.sizes),
     )  # fmt: skip
     yield from _whole_steps(here)
     yield from _cut_steps(here)

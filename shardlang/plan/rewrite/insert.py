@@ -11,7 +11,7 @@ from operator import is_
 from typing import Any
 
 from shardlang.graph.graph import Graph, Kind, Op, Value
-from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.families.losses import KEPT_COUNT
 from shardlang.ops.rule import FactorRule, factor_rule
 from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
@@ -33,8 +33,9 @@ class Rewriting:
         id, operands, rule = len(self.ops), op.operands if operands is None else operands, rule or op.rule
         if (id, operands, rule) != (op.id, op.operands, op.rule):
             op = Op(
-                id, op.operator, operands, op.results, op.attrs, rule, op.span, op.path, op.call, op.section,
-                op.within, op.statement, op.implied,
+                id, op.operator, operands, results=op.results, attrs=op.attrs, rule=rule, span=op.span, path=op.path,
+                call=op.call, section=op.section,
+                within=op.within, statement=op.statement, implied=op.implied,
             )  # fmt: skip
         self.ops.append(op)
 
@@ -46,7 +47,10 @@ class Rewriting:
         kept = self.values[like.results[0]]
         gradient = bool(more.pop("gradient", False))
         name = str(more.pop("name", kept.name))
-        value = Value(len(self.values), Kind.RESULT, path, name, type, gradient, like.span, kept.statement)
+        value = Value(
+            len(self.values), Kind.RESULT, path, name=name, type=type, gradient=gradient, span=like.span,
+            statement=kept.statement,
+        )  # fmt: skip
         self.values.append(value)
         attrs: Mapping[str, Any] = more.pop("attrs", {})
         key = str(more.pop("key", path))
@@ -55,16 +59,16 @@ class Rewriting:
                 len(self.ops),
                 operator,
                 operands,
-                (value.id,),
-                attrs,
-                rule,
-                like.span,
-                key,
-                like.call,
-                like.section,
-                like.within,
-                like.statement,
-                like.implied and operator == like.operator,
+                results=(value.id,),
+                attrs=attrs,
+                rule=rule,
+                span=like.span,
+                path=key,
+                call=like.call,
+                section=like.section,
+                within=like.within,
+                statement=like.statement,
+                implied=like.implied and operator == like.operator,
             )
         )
         return value.id
@@ -82,13 +86,12 @@ def with_counts(graph: Graph) -> Graph:
     work = Rewriting(graph)
     for op in graph.ops:
         ignored = op.attrs.get("ignore_index")
-        divisor = REGISTRY[op.operator].divisor
-        if not divisor or ignored is None or len(op.operands) > 2:
+        if ignored is None or len(op.operands) != 2:
             work.keep(op)
             continue
         label = op.rule.operands[1]
         count = work.add(
-            op, divisor, (op.operands[1],), TensorType("i64", ()), _counting(op.rule),
+            op, KEPT_COUNT, (op.operands[1],), TensorType("i64", ()), _counting(op.rule),
             f"{op.path}:count", name=f"{work.values[op.results[0]].name}_count", attrs={"ignore_index": ignored},
         )  # fmt: skip
         rule = factor_rule(op.rule.factors, (op.rule.operands[0], label, ()), op.rule.results, op.rule.through)

@@ -68,7 +68,9 @@ def phases(
     before, reached = _back(plan, step_inputs, totals)
     first = tuple(conversion for _, conversion in reached)
     ahead, _ = _back(plan, _parts(plan, first), frozenset())
-    return Phases(ahead, first, before, step_inputs, body, sums, handed, after, last)
+    return Phases(
+        ahead, first, before, step_inputs=step_inputs, body=body, sums=sums, handed=handed, after=after, last=last
+    )
 
 
 @remembered

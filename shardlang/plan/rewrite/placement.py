@@ -87,7 +87,7 @@ class _Hosting:
         if (value, place) not in self.copies:
             producer, rule = self.graph.producers.get(value), transfer_rule(it.type)
             # A leaf is copied where it is declared: a metric may read it with no operator.
-            leaf = Op(-1, it.kind.value, (), (value,), {}, rule, it.span, it.path, 0)
+            leaf = Op(-1, it.kind.value, (), results=(value,), attrs={}, rule=rule, span=it.span, path=it.path, call=0)
             like = leaf if producer is None else self.graph.ops[producer]
             trained = (value, place) in self.trained
             copy = self.made.add(

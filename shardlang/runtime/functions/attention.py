@@ -67,7 +67,10 @@ def scores_of(
     these begin in all dims but the last two. first: the place of the first row of a bias."""
     lead = tuple(q.shape[:-2])
     sizes = (*lead, q.shape[-2], keys) if whole is None else whole
-    return Scores(causal, window, softcap, None, first, p, key, tuple(sizes), lead, tuple(offsets or [0] * len(lead)))
+    return Scores(
+        causal, window, softcap, bias=None, first=first, p=p, key=key, whole=tuple(sizes), lead=lead,
+        offsets=tuple(offsets or [0] * len(lead)),
+    )  # fmt: skip
 
 
 def of_four(

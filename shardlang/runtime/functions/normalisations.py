@@ -171,7 +171,7 @@ def layer_norm(
 ) -> Tensor:  # fmt: skip
     """x less its mean, over its deviation, along `dims` of `size` elements in all; cut alike."""
     if x.dtype in _LOW:
-        return _low_norm(x, dims, size, weight, bias, eps, group, True)
+        return _low_norm(x, dims, size, weight=weight, bias=bias, eps=eps, group=group, centred=True)
     result, _, _ = _Normalised.apply(x, dims, size, eps, group, True)
     return _affine(result, dims, weight, bias)
 
@@ -182,7 +182,7 @@ def rms_norm(
 ) -> Tensor:  # fmt: skip
     """x over the root of its mean square along `dims` of `size` elements in the whole."""
     if x.dtype in _LOW:
-        return _low_norm(x, dims, size, weight, None, eps, group, False)
+        return _low_norm(x, dims, size, weight=weight, bias=None, eps=eps, group=group, centred=False)
     result, _, _ = _Normalised.apply(x, dims, size, eps, group, False)
     return _affine(result, dims, weight, None)
 

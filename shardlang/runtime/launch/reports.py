@@ -110,10 +110,10 @@ def read(path: Path, called: bool = True) -> Seen | None:
     moved = max(max(CALL.unpack_from(content, at)[1:4]) for at in rows)
     calls = filter(None, (_call(content, at) for at in rows if called))
     return Seen(
-        words[form.RANK], words[form.SIZE], words[form.PID], _text(content[form.HOST]), words[form.TOKEN],
-        words[form.STEP], PHASES[min(words[form.PHASE], len(PHASES) - 1)], bool(words[form.TOLD]),
-        max(seconds[form.PROGRESS], moved), seconds[form.ALLOWANCE], seconds[form.USUAL],
-        bool(words[form.AHEAD]), sorted(calls, key=lambda call: call.number),
+        words[form.RANK], words[form.SIZE], words[form.PID], host=_text(content[form.HOST]), token=words[form.TOKEN],
+        step=words[form.STEP], phase=PHASES[min(words[form.PHASE], len(PHASES) - 1)], told=bool(words[form.TOLD]),
+        progress=max(seconds[form.PROGRESS], moved), allowance=seconds[form.ALLOWANCE], usual=seconds[form.USUAL],
+        ahead=bool(words[form.AHEAD]), calls=sorted(calls, key=lambda call: call.number),
     )  # fmt: skip
 
 

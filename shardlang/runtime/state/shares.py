@@ -81,7 +81,10 @@ class Shares:
         sizes = tuple((dim, tuple(each)) for dim, each in (tensor.sizes or {}).items())
         key = (id(mesh), tensor.shape, tuple(cut.items()), sizes, zero, stage, dtype, owner)
         if key not in self._made:
-            self._made[key] = _cut(mesh, tensor, cut, zero, sharing, owner, stage, program, NAMES[dtype])
+            self._made[key] = _cut(
+                mesh, tensor, cut, zero=zero, sharing=sharing, owner=owner, stage=stage, program=program,
+                dtype=NAMES[dtype],
+            )  # fmt: skip
         return self._made[key]
 
 

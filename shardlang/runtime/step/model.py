@@ -207,8 +207,9 @@ class Model:
         """The work to do with a gradient."""
         shard, stages = self.zero_axes(tensor), self.program.stages_of[tensor.path]
         return Reduction(
-            self._mesh(tensor), shard, listed(tensor.reduce), bool(shard) and tensor.zero[0] >= 2,
-            self.program.mesh, self.program.stage_axis, self.program.coordinates(tensor), stages,
+            self._mesh(tensor), shard, listed(tensor.reduce), each=bool(shard) and tensor.zero[0] >= 2,
+            whole=self.program.mesh, axis=self.program.stage_axis, coordinates=self.program.coordinates(tensor),
+            stages=stages,
         )  # fmt: skip
 
     @cached_property

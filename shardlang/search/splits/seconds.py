@@ -138,7 +138,8 @@ def alone(program: Program, planning: Planning, table: LayoutTable, some: Sequen
         produced.setdefault(graph.loss, Layout(()))
     strategy = planning.strategy
     return Plan(
-        program, graph, strategy.name, strategy.ranks or 1, planning.meshes, produced, tuple(ops), (), {},
-        tuple(Step("op", at) for at in range(len(ops))), sizes=strategy.sizes, memory_of=strategy.hosted,
+        program, graph, strategy.name, ranks=strategy.ranks or 1, meshes=planning.meshes, produced=produced,
+        ops=tuple(ops), conversions=(), params={},
+        steps=tuple(Step("op", at) for at in range(len(ops))), sizes=strategy.sizes, memory_of=strategy.hosted,
         microbatches=strategy.times.count if strategy.times else 1,
     )  # fmt: skip

@@ -123,7 +123,10 @@ def generate(
         texts.numbers(prompt)  # a wrong one is told before the ranks start
     ends = frozenset(texts.end(end) for end in asked.ends)
     drawing = Drawing(asked.temperature, asked.top_k, asked.seed)
-    work = Generate(to, texts, asked.prompts, tokens, asked.count, drawing, ends, checkpoint, ema)
+    work = Generate(
+        to, texts, asked.prompts, tokens=tokens, count=asked.count, drawing=drawing, ends=ends, checkpoint=checkpoint,
+        ema=ema,
+    )  # fmt: skip
     code = started(work, {"data": Nothing(), "eval": Nothing()})
     if code == 0 and shown:
         _show(to)

@@ -194,4 +194,7 @@ def _started(
 
     program = read_program(folder / "main.py")
     program.base = base
-    return launch_program(program, folder / "main.py", ranks, chosen(device, ranks), folder, None, None, work, data)
+    return launch_program(
+        program, folder / "main.py", ranks, devices=chosen(device, ranks), log_dir=folder, metrics=None,
+        save_weights=None, work=work, data=data,
+    )  # fmt: skip

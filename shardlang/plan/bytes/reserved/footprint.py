@@ -52,8 +52,9 @@ def footprint(
     largest = replayed([*steps_of_memory(plan, at)], allocator)
     reserved = allocator.most_reserved
     return Footprint(
-        allocator.most_allocated, reserved, reserved + taken, groups, taken - fixed, at, allocator.emptied > 0,
-        taken <= memory and not allocator.over, largest,
+        allocator.most_allocated, reserved, reserved + taken, groups=groups, nccl=taken - fixed, coordinate=at,
+        emptied=allocator.emptied > 0,
+        fits=taken <= memory and not allocator.over, largest=largest,
     )  # fmt: skip
 
 
