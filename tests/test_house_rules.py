@@ -27,6 +27,10 @@ def _name(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
+# This may only fall.
+SHARED_NAMES = 109
+
+
 @cache
 def _trees() -> list[tuple[Path, ast.Module]]:
     return [(path, ast.parse(path.read_text("utf-8"))) for path in MODULES]
@@ -62,6 +66,19 @@ def test_calls_have_less_than_eight_positional_arguments() -> None:
     }
     assert {place: name for place, name in calls.items() if name not in _BY_POSITION} == {}
     assert set(calls.values()) == _BY_POSITION
+
+
+def test_few_names_are_of_two_classes() -> None:
+    """Names that classes share, but for nodes of the syntax tree: no new ones, and each that goes is counted here."""
+    names = Counter(
+        node.name
+        for path, tree in _trees()
+        if not _name(path).startswith("syntax/")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    )
+    shared = sorted(name for name, count in names.items() if count > 1)
+    assert len(shared) == SHARED_NAMES, "\n".join(shared)
 
 
 def test_modules_open_with_what_they_are() -> None:

@@ -92,7 +92,7 @@ class _Page:
     def _under(self, marks: list[_Mark]) -> list[str]:
         """The underlines, the last mark's text beside it, then the others from right to left."""
         order = sorted(marks, key=lambda m: (m.start, m.end))
-        line = _Cells()
+        line = _ExcerptCells()
         for mark in sorted(order, key=lambda m: m.sign == "^"):
             line.put(mark.start, mark.sign * (mark.end - mark.start), self._code(mark))
         *others, last = order
@@ -104,7 +104,7 @@ class _Page:
         hanging = [mark for mark in others if mark.text]
         while hanging:
             mark = hanging.pop()
-            row = _Cells()
+            row = _ExcerptCells()
             for other in hanging:
                 row.put(other.start, "|", self._code(other))
             row.put(mark.start, mark.text, self._code(mark))
@@ -115,7 +115,7 @@ class _Page:
         return _COLOURS[self.diagnostic.severity] if mark.sign == "^" else _SECOND
 
 
-class _Cells:
+class _ExcerptCells:
     """A row of cells, each with a colour; later text covers earlier."""
 
     def __init__(self) -> None:

@@ -66,7 +66,7 @@ def drafted(path: Path, what: str, code: str = "SH512") -> Iterator[BinaryIO]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _LockPlace:
     """A place that process `owner` holds, to write `what` there: it has locked `file`. beside: that
     is not the place itself. remove: it goes with the lock, or, where it is the place itself, if
     nothing was written to it."""
@@ -81,7 +81,7 @@ class _Place:
 
 
 # By real path, what this process holds: who holds a place may name it again, for the same.
-_held: dict[str, _Place] = {}
+_held: dict[str, _LockPlace] = {}
 
 
 def require_apart(path: Path, what: str, is_folder: bool = True) -> None:
@@ -173,7 +173,7 @@ def _is_lock(file: Path) -> bool:
         return False
 
 
-def _locked(place: Path, file: Path, what: str, is_folder: bool) -> _Place:
+def _locked(place: Path, file: Path, what: str, is_folder: bool) -> _LockPlace:
     """The lock on a file, made if absent, which names its holder unless it is the place itself."""
     beside = file != place
     while True:
@@ -194,7 +194,7 @@ def _locked(place: Path, file: Path, what: str, is_folder: bool) -> _Place:
         # The run that held it has just ended, and its file with it.
         os.close(descriptor)
     ours = made or (beside and os.fstat(descriptor).st_size > 0)
-    held = _Place(os.getpid(), what, is_folder, file, descriptor, beside, ours)
+    held = _LockPlace(os.getpid(), what, is_folder, file, descriptor, beside, ours)
     if beside and ours:
         try:
             os.pwrite(descriptor, _MARK + f"held by process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
@@ -240,7 +240,7 @@ def _is_there(file: Path, descriptor: int) -> bool:
         return False
 
 
-def _release(held: _Place) -> None:
+def _release(held: _LockPlace) -> None:
     """Removes a lock's file, then gives the lock back: those who wait make a new file."""
     if held.owner == os.getpid() and held.remove:
         with suppress(OSError):

@@ -111,7 +111,7 @@ def format_file(file: ast.File) -> str:
     """The canonical text. The file must have parsed without errors, else spacing is a guess."""
     text = file.source.text
     tokens = [token for token in Tokens(file.source, tables()) if token[0] not in (NEWLINE, END)]
-    writer = _Writer(tight_places(file))
+    writer = _Formatter(tight_places(file))
     end = 1 if text.startswith("\ufeff") else 0
     for kind, start, stop in tokens:
         writer.gap(text[end:start], kind)
@@ -130,7 +130,7 @@ class _Open:
     base: int
 
 
-class _Writer:
+class _Formatter:
     def __init__(self, tight: Tight) -> None:
         self.tight = tight
         self.lines: list[str] = []

@@ -29,7 +29,7 @@ class Server:
 def read(path: Path) -> tuple[Server, ...]:
     """The servers of a table, by their ranks. RunError where it is none, where a device or a rank
     comes twice or is missing, or where hosts differ in their number of devices."""
-    found = _Reader(path)
+    found = _TableReader(path)
     servers = found.servers()
     found.require_whole(servers)
     return tuple(Server(host, tuple((device, address) for _, device, address in kept)) for host, kept in servers)
@@ -52,7 +52,7 @@ def text(name: str, servers: Sequence[Server]) -> str:
     return json.dumps(table, indent=2) + "\n"
 
 
-class _Reader:
+class _TableReader:
     """The parts of one file, with what is wrong with them."""
 
     def __init__(self, path: Path) -> None:

@@ -16,7 +16,7 @@ from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.primitives import Ready
 from shardlang.runtime.device import Cpu, Cuda
 from shardlang.runtime.state.buckets import Reducer
-from shardlang.runtime.state.zero import Held, ShardBucket
+from shardlang.runtime.state.zero import ShardBucket, Zero12Parameter
 
 
 @dataclass
@@ -85,7 +85,7 @@ def test_updated_rows_are_waited_for_when_they_are_read(monkeypatch: pytest.Monk
     monkeypatch.setattr(primitives, "begin_all_gather", begun)
     group = SimpleNamespace(size=1, in_order=True, axes=(), slot=0, start=lambda n: 0, chunk=lambda n: n)
     bucket = ShardBucket.__new__(ShardBucket)
-    bucket.parameters = [Held(torch.ones(2, 2), group)]  # type: ignore[arg-type]
+    bucket.parameters = [Zero12Parameter(torch.ones(2, 2), group)]  # type: ignore[arg-type]
     bucket.widths, bucket.group, bucket.coming, bucket.paths = [4], group, None, ("w",)  # type: ignore[assignment]
     bucket.publish()
     assert seen == ["begin"]
@@ -97,7 +97,7 @@ def test_rows_that_are_updated_again_stay(monkeypatch: pytest.MonkeyPatch) -> No
     """No forward reads a bucket between updates: those on their way never come over newer ones."""
     group = SimpleNamespace(size=2, in_order=True, axes=(), slot=0, start=lambda n: 0, chunk=lambda n: n // 2)
     monkeypatch.setattr(primitives, "begin_all_gather", lambda mine, group: Ready(torch.stack([mine, mine])))
-    held = Held(torch.zeros(4), group)  # type: ignore[arg-type]
+    held = Zero12Parameter(torch.zeros(4), group)  # type: ignore[arg-type]
     bucket = ShardBucket.__new__(ShardBucket)
     bucket.parameters, bucket.widths, bucket.paths = [held], [2], ("w",)
     bucket.group, bucket.coming = group, None  # type: ignore[assignment]
@@ -122,7 +122,7 @@ def test_rows_that_nothing_has_changed_are_not_copied_again(monkeypatch: pytest.
     group = SimpleNamespace(size=2, in_order=True, axes=(), slot=0, start=lambda n: 0, chunk=lambda n: n // 2)
     monkeypatch.setattr(primitives, "begin_all_gather", lambda mine, group: Ready(torch.stack([mine, mine])))
     bucket = ShardBucket.__new__(ShardBucket)
-    bucket.parameters, bucket.widths, bucket.paths = [Held(torch.zeros(4), group)], [2], ("w",)  # type: ignore[arg-type]
+    bucket.parameters, bucket.widths, bucket.paths = [Zero12Parameter(torch.zeros(4), group)], [2], ("w",)  # type: ignore[arg-type]
     bucket.group, bucket.coming = group, None  # type: ignore[assignment]
     bucket.publish()
     monkeypatch.setattr(bucket, "_rows", lambda into: pytest.fail("they are copied"))

@@ -57,7 +57,7 @@ def _watch(folder: Path) -> None:
     from shardlang.runtime import messages
     from shardlang.runtime.comm import blocks, mesh, primitives
     from shardlang.runtime.comm.shared_memory import Memory, Staging
-    from shardlang.runtime.state.zero3 import Line
+    from shardlang.runtime.state.zero3 import GatherQueue
     from shardlang.runtime.step.model import Model
 
     counts, now = {"forward": 0, "backward": 0}, {"phase": "forward"}
@@ -100,7 +100,7 @@ def _watch(folder: Path) -> None:
         return begin_staged(staging, what, place, count)
 
     Staging.begin = through_memory  # type: ignore[method-assign]
-    begin = Line._begin
+    begin = GatherQueue._begin
 
     def ahead(line: Any) -> None:
         before, passes = now["phase"], [at for at, first in enumerate(line.begins) if first <= line.opened]
@@ -108,7 +108,7 @@ def _watch(folder: Path) -> None:
         begin(line)
         now["phase"] = before
 
-    Line._begin = ahead  # type: ignore[method-assign]
+    GatherQueue._begin = ahead  # type: ignore[method-assign]
     backward, update, begin_send = Model.backward, Model.update, messages.begin_send
 
     def carried(tensor: Any, *where: Any) -> Any:

@@ -65,8 +65,8 @@ FAULTS = (
           "return self._index + world.microbatch * self._per_part", "return self._index", RANKS),
     # schedules
     Fault("one forward fewer ahead", "1F1B's warm-up", "plan/pipeline/schedules.py",
-          "line, ahead = _Line(), min(microbatches, stages - rank)",
-          "line, ahead = _Line(), max(1, min(microbatches, stages - rank - 1))", SCHEDULES),
+          "line, ahead = _ActionRow(), min(microbatches, stages - rank)",
+          "line, ahead = _ActionRow(), max(1, min(microbatches, stages - rank - 1))", SCHEDULES),
     Fault("stages go round in place of a V", "where the stages of a V are", "plan/pipeline/schedules.py",
           "s if s < coordinates else stages - 1 - s for s", "s % coordinates for s", SCHEDULES),
     Fault("interleaved stages in one round", "the order of virtual stages", "plan/pipeline/schedules.py",

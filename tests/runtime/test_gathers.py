@@ -15,8 +15,8 @@ from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
 from shardlang.runtime.state import alive
 from shardlang.runtime.state.buckets import Reducer, SumBucket
-from shardlang.runtime.state.zero import Held, ShardBucket
-from shardlang.runtime.state.zero3 import Gathers, Line, Stored, Together, Unit
+from shardlang.runtime.state.zero import ShardBucket, Zero12Parameter
+from shardlang.runtime.state.zero3 import GatheredUnit, GatherQueue, Gathers, Together, Zero3Parameter
 from shardlang.runtime.step.train import Run, datasets
 from tests.runtime.forked import on_ranks
 
@@ -91,26 +91,26 @@ def follows_the_paper() -> None:
 class _Watched(TorchDispatchMode):
     """Notes what begins, and every product with the layers whose gathered weights are there then."""
 
-    def __init__(self, names: dict[Stored, str]) -> None:
+    def __init__(self, names: dict[Zero3Parameter, str]) -> None:
         super().__init__()
         self.names, self.events = names, []
         self.made: list[tuple[str, weakref.ref[torch.Tensor]]] = []
-        self.real = Unit.begin, Together.arrived, primitives.begin_reduce_scatter, ShardBucket.finish
+        self.real = GatheredUnit.begin, Together.arrived, primitives.begin_reduce_scatter, ShardBucket.finish
         self.sums = primitives.begin_reduce, SumBucket.finish, ShardBucket.collect
 
     def __enter__(self) -> _Watched:
         begin, arrived, scatter, finish = self.real
 
-        def begun(unit: Unit) -> list[primitives.Ready]:
+        def begun(unit: GatheredUnit) -> list[primitives.Ready]:
             self.events.append(("begin", *sorted({self.names[member] for member in unit.members})))
             return begin(unit)
 
-        def came(together: Together, ready: primitives.Ready) -> list[tuple[Stored, torch.Tensor]]:
+        def came(together: Together, ready: primitives.Ready) -> list[tuple[Zero3Parameter, torch.Tensor]]:
             found = list(arrived(together, ready))
             self.made += [(self.names[stored], weakref.ref(whole)) for stored, whole in found]
             return found
 
-        Unit.begin, Together.arrived = begun, came
+        GatheredUnit.begin, Together.arrived = begun, came
         primitives.begin_reduce_scatter = lambda x, group: (self.events.append(("sum",)), scatter(x, group))[1]
         ShardBucket.finish = lambda bucket: (self.events.append(("wait",)), finish(bucket))[1]
         reduce, end, collect = self.sums
@@ -130,7 +130,7 @@ class _Watched(TorchDispatchMode):
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
-        Unit.begin, Together.arrived, primitives.begin_reduce_scatter, ShardBucket.finish = self.real
+        GatheredUnit.begin, Together.arrived, primitives.begin_reduce_scatter, ShardBucket.finish = self.real
         primitives.begin_reduce, SumBucket.finish, ShardBucket.collect = self.sums
         super().__exit__(*error)
 
@@ -214,7 +214,7 @@ def levels_have_buckets_of_their_own() -> None:
     made.parameters = [replace(p, zero=(3, "dp")) if "[0]" in p.path else p for p in made.parameters]
     model = Run(made, datasets(made), Log(None, None)).model
     kinds = [{type(parameter) for parameter in bucket.parameters} for bucket in model.buckets]
-    assert kinds == [{Held}, {Stored}]
+    assert kinds == [{Zero12Parameter}, {Zero3Parameter}]
     assert len(model.sharded) == 1
 
 
@@ -253,7 +253,7 @@ class _Used:
 
 def _line(*passes: list[list[_Used]]) -> list[list[list[str]]]:
     """The collectives of each unit."""
-    line = Line(passes)  # type: ignore[arg-type]
+    line = GatherQueue(passes)  # type: ignore[arg-type]
     return [[[member.name for member in each.members] for each in unit.collectives] for unit in line.units]
 
 
@@ -272,13 +272,13 @@ def test_what_is_kept_comes_once_and_each_group_has_a_collective() -> None:
 class _Here(Gathers):
     """Nothing has to be brought."""
 
-    def bring(self, stored: Stored) -> torch.Tensor:
+    def bring(self, stored: Zero3Parameter) -> torch.Tensor:
         return stored.piece
 
 
-def _alone() -> Stored:
+def _alone() -> Zero3Parameter:
     """A parameter of two elements, on the only rank."""
-    return Stored(torch.tensor([2.0, 3.0]), (2,), rt.Mesh(dp=1)["dp"], _Here())
+    return Zero3Parameter(torch.tensor([2.0, 3.0]), (2,), rt.Mesh(dp=1)["dp"], _Here())
 
 
 def test_gradients_of_all_uses_are_added() -> None:

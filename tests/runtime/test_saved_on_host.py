@@ -109,7 +109,7 @@ def test_a_call_that_fails_holds_nothing(device: Device) -> None:
         "waits for 2", "waits for 2", "waits for 4", "waits for 4", "waits for 16",
     ]  # fmt: skip
     frames = [at.frame for at in failure.traceback]
-    assert saved_on_host._Pass.last is None and not any(
+    assert saved_on_host._HostPass.last is None and not any(
         call.held for frame in frames for call in frame.f_locals.values() if isinstance(call, saved_on_host._Call)
     )
 

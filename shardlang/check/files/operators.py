@@ -27,7 +27,7 @@ _SUMS = 64
 
 def declare_operator(node: ast.Operator, frame: Frame, program: str) -> Any:
     """The declared operator, UNKNOWN after a report. program: paths are relative to its folder."""
-    reader = _Reader(node, frame)
+    reader = _OperatorReader(node, frame)
     found = reader.read(program)
     return UNKNOWN if found is None else OperatorDecl(node, found, operator_of(found))
 
@@ -38,7 +38,7 @@ def operators_of(scope: FileScope) -> list[OperatorDecl]:
     return [value for value in found if value.node.span.source is scope.source]
 
 
-class _Reader(Reader):
+class _OperatorReader(Reader):
     """Reads one declaration of an operator."""
 
     node: ast.Operator

@@ -31,7 +31,7 @@ _PARAMS = {"int": "int", "float": "number", "bool": "bool", "str": "str", "dim":
 
 def declare_own(node: ast.Own, frame: Frame, program: str) -> Any:
     """The declaration, UNKNOWN after a report. program: paths are relative to its folder."""
-    found = _Reader(node, frame).read(program)
+    found = _OwnReader(node, frame).read(program)
     return UNKNOWN if found is None else found
 
 
@@ -46,7 +46,7 @@ def visible(scope: FileScope, kind: str) -> dict[str, OwnDecl]:
     return {n: v for n, v in scope.names.items() if isinstance(v, OwnDecl) and v.own.kind == kind}
 
 
-class _Reader(Reader):
+class _OwnReader(Reader):
     """Reads one declaration of what is no operator."""
 
     def __init__(self, node: ast.Own, frame: Frame) -> None:

@@ -54,7 +54,7 @@ def verify(decl: OwnDecl, begun: Callable[[str], None] = lambda trial: None) -> 
         for shape in _SHAPES:
             at = f"a parameter of shape {list(shape)}"
             begun(at)
-            run = _Run(function, Path(own.path), shape, decl.state, settings)
+            run = _OptimizerTrial(function, Path(own.path), shape, decl.state, settings)
             run.look()
             runs.append(run)
             for layout in layouts(shape):
@@ -104,7 +104,7 @@ def _chunks(start: int, size: int, count: int) -> list[slice]:
     return [slice(start + a, start + b) for a, b in itertools.pairwise(ends)]
 
 
-class _Run:
+class _OptimizerTrial:
     """Steps on a parameter of a shape, whole; `after` are the parameter and its state after
     each."""
 
@@ -192,7 +192,7 @@ def _seen(block: Block, needs: str, shape: Sequence[int]) -> Block:
     return whole if needs == "whole" else (block[0], *whole[1:])
 
 
-def _fits(runs: Sequence[_Run], needs: str, some: Sequence[Layout] = ()) -> bool:
+def _fits(runs: Sequence[_OptimizerTrial], needs: str, some: Sequence[Layout] = ()) -> bool:
     """Whether a need would do."""
     try:
         for run in runs:

@@ -44,7 +44,7 @@ class Results:
 
 
 @dataclass
-class _Pass:
+class _WholePass:
     """One forward pass; each value and each operand is a node of its own in torch's graph."""
 
     graph: Graph
@@ -100,7 +100,7 @@ def run(
         draws = torch.Generator().manual_seed(seed)
         return [run(graph, fields, params, step=step, seed=seed, moved=draws) for _ in range(DRAWS)]
 
-    state = _Pass(graph, PassSettings(step=step, seed=seed), moved)
+    state = _WholePass(graph, PassSettings(step=step, seed=seed), moved)
     for value in graph.values:
         if value.kind is Kind.RESULT:
             continue
@@ -125,7 +125,7 @@ def leaf(graph: Graph, value: int, fields: Mapping[int, Tensor], params: Mapping
     return given.detach().to(wanted).clone()
 
 
-def _results(state: _Pass, states: Mapping[int, Tensor], nearby: Callable[[], list[Results]]) -> Results:
+def _results(state: _WholePass, states: Mapping[int, Tensor], nearby: Callable[[], list[Results]]) -> Results:
     graph, values = state.graph, state.values
     loss = None if graph.loss is None else values[graph.loss]
     known = {v: x for v, x in values.items() if x.requires_grad}

@@ -47,11 +47,11 @@ class Conversions:
 
 def place_conversions(planning: Planning, chosen: list[Assignment], table: LayoutTable) -> Conversions:
     """The conversions of each value from its produced layout to the forms that its users read."""
-    return _Walk(planning, chosen, table).run()
+    return _ConversionWalk(planning, chosen, table).run()
 
 
 @dataclass
-class _Walk:
+class _ConversionWalk:
     """One walk over all values. Trees are remembered by tensor and by the classes and assignments
     of producer and users, each of which is one object."""
 

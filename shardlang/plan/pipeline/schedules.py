@@ -18,7 +18,7 @@ Actions = tuple[tuple[Action, ...], ...]
 
 
 @dataclass
-class _Line:
+class _ActionRow:
     """One coordinate's actions as they are written: stages and kinds take microbatches in turn."""
 
     actions: list[Action] = field(default_factory=list)
@@ -61,7 +61,7 @@ def gpipe(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequen
 
 def one_f_one_b(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequence[Action]:
     """Forward up to the first gradient, then backward after each (Narayanan et al., 2019)."""
-    line, ahead = _Line(), min(microbatches, stages - rank)
+    line, ahead = _ActionRow(), min(microbatches, stages - rank)
     line.run(ahead, (rank, "F"))
     line.run(microbatches - ahead, (rank, "B"), (rank, "F"))
     line.run(ahead, (rank, "B"))
@@ -85,7 +85,7 @@ def _interleaved(stages: int, coordinates: int, microbatches: int, rank: int, ho
     total = virtual * microbatches
     each = microbatches // rounds(coordinates, microbatches)
     ahead = min((virtual - 1) * each + hops * (coordinates - 1 - rank), total)
-    line = _Line()
+    line = _ActionRow()
     for at in range(total + ahead):
         if at < total:
             line.add(at // each % virtual * coordinates + rank, "F")
@@ -105,7 +105,7 @@ def rounds(coordinates: int, microbatches: int) -> int:
 def zbv(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequence[Action]:
     """Two stages a coordinate in a V, parameters' gradients apart (ZB-V; Qi et al., 2023)."""
     count = max(2 * coordinates - 1, microbatches)  # enough to fill the pipeline; what is too many is left out
-    line, down, up = _Line(), rank, stages - 1 - rank
+    line, down, up = _ActionRow(), rank, stages - 1 - rank
 
     def whole(stage: int) -> None:
         line.add(stage, "I")
@@ -134,7 +134,7 @@ def zbv(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequence
 
 def dualpipe_v(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequence[Action]:
     """Two stages a coordinate in a V, forward beside backward (DeepSeek-V3, 2024, cut in half)."""
-    line, down, up, left = _Line(), rank, stages - 1 - rank, coordinates - rank - 1
+    line, down, up, left = _ActionRow(), rank, stages - 1 - rank, coordinates - rank - 1
     line.run(2 * left, (down, "F"))
     line.run(rank + 1, (down, "F"), (up, "F"))
     for _ in range(left):

@@ -24,13 +24,13 @@ _SUMS = {"IR": (0, 1), "PI": (1, 0), "PR": (1, 1)}
 
 def greedy(source: Point, target: Point, space: Space) -> list[Hop]:
     """Moves from `source` to `target`, both legal in `space`."""
-    walk = _Walk(space, source, target)
+    walk = _GreedyWalk(space, source, target)
     walk.run()
     return walk.steps
 
 
 @dataclass
-class _Walk:
+class _GreedyWalk:
     space: Space
     state: Point
     target: Point

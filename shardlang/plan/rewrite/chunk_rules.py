@@ -28,7 +28,7 @@ class Taken:
     bias: int | None = None
 
 
-class _Refused(Exception):
+class _Unchunked(Exception):
     """Why a loss cannot be computed in chunks."""
 
 
@@ -45,7 +45,7 @@ def in_chunks(graph: Graph, rules: Mapping[int, ChunkRule], placed: Mapping[int,
         op = graph.ops[graph.producers[value]]
         try:
             taken = _taken(graph, op, readers)
-        except _Refused as reason:
+        except _Unchunked as reason:
             sink.report(
                 "SH329", f"{_shown(graph, value)} cannot be computed in chunks: {reason}", rule.span,
                 labels=[(op.span, "the loss")],
@@ -98,9 +98,9 @@ def _taken(graph: Graph, loss: Op, readers: Mapping[int, list[str]]) -> Taken:
     while True:
         if len(readers[value]) > 1:
             by = " and ".join(dict.fromkeys(readers[value]))
-            raise _Refused(f"{len(readers[value])} operators read {_shown(graph, value)} ({by}), so it is made whole")
+            raise _Unchunked(f"{len(readers[value])} operators read {_shown(graph, value)} ({by}), so it is made whole")
         if value not in graph.producers:
-            raise _Refused(f"{_shown(graph, value)} is no product")
+            raise _Unchunked(f"{_shown(graph, value)} is no product")
         op = graph.ops[graph.producers[value]]
         dims = [graph.values[v].type.dims for v in op.operands]
         between.insert(0, op)
@@ -115,7 +115,7 @@ def _taken(graph: Graph, loss: Op, readers: Mapping[int, list[str]]) -> Taken:
     parts = [d for term in (*rows, classes) for d in term]
     weights = ((classes, *inner), (*inner, classes))
     if not _is_product(op) or dims[0] != rows or dims[1] not in weights or len({*parts}) < len(parts):
-        raise _Refused(f"{_shown(graph, value)} is no product of rows with one weight")
+        raise _Unchunked(f"{_shown(graph, value)} is no product of rows with one weight")
     return Taken(tuple(between), bias)
 
 

@@ -52,7 +52,7 @@ class Positional:
 
 
 @dataclass
-class _Reading:
+class _ShardReading:
     """One rule on its operator while it is read."""
 
     rule: FactorRule
@@ -82,7 +82,7 @@ class PositionalRules:
         if len(shard.inputs) != len(inputs):
             self._wrong_count(op, inputs, shard)
             return None
-        reading = _Reading(op.rule)
+        reading = _ShardReading(op.rule)
         each = zip(inputs, shard.inputs, _offers(op, inputs, shard), strict=True)
         good = all([self._input(op, i, entries, offer, reading) for i, entries, offer in each])
         if good and reading.named and any(c > 1 for c in reading.cuts.values()):
@@ -122,7 +122,7 @@ class PositionalRules:
             shard.span, "", labels=[(op.span, "the operator")], help=f"one tuple for each input: `shard ({inner})`",
         )  # fmt: skip
 
-    def _input(self, op: Op, i: int, entries: ast.ShardTuple, offer: str, reading: _Reading) -> bool:
+    def _input(self, op: Op, i: int, entries: ast.ShardTuple, offer: str, reading: _ShardReading) -> bool:
         value = self.graph.values[op.operands[i]]
         factors = op.rule.operands[i]
         return self._entry_count(value, entries, offer) and all(
@@ -143,7 +143,7 @@ class PositionalRules:
 
     # --- one entry ---
 
-    def _entry(self, value: Value, d: int, factors: DimFactors, entry: ast.ShardEntry, reading: _Reading) -> bool:
+    def _entry(self, value: Value, d: int, factors: DimFactors, entry: ast.ShardEntry, reading: _ShardReading) -> bool:
         term = value.type.dims[d]
         name, size = term_text(term), value.type.shape[d]
         axes, degree = self._cut(entry)
@@ -171,7 +171,7 @@ class PositionalRules:
         return axes, entry.cuts.value if entry.cuts is not None else self.axes.degree(axes) or 1
 
     def _record(self, value: Value, name: str, factors: DimFactors, entry: ast.ShardEntry, degree: int,
-                axes: tuple[str, ...], reading: _Reading) -> bool:  # fmt: skip
+                axes: tuple[str, ...], reading: _ShardReading) -> bool:  # fmt: skip
         whole = not factors or any(reading.rule.factors[f].split is Split.WHOLE for f in factors)
         if whole and degree > 1:
             fact = f"the operator needs `{name}` of `{value.name}` whole"
@@ -189,7 +189,7 @@ class PositionalRules:
             reading.first.setdefault(f, entry)
         return True
 
-    def _disagree(self, name: str, f: int, entry: ast.ShardEntry, reading: _Reading) -> None:
+    def _disagree(self, name: str, f: int, entry: ast.ShardEntry, reading: _ShardReading) -> None:
         before = reading.first[f]
         first, second = _text(before), _text(entry)
         self.sink.report(
@@ -200,7 +200,7 @@ class PositionalRules:
 
     # --- against the ranks ---
 
-    def _fits(self, reading: _Reading, shard: ast.Shard) -> bool:
+    def _fits(self, reading: _ShardReading, shard: ast.Shard) -> bool:
         used = [a for axes in reading.named.values() for a in axes]
         twice = next((a for a in used if used.count(a) > 1), None)
         if twice is not None:

@@ -23,7 +23,7 @@ from shardlang.runtime.state.checkpoints import TYPES
 _CHUNK = 2**28
 
 
-class _Writer(dcp.FileSystemWriter):
+class _DcpWriter(dcp.FileSystemWriter):
     """torch's writer, which would put the name of the folder into the metadata."""
 
     def storage_meta(self) -> StorageMeta | None:
@@ -72,7 +72,7 @@ def write(index: Index, folder: Path, told: Callable[[int], None] = lambda _: No
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            dcp.save(state, storage_writer=_Writer(folder), planner=planner, no_dist=True)
+            dcp.save(state, storage_writer=_DcpWriter(folder), planner=planner, no_dist=True)
     except dcp.api.CheckpointException as error:
         raise next(iter(error.failures.values()))[0] from None
     finally:

@@ -92,7 +92,7 @@ class _Call:
         self.order.clear()
 
 
-class _Pass:
+class _HostPass:
     """The forward of one microbatch. stay: the memories that are there anyway."""
 
     stay: set[int] = set()  # noqa: RUF012
@@ -102,7 +102,7 @@ class _Pass:
 @contextlib.contextmanager
 def sending(there: Iterable[Tensor]) -> Iterator[None]:
     """Context of a forward pass. there: parameters, their copies and states, which stay."""
-    _Pass.stay = {x.untyped_storage()._cdata for x in there}
+    _HostPass.stay = {x.untyped_storage()._cdata for x in there}
     try:
         yield
     finally:
@@ -111,9 +111,9 @@ def sending(there: Iterable[Tensor]) -> Iterator[None]:
 
 def _ended(call: _Call | None) -> None:
     """A call has ended; None: the pass has."""
-    if _Pass.last is not None:
-        _Pass.last.release()
-    _Pass.last = call
+    if _HostPass.last is not None:
+        _HostPass.last.release()
+    _HostPass.last = call
 
 
 def saved_on_host(function: Callable[..., Any], *inputs: Any) -> Any:
@@ -122,7 +122,7 @@ def saved_on_host(function: Callable[..., Any], *inputs: Any) -> Any:
     if not torch.is_grad_enabled() or torch.compiler.is_compiling() or not kind_of(world.device).apart:
         return function(*inputs)
     given = [x for x in inputs if isinstance(x, Tensor) and x.is_leaf]
-    call = _Call({*_Pass.stay, *(x.untyped_storage()._cdata for x in given)})
+    call = _Call({*_HostPass.stay, *(x.untyped_storage()._cdata for x in given)})
     try:
         with torch.autograd.graph.saved_tensors_hooks(call.pack, call.unpack):
             made = function(*inputs)

@@ -112,7 +112,7 @@ class _Added(primitives.Ready):
         return primitives.total(torch.stack(mine))  # the same bits as by sockets
 
 
-class Shared(Protocol):
+class ShardedParameter(Protocol):
     """A sharded parameter. leaf: as autograd knows it; piece: the rows that this rank updates."""
 
     leaf: Tensor
@@ -126,7 +126,7 @@ class Shared(Protocol):
         """The whole in the parameter's own type."""
 
 
-class Held:
+class Zero12Parameter:
     """Levels 1 and 2: every rank has the `whole`, in the type that forward reads; `rows` are its
     own of that.
 
@@ -158,7 +158,7 @@ class ShardBucket:
     to the first member's. Levels 2 and 3 reduce in each microbatch, so that no rank keeps whole
     gradients from one to the next."""
 
-    def __init__(self, parameters: Sequence[Shared], how: Reduction) -> None:
+    def __init__(self, parameters: Sequence[ShardedParameter], how: Reduction) -> None:
         group, reduce = how.mesh[how.shard], how.sum
         self.parameters, self.group, self.each = list(parameters), group, how.each
         self.members = [parameter.leaf for parameter in self.parameters]
@@ -239,8 +239,8 @@ class ShardBucket:
         widths = [wide * held.whole.itemsize for wide, held in zip(self.widths, self._held(), strict=True)]
         return joined([_bytes(held.rows) for held in self._held()], widths, torch.uint8, into)
 
-    def _held(self) -> list[Held]:
-        return [parameter for parameter in self.parameters if isinstance(parameter, Held)]
+    def _held(self) -> list[Zero12Parameter]:
+        return [parameter for parameter in self.parameters if isinstance(parameter, Zero12Parameter)]
 
     def _versions(self) -> list[int]:
         """How often each of the wholes has been written, as autograd counts it."""

@@ -26,7 +26,7 @@ Pass = tuple[str, int]
 Coming = primitives.Ready | Staged
 
 
-class Stored:
+class Zero3Parameter:
     """A parameter of `shape` (of what this rank would hold without ZeRO), whose rows `piece` are
     here.
 
@@ -76,7 +76,7 @@ class Stored:
 
 class _Gather(Function):
     @staticmethod
-    def forward(ctx: Any, leaf: Tensor, stored: Stored) -> Tensor:
+    def forward(ctx: Any, leaf: Tensor, stored: Zero3Parameter) -> Tensor:
         ctx.stored = stored
         # A tensor of its own for each use: autograd writes into it what made it.
         return stored.bring().detach()
@@ -90,7 +90,7 @@ class _Gather(Function):
 class Together:
     """Parameters over one group that come in one collective, as values of type `dtype`."""
 
-    def __init__(self, members: Sequence[Stored], dtype: torch.dtype) -> None:
+    def __init__(self, members: Sequence[Zero3Parameter], dtype: torch.dtype) -> None:
         self.members, self.dtype, self.group = list(members), dtype, members[0].group
         self.cited = naming("rows", [member.path for member in members])
 
@@ -105,16 +105,16 @@ class Together:
             joined(pieces, widths, self.dtype, staging.own(place, sum(widths)))
             return staging.begin("all-gather", place, sum(widths))
 
-    def arrived(self, coming: Coming) -> Iterator[tuple[Stored, Tensor]]:
+    def arrived(self, coming: Coming) -> Iterator[tuple[Zero3Parameter, Tensor]]:
         """Each member with its whole."""
         return zip(self.members, wholes(coming.wait(), [m.shape for m in self.members], self.group), strict=True)
 
 
-class Unit:
+class GatheredUnit:
     """Parameters that come at one time: a collective for each group and type."""
 
-    def __init__(self, members: Sequence[Stored]) -> None:
-        self.members, kinds = set(members), dict[Hashable, list[Stored]]()
+    def __init__(self, members: Sequence[Zero3Parameter]) -> None:
+        self.members, kinds = set(members), dict[Hashable, list[Zero3Parameter]]()
         for member in members:
             kinds.setdefault((member.group, member.dtype), []).append(member)
         self.collectives = [Together(mine, mine[0].dtype) for mine in kinds.values()]
@@ -123,26 +123,26 @@ class Unit:
         return [collective.begin() for collective in self.collectives]
 
 
-class Line:
+class GatherQueue:
     """The units of passes that follow each other. A unit that is there is not gathered again, and
     what is kept comes once.
 
     opened: how many units have been used, or left out. coming: the next; here: what the last one
     brought; kept: what stays to the end."""
 
-    def __init__(self, passes: Sequence[Sequence[Sequence[Stored]]]) -> None:
-        self.units: list[Unit] = []
+    def __init__(self, passes: Sequence[Sequence[Sequence[Zero3Parameter]]]) -> None:
+        self.units: list[GatheredUnit] = []
         self.begins: list[int] = []
-        there, kept = set[Stored](), set[Stored]()
+        there, kept = set[Zero3Parameter](), set[Zero3Parameter]()
         for units in passes:
             self.begins.append(len(self.units))
             for members in units:
                 new = {m for m in members if m.keep} - kept
                 fleeting = {m for m in members if not m.keep}
                 kept |= new
-                there, again = (there, set[Stored]()) if fleeting <= there else (fleeting, fleeting)
+                there, again = (there, set[Zero3Parameter]()) if fleeting <= there else (fleeting, fleeting)
                 if wanted := new | again:
-                    self.units.append(Unit([m for m in members if m in wanted]))
+                    self.units.append(GatheredUnit([m for m in members if m in wanted]))
         self.begins.append(len(self.units))
         self.restart()
 
@@ -150,8 +150,8 @@ class Line:
         """Back to the first pass, with nothing gathered."""
         self.number, self.opened = -1, 0
         self.coming: list[Coming] = []
-        self.here: dict[Stored, Tensor] = {}
-        self.kept: dict[Stored, Tensor] = {}
+        self.here: dict[Zero3Parameter, Tensor] = {}
+        self.kept: dict[Zero3Parameter, Tensor] = {}
 
     def enter(self) -> None:
         """The next pass begins: its first unit travels, if it has not come with the last one."""
@@ -160,7 +160,7 @@ class Line:
             self._leave_out(self.begins[self.number])
         self._begin()
 
-    def bring(self, stored: Stored) -> Tensor:
+    def bring(self, stored: Zero3Parameter) -> Tensor:
         if (found := self.found(stored)) is None:
             mine = range(self.opened, self.begins[self.number + 1])
             at = next((at for at in mine if stored in self.units[at].members), None)
@@ -171,7 +171,7 @@ class Line:
         assert found is not None
         return found
 
-    def found(self, stored: Stored) -> Tensor | None:
+    def found(self, stored: Zero3Parameter) -> Tensor | None:
         """The whole of a parameter if it is there."""
         return (self.kept if stored.keep else self.here).get(stored)
 
@@ -205,20 +205,20 @@ class Gathers:
     """Brings stored parameters, in the order that a program says."""
 
     def __init__(self) -> None:
-        self.units: dict[Pass, list[list[Stored]]] = {}
+        self.units: dict[Pass, list[list[Zero3Parameter]]] = {}
         self.step: Sequence[Pass] = ()
-        self.line = Line(())
+        self.line = GatherQueue(())
         # By group and type: memory through which rows come, where ranks share it.
         self.staged: dict[Hashable, Staging | None] = {}
-        self.now: Line | None = None
+        self.now: GatherQueue | None = None
 
-    def order(self, units: dict[Pass, list[list[Stored]]], step: Sequence[Pass]) -> None:
+    def order(self, units: dict[Pass, list[list[Zero3Parameter]]], step: Sequence[Pass]) -> None:
         """units: what comes together in each kind of pass; step: the passes of a step."""
         self.units, self.step = units, step
-        self._stage([Unit(members) for kind in units.values() for members in kind])
-        self.line = Line([units.get(kind, []) for kind in step])
+        self._stage([GatheredUnit(members) for kind in units.values() for members in kind])
+        self.line = GatherQueue([units.get(kind, []) for kind in step])
 
-    def _stage(self, units: Sequence[Unit]) -> None:
+    def _stage(self, units: Sequence[GatheredUnit]) -> None:
         """Makes places for what comes, the largest of each kind; all ranks of a group call it."""
         largest: dict[Hashable, tuple[Together, int]] = {}
         for each in (collective for unit in units for collective in unit.collectives):
@@ -236,7 +236,7 @@ class Gathers:
     def _during(self, kind: Pass) -> Iterator[None]:
         line = self.line
         if kind not in self.step[line.number + 1 : line.number + 2]:
-            line = Line([self.units.get(kind, [])])
+            line = GatherQueue([self.units.get(kind, [])])
         line.enter()
         self.now = line
         try:
@@ -248,7 +248,7 @@ class Gathers:
         """The passes of a step are over: nothing that was gathered stays."""
         self.line.restart()
 
-    def bring(self, stored: Stored) -> Tensor:
+    def bring(self, stored: Zero3Parameter) -> Tensor:
         """The whole of a parameter, now."""
         if self.now is not None:
             return self.now.bring(stored)

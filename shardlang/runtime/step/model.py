@@ -32,8 +32,8 @@ from shardlang.runtime.state.saved_on_host import sending
 from shardlang.runtime.state.shares import Shares, zero_axes
 from shardlang.runtime.state.sparse import RowBucket
 from shardlang.runtime.state.weights import Weights
-from shardlang.runtime.state.zero import Held, ShardBucket, Shared, shard, staged
-from shardlang.runtime.state.zero3 import Gathers, Pass, Stored
+from shardlang.runtime.state.zero import ShardBucket, ShardedParameter, Zero12Parameter, shard, staged
+from shardlang.runtime.state.zero3 import Gathers, Pass, Zero3Parameter
 from shardlang.runtime.step.gradients import Gradients
 from shardlang.runtime.step.learning_rate import Rates
 from shardlang.runtime.tree import namespace
@@ -47,8 +47,8 @@ class Model:
         self.program = program
         mapped.start(program)
         self.weights = given_weights(program)
-        self.stored: dict[str, Stored] = {}
-        self.held: dict[str, Held] = {}
+        self.stored: dict[str, Zero3Parameter] = {}
+        self.held: dict[str, Zero12Parameter] = {}
         self.gathers = Gathers()
         self.parameters = [tensor for tensor in program.parameters if program.holds(tensor)]
         # path -> what autograd knows a parameter by; what the optimizer updates: the leaf or this
@@ -112,7 +112,7 @@ class Model:
         step = [("F", 0), ("B", 0)] * program.microbatches
         if pipeline is not None:
             step = [(action.kind, action.stage) for action in pipeline.table[program.mesh[pipeline.axis].index]]
-        units: dict[Pass, list[list[Stored]]] = {}
+        units: dict[Pass, list[list[Zero3Parameter]]] = {}
         for stage in (program.stages_here if pipeline is not None else (0,)) if self.stored else ():
             order = program.stages[stage].gathers if pipeline is not None else program.gathers
             mine = [path for path in self.stored if pipeline is None or stage in program.stages_of[path]]
@@ -158,7 +158,9 @@ class Model:
         use = DTYPES[tensor.use] if tensor.use else None
         if group is not None and tensor.zero[0] == 3:
             piece = mapped.clone(shard(value, group))
-            made = self.stored[path] = Stored(piece, tuple(value.shape), group, self.gathers, use, tensor.frozen)
+            made = self.stored[path] = Zero3Parameter(
+                piece, tuple(value.shape), group, self.gathers, use, tensor.frozen
+            )
             made.once, made.keep, made.path = tensor.once, tensor.keep, path
             self.leaves[path], self.trained[path] = made.leaf, piece
             return
@@ -167,12 +169,12 @@ class Model:
         if group is None:
             self.leaves[path] = self.trained[path] = value.requires_grad_(not tensor.frozen)
         else:
-            held = self.held[path] = Held(value, group, self.copies.get(path))
+            held = self.held[path] = Zero12Parameter(value, group, self.copies.get(path))
             self.leaves[path], self.trained[path] = held.leaf, held.piece
         if tensor.once:
             self.leaves[path].register_hook(_of_the_first)
 
-    def _shared(self, path: str) -> Shared | None:
+    def _shared(self, path: str) -> ShardedParameter | None:
         """A parameter under ZeRO."""
         return self.stored.get(path) or self.held.get(path)
 
@@ -216,7 +218,7 @@ class Model:
     def sharded(self) -> list[ShardBucket]:
         """The buckets whose updated rows all ranks need: of ZeRO 1 and 2."""
         found = [bucket for bucket in self.buckets if isinstance(bucket, ShardBucket)]
-        return [bucket for bucket in found if isinstance(bucket.parameters[0], Held)]
+        return [bucket for bucket in found if isinstance(bucket.parameters[0], Zero12Parameter)]
 
     def _read(self) -> dict[str, Tensor | Callable[[], Tensor]]:
         """The tensors that `forward` finds under each path, or functions called at each use."""
