@@ -71,7 +71,7 @@ def late_text(late: Graph, of: Source) -> Code:
             numbers=tuple([late.values[value].constant for value in op.operands]),
         )  # fmt: skip
         made = around(f"{names[op.results[0]]} = ", REGISTRY[op.operator].emit(site))
-        blocks.append(Block(place(op, of).title, [Line(made)]))
+        blocks.append(Block(place(op, late, of).title, [Line(made)]))
     given = ", ".join(names[value] for value in late.data)
     shown = {name: names[value] for name, value in late.metrics.items()}
     return function_text(f"def late({given}):", [], blocks_text(blocks), f"    return {dict_text(shown)}")

@@ -14,7 +14,7 @@ mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
 
 
 @rt.block()
-def net_2(p, m, h):
+def net(p, m, h):
     """Net of staged.shard:7:  -> [batch@dp, seq, hidden]."""
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (last)
     last_out = F.linear(m, p.last.weight, p.last.bias)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
@@ -30,7 +30,7 @@ def forward(p, m, h):
     # h: f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     # staged.shard:97  logits = model(x)
-    y = net_2(p, m, h)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+    y = net(p, m, h)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     return y
 
@@ -41,6 +41,6 @@ def evaluate(p, m, h, rows):
     # h: f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     # staged.shard:97  logits = model(x)
-    y = net_2(p, m, h)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+    y = net(p, m, h)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     return y
