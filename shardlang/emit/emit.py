@@ -128,7 +128,7 @@ def emission(plan: Plan, sink: Sink | None = None, folded: bool = True) -> Emiss
 def _written(parts: tuple[Forward, Evaluate | None], groups: Groups) -> Written:
     forward, tested = parts
     once = once_texts(forward.scope, groups)
-    first = [once[name] for name in ("prepare", "prepared") if name in once]
+    first = [once[name] for name in ("before_microbatch", "before_step") if name in once]
     last = [once["conclude"]] if "conclude" in once else []
     test = [evaluate_text(tested, groups)] if tested is not None else []
     called = frozenset({*forward.called, *(tested.body.called if tested is not None else ())})

@@ -27,8 +27,8 @@ _AT = re.compile(r"\[\d+\]")
 # builtins in use.
 RESERVED = frozenset({
     "F", "torch", "math", "rt", "own", "p", "rows", "totals", "program", "parameters", "states", "forward", "evaluate",
-    "finish", "prepare", "prepared", "conclude", "late", "float", "int", "len", "max", "min", "sum", "range", "slice",
-    "tuple",
+    "finish", "before_microbatch", "before_step", "conclude", "late", "float", "int", "len", "max", "min", "sum",
+    "range", "slice", "tuple",
 })  # fmt: skip
 # What meshes, lists and the files of stages are called.
 _FILES = re.compile(r"mesh\d*|stages?\d*|layers|main|schedule")

@@ -1,4 +1,4 @@
-"""mnist_ddp.shard, strategy `ddp`, on 2 ranks of the mesh dp = 2.
+"""mnist_ddp.shard, strategy `ddp`, on 2 ranks.
 
 Written by shardc from the program and its strategy. Each rank runs this file on its own shards;
 a comment gives a value's local type and its layout on the mesh. Run it with

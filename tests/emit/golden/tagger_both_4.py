@@ -1,4 +1,4 @@
-"""tagger.shard, strategy `both`, on 4 ranks of the mesh dp = 2, mp = 2, in 4 microbatches.
+"""tagger.shard, strategy `both`, on 4 ranks.
 
 Written by shardc from the program and its strategy. Each rank runs this file on its own shards, a microbatch at a time;
 a comment gives a value's local type and its layout on the mesh. Run it with
@@ -21,14 +21,14 @@ parameters = [
 ]
 
 
-def prepare(x, label):
+def before_microbatch(x, label):
     # tagger.shard:56  loss = cross_entropy(logits, label, ignore_index = 0)
     loss_count_pending = (label != 0).sum()  # i64[]  [] +dp
 
     return {"loss_count_pending": loss_count_pending}
 
 
-def prepared(loss_count_pending):
+def before_step(loss_count_pending):
     loss_count = rt.all_reduce(loss_count_pending, mesh.dp)  # i64[]  []
 
     return {"loss_count": loss_count}
@@ -149,7 +149,7 @@ program = rt.Program(
     optimizers=[
         rt.Optimizer("adamw", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01),
     ],
-    prepare=prepare, prepared=prepared, conclude=conclude,
+    before_microbatch=before_microbatch, before_step=before_step, conclude=conclude,
     forward=forward, loss_pending=("dp", "mp", "microbatch"),
     metrics_pending={"perplexity": (), "accuracy": ("dp", "mp", "microbatch"), "size": ("dp", "mp")},
     evaluate=evaluate, finish=finish,
