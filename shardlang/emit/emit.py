@@ -102,7 +102,7 @@ class Emission:
 
     @cached_property
     def first(self) -> list[int]:
-        """Of each file the first that has the same text."""
+        """The number of the first file that has the same text, for each file."""
         places: dict[object, int] = {}
         each = zip(self.written, self.listed, strict=True)
         return [places.setdefault((file.texts, tuple(listed)), at) for at, (file, listed) in enumerate(each)]

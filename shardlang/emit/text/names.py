@@ -203,7 +203,7 @@ def _value_forms(
             forms.setdefault((value.id, conversion.id), forms[value.id, conversion.parent])
         elif (value.id, conversion.id) not in forms:
             reasons, dtype = _reasons(plan, value, conversion.to), value.type.dtype
-            # Of a cast that mixed precision needs, `x_gathered` says enough where x itself has none.
+            # Of a cast, `x_gathered` says enough where x itself has no such form.
             short = _reasoned(name.removesuffix(f"_{dtype}"), reasons[:1]) if value.path.endswith(f":{dtype}") else []
             forms[value.id, conversion.id] = taken.first([*short, *_reasoned(name, reasons)])
     return forms

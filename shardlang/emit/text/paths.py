@@ -54,7 +54,7 @@ def readable_within(graph: Graph, value: int, layer: str) -> str:
     if given:
         return relative(given[-1], layer)
     path = without_call(without_stage(graph.values[value].path))
-    while path.endswith(".return"):  # what the outermost of the layers returns that return it
+    while path.endswith(".return"):  # up to the outermost layer that returns it
         outer = path.removesuffix(".return").rpartition(".")[0]
         if not is_below(outer, layer) or value not in graph.addresses.get(f"{outer}.return", ()):
             break

@@ -62,8 +62,9 @@ def evaluate(p, image, label, rows):
     accuracy_2 = accuracy_1 == label  # bool[8]  [batch@dp]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
-    # f64[2]  (sum, count) +dp
-    loss_total = rt.tally(F.cross_entropy(scores, label, reduction="none"), 0, mesh.dp.index * 8, rows)
+    loss_total = rt.tally(
+        F.cross_entropy(scores, label, reduction="none"), 0, mesh.dp.index * 8, rows,
+    )  # f64[2]  (sum, count) +dp
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
     accuracy_total = rt.tally(accuracy_2, 0, mesh.dp.index * 8, rows)  # f64[2]  (sum, count) +dp

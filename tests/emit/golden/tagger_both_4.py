@@ -63,8 +63,9 @@ def forward(p, x, label, loss_count):
         accuracy = accuracy_2.double().sum() / 128  # f64[]  [] +(dp, mp)
 
         # tagger.shard:59  metric size = sum(square(model.head.weight))
-        # f64[6, 8]  [classes@dp, hidden@mp]
-        head_weight_classes_hidden = rt.split_replicated(p.head.weight, 0, mesh.dp)
+        head_weight_classes_hidden = rt.split_replicated(
+            p.head.weight, 0, mesh.dp,
+        )  # f64[6, 8]  [classes@dp, hidden@mp]
         size_1 = torch.square(head_weight_classes_hidden)  # f64[6, 8]  [classes@dp, hidden@mp]
         size = size_1.sum()                                # f64[]  [] +(dp, mp)
 
@@ -111,8 +112,9 @@ def evaluate(p, x, label, rows):
     # tagger.shard:58  metric accuracy = mean(argmax(logits, over = classes) == label)
     accuracy_total = rt.tally(accuracy_2, 0, mesh["microbatch", "dp"].index * 2, rows)  # f64[2]  (sum, count) +(dp, mp)
 
-    # f64[2]  (sum, count) +(dp, mp)
-    size_total = torch.stack((size.double(), torch.ones_like(size, dtype=torch.float64) / 4))
+    size_total = torch.stack(
+        (size.double(), torch.ones_like(size, dtype=torch.float64) / 4)
+    )  # f64[2]  (sum, count) +(dp, mp)
 
     return {"loss:1": loss_total, "accuracy:1": accuracy_total, "size:1": size_total}
 

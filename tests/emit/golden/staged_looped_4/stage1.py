@@ -21,8 +21,9 @@ def forward(p, h):
 
     # staged.shard:15  m = middle(h) |> relu |> dropout(p = 0.25)
     m_1 = torch.relu(middle_out)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
-    # f64[2, 8, 16]  [batch@dp, seq, hidden]
-    m = rt.dropout(m_1, 0.25, rt.random.key("m"), whole=(16, 8, 16), offsets=(mesh["microbatch", "dp"].index * 2, 0, 0))
+    m = rt.dropout(
+        m_1, 0.25, rt.random.key("m"), whole=(16, 8, 16), offsets=(mesh["microbatch", "dp"].index * 2, 0, 0),
+    )  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     return m, h
 

@@ -33,8 +33,9 @@ def forward(p, y, label, loss_count):
     logits = F.linear(y, p.head.weight, p.head.bias)  # f64[2, 8, 12]  [batch@dp, seq, vocab]
 
     # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
-    # f64[]  [] +dp
-    loss_pending = F.cross_entropy(logits.flatten(0, 1), label.flatten(), ignore_index=0, reduction="sum") / loss_count
+    loss_pending = F.cross_entropy(
+        logits.flatten(0, 1), label.flatten(), ignore_index=0, reduction="sum",
+    ) / loss_count  # f64[]  [] +dp
 
     with torch.no_grad():
         # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)

@@ -65,8 +65,9 @@ def forward(p, m, h, label, loss_count):
     logits = net(p, m, h)  # f64[4, 4, 12]  [batch@dp, seq@mp, vocab]
 
     # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
-    # f64[]  [] +(dp, mp)
-    loss_pending = F.cross_entropy(logits.flatten(0, 1), label.flatten(), ignore_index=0, reduction="sum") / loss_count
+    loss_pending = F.cross_entropy(
+        logits.flatten(0, 1), label.flatten(), ignore_index=0, reduction="sum",
+    ) / loss_count  # f64[]  [] +(dp, mp)
 
     with torch.no_grad():
         # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)
