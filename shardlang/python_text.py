@@ -42,11 +42,10 @@ def comment(text: str, room: int | None = None) -> str:
 
 def docstring(opening: str, *lines: str) -> str:
     """A docstring: a sentence, on several lines if long; an empty line; then these lines."""
-    first = textwrap.wrap(one_line(opening), 115, break_long_words=False, break_on_hyphens=False)
-    if len(first) == 1 and not lines and len(first[0]) < 110:
-        return f"{QUOTE * 3}{''.join(_ESCAPES.get(c, c) for c in first[0])}{QUOTE * 3}"
-    text = "\n".join("".join(_ESCAPES.get(c, c) for c in one_line(line)) for line in [*first, "", *lines])
-    return f"{QUOTE * 3}{text}\n{QUOTE * 3}"
+    first = textwrap.wrap(one_line(opening), 110, break_long_words=False, break_on_hyphens=False)
+    each = [*first, *(("", *lines, "") if lines else ())]
+    text = "\n".join("".join(_ESCAPES.get(c, c) for c in one_line(line)) for line in each)
+    return f"{QUOTE * 3}{text}{QUOTE * 3}"
 
 
 def emitted(text: str) -> str:

@@ -266,7 +266,7 @@ class Steps:
 
     def _beside(self, c: Conversion) -> Iterator[Product]:
         """The gradients of weights that the backward of a conversion computes while it sends:
-        those of the products that are `rt.linear` (emit/text/sites.py, `_beside`)."""
+        those of the products that are `rt.overlapped_linear` (emit/text/sites.py, `_beside`)."""
         if c.move.kind not in (MoveKind.I_TO_R, MoveKind.S_TO_R):
             return
         of = self.facts.owners

@@ -5,14 +5,16 @@ The page that lists the parts of a file, in order. The same plan gives the same 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.emit.accumulators import Evaluation, evaluation
 from shardlang.emit.evaluate import Evaluate, evaluate_of, evaluate_text, finish_text
 from shardlang.emit.forward import Forward, forward_of, forward_text, named
-from shardlang.emit.functions import Functions
+from shardlang.emit.functions import Function, Functions
 from shardlang.emit.header import docstring, imports, mesh_lines, own_files, parameter_lines, state_lines
 from shardlang.emit.once import late_text, once_names, once_texts
 from shardlang.emit.scope import Scope, scopes
@@ -43,28 +45,28 @@ def files_of(made: Emission) -> Mapping[str, str]:
     training, loss = plan.program.training, plan.graph.loss
     if training is None or loss is None:
         raise InternalError("a program without `train` has nothing to emit")
-    functions, written, evaluated, groups = made.functions, made.written, made.evaluated, made.functions.groups
+    written, evaluated, groups = made.written, made.evaluated, made.functions.groups
     scopes = [file.scope for file in written]
     final = [finish_text(plan, evaluated)] if evaluated is not None else []
     final += [late_text(training.late, plan.program.source)] if training.late is not None else []
     lists = f"{parameter_lines(plan, groups)}\n{state_lines(plan)}".rstrip()
     if plan.pipeline is None:
         program = program_text(plan, training, groups, evaluated, loss, tuple(once_names(scopes[0].phases)))
-        texts = [*functions.listed(written[0].called).values(), *written[0].texts]
+        texts = [*made.listed[0].values(), *written[0].texts]
         return {"main.py": _file(docstring(plan), plan, lists, [*texts, *final, program])}
-    alike, modules = _alike(written), made.modules
-    shared = functions.listed(_twice(functions, written))
+    modules, shared = made.modules, _shared(made)
     program = program_text(plan, training, groups, evaluated, loss)
     settings = "\n\n".join([stage_list(scopes, modules, evaluated), schedule_text(plan), program])
     imported = sorted(set(modules), key=modules.index)
     files = {"main.py": _file(docstring(plan), plan, lists, [*final, settings], imported)}
     if shared:
         files[f"{LAYERS}.py"] = _file(layers_docstring(plan), plan, "", list(shared.values()), None)
-    for file in written:
-        module, own = modules[file.scope.stage or 0], functions.listed(file.called)
-        texts = [*(text for name, text in own.items() if name not in shared), *file.texts]
-        head = stage_docstring(plan, alike[file.texts])
-        files[f"{module}.py"] = _file(head, plan, "", texts, None, functions.used(file.called, shared))
+    for at in sorted(set(made.first)):
+        own = {function: text for function, text in made.listed[at].items() if function not in shared}
+        called = written[at].called.union(*(function.calls for function in own))
+        layers = sorted(function.name for function in made.listed[at] if function in shared and function.name in called)
+        head = stage_docstring(plan, [stage for stage, first in enumerate(made.first) if first == at])
+        files[f"{modules[at]}.py"] = _file(head, plan, "", [*own.values(), *written[at].texts], None, layers)
     return files
 
 
@@ -91,10 +93,19 @@ class Emission:
     @property
     def modules(self) -> list[str]:
         """The module of each file; that of several stages has the name of the first."""
-        if self.plan.pipeline is None:
-            return ["main"]
-        alike = _alike(self.written)
-        return [stage_name(alike[file.texts][0]) for file in self.written]
+        return ["main"] if self.plan.pipeline is None else [stage_name(at) for at in self.first]
+
+    @cached_property
+    def listed(self) -> list[dict[Function, Code]]:
+        """The functions of layers that each file needs."""
+        return [self.functions.listed(file.called, file.scope.stage) for file in self.written]
+
+    @cached_property
+    def first(self) -> list[int]:
+        """The number of the first file that has the same text, for each file."""
+        places: dict[object, int] = {}
+        each = zip(self.written, self.listed, strict=True)
+        return [places.setdefault((file.texts, tuple(listed)), at) for at, (file, listed) in enumerate(each)]
 
 
 def emission(plan: Plan, sink: Sink | None = None, folded: bool = True) -> Emission:
@@ -117,28 +128,18 @@ def emission(plan: Plan, sink: Sink | None = None, folded: bool = True) -> Emiss
 def _written(parts: tuple[Forward, Evaluate | None], groups: Groups) -> Written:
     forward, tested = parts
     once = once_texts(forward.scope, groups)
-    first = [once[name] for name in ("prepare", "prepared") if name in once]
+    first = [once[name] for name in ("before_microbatch", "before_step") if name in once]
     last = [once["conclude"]] if "conclude" in once else []
     test = [evaluate_text(tested, groups)] if tested is not None else []
     called = frozenset({*forward.called, *(tested.body.called if tested is not None else ())})
     return Written(forward.scope, (*first, forward_text(forward, groups), *last, *test), called)
 
 
-def _twice(functions: Functions, written: Sequence[Written]) -> list[str]:
+def _shared(made: Emission) -> dict[Function, Code]:
     """The functions that files of several texts call."""
-    users: dict[str, set[tuple[str, ...]]] = {}
-    for file in written:
-        for name in functions.listed(file.called):
-            users.setdefault(name, set()).add(file.texts)
-    return [name for name, texts in users.items() if len(texts) > 1]
-
-
-def _alike(written: Sequence[Written]) -> dict[tuple[str, ...], list[int]]:
-    """The texts of a file -> the stages that have just these."""
-    found: dict[tuple[str, ...], list[int]] = {}
-    for file in written:
-        found.setdefault(file.texts, []).append(file.scope.stage or 0)
-    return found
+    each = [made.listed[at] for at in sorted(set(made.first))]
+    users = Counter(function for listed in each for function in listed)
+    return {function: text for listed in each for function, text in listed.items() if users[function] > 1}
 
 
 def _file(

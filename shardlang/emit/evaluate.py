@@ -165,7 +165,7 @@ def _total_block(writer: Writer, accumulator: Accumulator, name: str) -> Block:
     if accumulator.op < 0:
         return Block("", [Line(around(f"{name} = ", _carried_text(writer, accumulator)), comment)])
     planned = writer.plan.ops[accumulator.op]
-    title = place(writer.plan.graph.ops[planned.op], writer.plan.program.source).title
+    title = place(writer.plan.graph.ops[planned.op], writer.plan.graph, writer.plan.program.source).title
     site = writer.sites.site(planned)
     block, texts = Block(title, writer.checked(planned)), []
     for use, text in zip(planned.operands, site.operands, strict=True):
@@ -239,5 +239,5 @@ def _after_block(plan: Plan, at: int, names: dict[Form, str]) -> Block:
     whole = replace(planned, factor_axes=((),) * len(op.rule.factors))
     forms = {form(use): names.get((use.value, -1), constants[use.value]) for use in planned.operands}
     site = Sites(plan, forms, Sizes(plan, Groups(plan.meshes)), False).site(whole)
-    title = place(op, plan.program.source).title
+    title = place(op, plan.graph, plan.program.source).title
     return Block(title, [Line(around(f"{names[op.results[0], -1]} = ", operator(plan, planned).emit(site)))])

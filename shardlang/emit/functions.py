@@ -73,15 +73,12 @@ class Functions:
     bodies: dict[tuple[int, bool], Body] = field(default_factory=dict)
     worth: dict[tuple[int, bool], bool] = field(default_factory=dict)
     blocks: Blocks = field(default_factory=Blocks)
-    outer: set[str] = field(default_factory=set)  # the functions that `forward` or `evaluate` calls
+    outer: set[tuple[int, bool]] = field(default_factory=set)  # those that `forward` or `evaluate` calls
+    stages: dict[int, set[int | None]] = field(default_factory=dict)  # block -> the stages that call it
 
     @cached_property
     def naming(self) -> Naming:
         return Naming(self.plan)
-
-    @cached_property
-    def taken(self) -> Taken:
-        return Taken({*RESERVED, "layers", *(mesh.name for mesh in self.plan.meshes)})
 
     def body(self, scene: Scene, steps: Sequence[Step], ends: Sequence[Form]) -> Body:
         """The body of `forward` (or `evaluate`) that these steps are; what calls are in it is taken
@@ -90,9 +87,10 @@ class Functions:
         calls = [tree]
         for call in calls:  # with those that are found on the way
             calls += [item for item in call.items if isinstance(item, Call)]
-        self.counts.update([call.block for call in calls])
-        for array, layers in [call.array for call in calls if call.array]:
-            self.counts[array] += len(layers)
+            self.counts[call.block] += 1
+            self.stages.setdefault(call.block, set()).add(scene.stage)
+            if call.array is not None:
+                self.counts[call.array[0]] += len(call.array[1])
         return Body(self, scene, tree, tuple(scene.forms.form(*at) for at in ends))
 
     def flow(self, call: Call) -> list[Step | Call]:
@@ -136,41 +134,43 @@ class Functions:
             body = Body(self, scene, call)
             text = body.text()
             twin = self.made.get((call.block, not scene.training))
-            name = twin.name if twin is not None and twin.rest == text else self.taken.claim(function_name(call.model))
+            name = twin.name if twin is not None and twin.rest == text else self._name(call)
             self.bodies[key] = body
             ops = [self.plan.graph.ops[self.plan.ops[step.index].op] for step in call.steps() if step.kind == "op"]
             adds = scene.training and adds_rows(self.plan, ops)
             self.made[key] = Function(name, text, frozenset(body.called), self._draws(call, ops, scene.training), adds)
         return self.made[key]
 
+    def _name(self, call: Call) -> str:
+        """The name of a function: one that no other has in the files that it may stand in."""
+        mine, taken = self.stages[call.block], {*RESERVED, "layers", *(mesh.name for mesh in self.plan.meshes)}
+        for (block, _), other in self.made.items():
+            stages = self.stages[block]
+            if mine & stages or len(mine) > 1 < len(stages):
+                taken.add(other.name)
+        return Taken(taken).claim(function_name(call.model))
+
     def _draws(self, call: Call, ops: Sequence[Op], training: bool) -> tuple[str | tuple[str, int], ...]:
         random = [op for op in ops if (o := REGISTRY[op.operator]).random(op.attrs) and (training or not o.train_only)]
         below = {(relative(op.path, call.path), op.call): None for op in random}
         return tuple((path, number) if number else path for path, number in below)
-
-    def used(self, names: Collection[str], shared: Collection[str]) -> list[str]:
-        """Those of the `shared` functions that a file calls: in `names`, or by its functions."""
-        own = [name for name in self.listed(names) if name not in shared]
-        inner = {called for f in self.made.values() if f.name in own for called in f.calls}
-        return sorted({*names, *inner} & set(shared))
 
     @property
     def named(self) -> list[str]:
         """The names of all functions."""
         return list(dict.fromkeys(function.name for function in self.made.values()))
 
-    def listed(self, names: Collection[str]) -> dict[str, Code]:
-        """name -> text of these functions and of those that they call, each after what it calls."""
-        by_name = {function.name: function for function in self.made.values()}
-        wanted: set[str] = set()
-        open_ = list(names)
-        while open_:
-            name = open_.pop()
-            if name not in wanted:
-                wanted.add(name)
-                open_.extend(by_name[name].calls)
-        chosen = ((name, made) for name, made in by_name.items() if name in wanted)
-        return {name: made.compiled if name in self.outer else made.text for name, made in chosen}
+    def listed(self, names: Collection[str], stage: int | None) -> dict[Function, Code]:
+        """The text of these functions of a stage and of those that they call, each after what it
+        calls."""
+        here = {key: function for key, function in self.made.items() if stage in self.stages[key[0]]}
+        by_name = {function.name: function for function in here.values()}
+        outer = {function.name for key, function in here.items() if key in self.outer}
+        wanted = set(names)
+        for function in reversed(by_name.values()):
+            if function.name in wanted:
+                wanted.update(function.calls)
+        return {f: f.compiled if f.name in outer else f.text for f in by_name.values() if f.name in wanted}
 
 
 def loops(items: Sequence[Step | Call], ends: Set[Form], forms: Forms) -> list[Item]:
@@ -237,8 +237,8 @@ class Body:
         for item in flow:
             if isinstance(item, Call):
                 self.called[self.functions.function(item, self.scene).name] = None
-        if self.call.call == ROOT:
-            self.functions.outer.update(self.called)
+                if self.call.call == ROOT:
+                    self.functions.outer.add((item.block, self.scene.training))
         return loops(flow, {*self.call.gives, *self.ends}, self.scene.forms)
 
     @property

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from shardlang.emit.text.sites import Sites
-from shardlang.ops.code import RT, Code, F, around
+from shardlang.ops.code import Code, around
 from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.families.products import linear
 from shardlang.plan.fusions import Fusion
 
 
@@ -15,5 +16,4 @@ def fused_text(fusion: Fusion, sites: Sites) -> Code:
     bias = sites.site(sites.plan.ops[fusion.addition]).operands[fusion.bias]
     text = REGISTRY[sites.plan.graph.ops[planned.op].operator].emit(product)
     x, w = product.operands
-    at = RT if product.beside else F
-    return at("linear", x, w, bias) if text == at("linear", x, w) else around("", text, f" + {bias}")
+    return linear(product, x, w, bias) if text == linear(product, x, w) else around("", text, f" + {bias}")

@@ -25,17 +25,11 @@ _IMPORTS = (("torch", "import torch"), ("F", "import torch.nn.functional as F"))
 
 
 def place_text(plan: Plan) -> str:
-    """The program, its strategy, ranks, mesh and microbatches, in words."""
+    """The program, its strategy and ranks, in words."""
     file = file_text(plan.program.source, plan.program.source)
-    meshes = [mesh.timeless for mesh in plan.meshes]
-    if plan.pipeline is not None:
-        meshes[0] = plan.pipeline.mesh
-    axes = "; ".join(", ".join(f"{a.name} = {a.size}" for a in mesh.axes) for mesh in meshes)
     ranks = "1 rank" if plan.ranks == 1 else f"{plan.ranks} ranks"
-    mesh = f" of the mesh {axes}" if axes else ""
-    mesh += f", in {plan.microbatches} microbatches" if plan.microbatches > 1 else ""
     strategy = f", strategy `{plan.strategy}`" if plan.strategy else ""
-    return f"{file}{strategy}, on {ranks}{mesh}"
+    return f"{file}{strategy}, on {ranks}"
 
 
 def docstring(plan: Plan) -> str:

@@ -1,8 +1,8 @@
-"""The plan -> what runs once a step: `prepare` and `prepared` before the microbatches, `conclude`
-after them, `late` on the host when the figures of the step are there.
+"""The plan -> what runs once a step: `before_microbatch` and `before_step` ahead of the first
+`forward`, `conclude` after the last one, `late` on the host when the figures of the step are there.
 
-The runtime adds up, over the microbatches, what `prepare` returns and the sums that `forward` does;
-`prepared` and `conclude` go on from these totals."""
+The runtime adds up, over the microbatches, what `before_microbatch` returns and the sums that
+`forward` does; `before_step` and `conclude` go on from these totals."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def once_texts(scope: Scope, groups: Groups) -> dict[str, Code]:
     plan, names, found = scope.plan, scope.names, scope.phases
     texts: dict[str, Code] = {}
     for name in once_names(found):
-        if name == "prepare":
+        if name == "before_microbatch":
             head, steps = signature(name, scope.arguments([]), ()), found.ahead
             made = sum_names(plan, found.totals, names)
-        elif name == "prepared":
+        elif name == "before_step":
             head, steps = signature(name, sum_names(plan, found.totals, names), ()), found.known
             made = {names[at]: names[at] for at in found.step_inputs}
         else:
@@ -47,10 +47,10 @@ def once_texts(scope: Scope, groups: Groups) -> dict[str, Code]:
 
 
 def once_names(found: Phases) -> list[str]:
-    """The functions of a file that run once a step. The sums of `prepare` go to `forward`
+    """The functions of a file that run once a step. The sums of `before_microbatch` go to `forward`
     unchanged, if that is all that it is given."""
     further = {at for _, at in found.step_inputs} - {*found.totals}
-    there = {"prepare": found.totals, "prepared": further, "conclude": found.sums}
+    there = {"before_microbatch": found.totals, "before_step": further, "conclude": found.sums}
     return [name for name, needed in there.items() if needed]
 
 
@@ -73,7 +73,7 @@ def late_text(late: Graph, of: Source) -> Code:
             numbers=tuple([late.values[value].constant for value in op.operands]),
         )  # fmt: skip
         made = around(f"{names[op.results[0]]} = ", REGISTRY[op.operator].emit(site))
-        blocks.append(Block(place(op, of).title, [Line(made)]))
+        blocks.append(Block(place(op, late, of).title, [Line(made)]))
     given = ", ".join(names[value] for value in late.data)
     shown = {name: names[value] for name, value in late.metrics.items()}
     return function_text(f"def late({given}):", [], blocks_text(blocks), f"    return {dict_text(shown)}")

@@ -70,14 +70,14 @@ class Writer:
         here: Citation | None = None
         waiting: list[Step] = []
         made: set[int] = set()
-        places, source = _places(self.plan), self.plan.program.source
+        places, graph, source = _places(self.plan), self.plan.graph, self.plan.program.source
         for step in steps:
             if step.kind == "conversion":
                 (found[-1][1] if found and self.plan.conversions[step.index].value in made else waiting).append(step)
                 continue
-            op = self.plan.graph.ops[self.plan.ops[step.index].op]
+            op = graph.ops[self.plan.ops[step.index].op]
             at = op.id, self.layer
-            there = places[at] if at in places else places.setdefault(at, place(op, source, self.layer))
+            there = places[at] if at in places else places.setdefault(at, place(op, graph, source, self.layer))
             if there != here:
                 found.append((there.title, []))
                 here, made = there, set()

@@ -81,7 +81,7 @@ class Planned:
         if test is not None:
             found["evaluate"] = self._evaluate(test)
         phases = parts.scope.phases
-        each = {"prepare": phases.ahead, "prepared": phases.known, "conclude": phases.after}
+        each = {"before_microbatch": phases.ahead, "before_step": phases.known, "conclude": phases.after}
         for name in once_names(phases):
             last = [v for v in parts.scope.metrics.values() if v in phases.last] if name == "conclude" else []
             found[name] = (*self._steps(self._writer(parts.trained), each[name], False), *self._summed(last))

@@ -239,13 +239,14 @@ class Program:
     checkpoints), `host_storage`, `profile`, `targets` of its events, the `hash` of the emitted
     files, `where` it runs (in words) and `log_dir` are set at launch.
 
-    forward: one microbatch, from parameters and fields to the loss and the metrics. prepare: from
-    its fields to numbers whose sums over the microbatches, by way of `prepared`, `forward` takes by
-    name. conclude: from the sums of what `forward` returns third to further metrics. late: from
-    figures of a step, `late_from`, to metrics that wait for these; figures with a `:` in their name
-    are not shown. predicted: what an evaluation keeps of each example. gathers: what ZeRO 3 gathers
-    together. With a `pipeline`, its stages are in these places. drops: `rt.recompute` drops
-    results. to_host: there is `rt.saved_on_host`. own: the files of the user's own operators."""
+    forward: one microbatch, from parameters and fields to the loss and the metrics.
+    before_microbatch: from its fields to numbers whose sums over the microbatches, by way of
+    `before_step`, `forward` takes by name. conclude: from the sums of what `forward` returns third
+    to further metrics. late: from figures of a step, `late_from`, to metrics that wait for these;
+    figures with a `:` in their name are not shown. predicted: what an evaluation keeps of each
+    example. gathers: what ZeRO 3 gathers together. With a `pipeline`, its stages are in these
+    places. drops: `rt.recompute` drops results. to_host: there is `rt.saved_on_host`. own: the
+    files of the user's own operators."""
 
     name: str
     strategy: str
@@ -261,8 +262,8 @@ class Program:
     drops: bool = False
     to_host: bool = False
     own: Own | None = None
-    prepare: Callable[..., Mapping[str, torch.Tensor]] | None = None
-    prepared: Callable[..., Mapping[str, torch.Tensor]] | None = None
+    before_microbatch: Callable[..., Mapping[str, torch.Tensor]] | None = None
+    before_step: Callable[..., Mapping[str, torch.Tensor]] | None = None
     conclude: Callable[..., Mapping[str, torch.Tensor]] | None = None
     groups: Sequence[tuple[str, ...]] = ()
     further_meshes: Sequence[tuple[Mesh, Sequence[tuple[str, ...]]]] = ()

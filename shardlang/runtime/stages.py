@@ -67,8 +67,8 @@ class Stage:
     stage receives it; then the loss, where the loss is; then a dict of metrics, where there are
     any, and one of sums for `conclude`. parameters: the paths (patterns.py) of the parameters,
     states and layers that it uses. `evaluate`, with the rows of the batch as a last argument, gives
-    what it sends, then a dict of sums, if it has any. gathers, prepare, prepared, conclude: as of a
-    program."""
+    what it sends, then a dict of sums, if it has any. gathers, before_microbatch, before_step,
+    conclude: as of a program."""
 
     forward: Callable[..., Any]
     parameters: Sequence[str] = ()
@@ -76,8 +76,8 @@ class Stage:
     fields: Sequence[str] = ()
     evaluate: Callable[..., Any] | None = None
     gathers: Order = field(default_factory=Order)
-    prepare: Callable[..., Mapping[str, Any]] | None = None
-    prepared: Callable[..., Mapping[str, Any]] | None = None
+    before_microbatch: Callable[..., Mapping[str, Any]] | None = None
+    before_step: Callable[..., Mapping[str, Any]] | None = None
     conclude: Callable[..., Mapping[str, Any]] | None = None
 
 

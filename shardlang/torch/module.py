@@ -159,7 +159,7 @@ class ShardModule(nn.Module):
         with self._computing(torch.is_grad_enabled()):
             self._stepper.model.updated()
             self._stepper.begin()
-            ahead = given_ahead(program.prepare, program.prepared, given)
+            ahead = given_ahead(program.before_microbatch, program.before_step, given)
             with self._stepper.model.forward_context():
                 loss, *_ = program.forward(self._stepper.model.p, *given[0].values(), **ahead)
         if not loss.requires_grad:

@@ -24,8 +24,8 @@ from tests.hostile.texts import Hostile, Plain
 SAME, REFUSED, FAILED = "same", "refused", "failed"
 # What emitted programs call by these names themselves; `mesh2` and so on for further factorings.
 _OWN = re.compile(
-    r"rt|torch|F|math|p|mesh\d*|program|parameters|states|stages|schedule|stage\d+|rows|totals|forward|evaluate|finish|prepare"
-    r"|prepared|conclude|float|int|len|max|min|sum|range|slice|tuple|__name__"
+    r"rt|torch|F|math|p|mesh\d*|program|parameters|states|stages|schedule|stage\d+|rows|totals|forward|evaluate|finish"
+    r"|before_microbatch|before_step|conclude|float|int|len|max|min|sum|range|slice|tuple|__name__"
 )
 
 

@@ -69,8 +69,8 @@ def _values(read: Read, here: int, actions: Actions) -> Iterator[Issued]:
     functions, issue = {at: read.functions(at) for at in stages}, _Issue(read.text.degree)
     for at in stages:
         for _ in range(microbatches(read)):
-            yield from issue.forward(functions[at].get("prepare", ()))
-        yield from issue.forward(functions[at].get("prepared", ()))
+            yield from issue.forward(functions[at].get("before_microbatch", ()))
+        yield from issue.forward(functions[at].get("before_step", ()))
     for kind, at in actions:
         received = any(given.gradient for given in read.stages[at].receives)
         if kind == "F":

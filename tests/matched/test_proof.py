@@ -35,9 +35,9 @@ def transformer(strategy: str = "model_parallel") -> Emission:
 # What becomes of a line of the text, and what the plan has there.
 FAULTS = {
     "dropped": ("    x_gathered = rt.all_gather_replicated(x, 1, mesh.mp) ", "    x_gathered = x ", "the text"),
-    "another axis": ("(out_out_pending, 1, mesh.mp)", '(out_out_pending, 1, mesh.dp)', "over dp"),
-    "another dim": ("(out_out_pending, 1, mesh.mp)", "(out_out_pending, 2, mesh.mp)", "along 2"),
-    "another kind": ("rt.reduce_scatter(out_out_pending, 1, mesh.mp)", "rt.all_reduce(out_out_pending, mesh.mp)",
+    "another axis": ("(out_pending, 1, mesh.mp)", '(out_pending, 1, mesh.dp)', "over dp"),
+    "another dim": ("(out_pending, 1, mesh.mp)", "(out_pending, 2, mesh.mp)", "along 2"),
+    "another kind": ("rt.reduce_scatter(out_pending, 1, mesh.mp)", "rt.all_reduce(out_pending, mesh.mp)",
                      "the text all_reduce of"),
 }  # fmt: skip
 

@@ -100,7 +100,7 @@ FAULTS = (
     Fault("metrics run before what they read", "values that only metrics need", "emit/forward.py",
           "if step not in for_loss]", "if step in for_loss]", GOLDENS),
     Fault("a bias is added to a product that others read", "fused calls", "emit/fuse.py",
-          'at("linear", x, w, bias)', 'at("linear", x, w)', GOLDENS),
+          'linear(product, x, w, bias) if', 'linear(product, x, w) if', GOLDENS),
     Fault("a field lies as a whole", "how data is cut", "emit/settings.py",
           "arguments.extend(cut_arguments(type, layout, plan))", "pass", GOLDENS),
 )  # fmt: skip

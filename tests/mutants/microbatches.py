@@ -55,7 +55,7 @@ FAULTS = (
     Fault("gradients are reduced with each microbatch", "sums that are taken twice", "runtime/step/microbatches.py",
           "self.model.backward(loss, number == last)", "self.model.backward(loss, True)", RANKS),
     Fault("counts of the first microbatch", "what is known ahead", "runtime/step/microbatches.py",
-          "totals.add(prepare(*batch[number].values()))", "totals.add(prepare(*batch[0].values()))", RANKS),
+          "before_microbatch(*batch[number].values())", "before_microbatch(*batch[0].values())", RANKS),
     Fault("every microbatch has the first one's examples", "the batch", "runtime/step/microbatches.py",
           "program.forward(self.model.p, *batch[number].values(), **given)",
           "program.forward(self.model.p, *batch[0].values(), **given)", RANKS),

@@ -71,10 +71,10 @@ def model(mesh: rt.Mesh) -> SimpleNamespace:
     def fourth_evaluated(p, h, skip, beside, label, rows):
         return {"loss:1": tally((h + beside) @ p.last.weight @ p.table.T + skip, rows)}
 
-    def prepare(x, label):
+    def before_microbatch(x, label):
         return {"loss_count": (label > 4).double().sum()}
 
-    def prepared(loss_count):
+    def before_step(loss_count):
         return {"loss_count": rt.all_reduce(loss_count, mesh.dp)}
 
     def conclude(p, total):
@@ -99,8 +99,8 @@ def whole(m: SimpleNamespace) -> dict:
         *sent, half = m.second_evaluated(p, *sent, rows)
         return {**half, **m.fourth_evaluated(p, *m.third_evaluated(p, *sent, x, rows), label, rows)}
 
-    return {"forward": forward, "evaluate": evaluate, "prepare": m.prepare, "prepared": m.prepared,
-            "conclude": m.conclude}  # fmt: skip
+    return {"forward": forward, "evaluate": evaluate, "before_microbatch": m.before_microbatch,
+            "before_step": m.before_step, "conclude": m.conclude}  # fmt: skip
 
 
 def stages(m: SimpleNamespace) -> list[rt.Stage]:
@@ -111,8 +111,8 @@ def stages(m: SimpleNamespace) -> list[rt.Stage]:
     kind = rt.Received("i64", (BATCH,), cut, evaluate=False)
     beside = rt.Received("f32", (BATCH, 8), cut, gradient=True)
 
-    def prepare(label):
-        return m.prepare(None, label)
+    def before_microbatch(label):
+        return m.before_microbatch(None, label)
 
     used = [[path for path, (_, own) in SHAPES.items() if stage in own] for stage in range(4)]
     used[2].append("counts")
@@ -121,7 +121,7 @@ def stages(m: SimpleNamespace) -> list[rt.Stage]:
         rt.Stage(m.second, used[1], [h, skip, kind], evaluate=torch.no_grad()(m.second_evaluated)),
         rt.Stage(m.third, used[2], [h, skip, kind], ["x"], evaluate=torch.no_grad()(m.third_evaluated)),
         rt.Stage(m.fourth, used[3], [h, skip, kind, beside], ["label"], evaluate=torch.no_grad()(m.fourth_evaluated),
-                 prepare=prepare, prepared=m.prepared, conclude=m.conclude),
+                 before_microbatch=before_microbatch, before_step=m.before_step, conclude=m.conclude),
     ]  # fmt: skip
 
 

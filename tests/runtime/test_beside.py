@@ -57,7 +57,7 @@ def _trained(convert: Made, bias: bool, weights: int, frozen: int = 0) -> tuple[
     ws = [torch.randn(HEADS, WIDTH, requires_grad=at >= frozen) for at in range(weights)]
     bs = [torch.randn(HEADS, requires_grad=True) if bias else None for _ in ws]
     h = convert(x * 2)
-    loss = sum((rt.linear(h, w, b).square().sum() for w, b in zip(ws, bs, strict=True)), torch.zeros(()))
+    loss = sum((rt.overlapped_linear(h, w, b).square().sum() for w, b in zip(ws, bs, strict=True)), torch.zeros(()))
     order, real = _Order(), (primitives.begin_reduce, primitives.begin_reduce_scatter)
     primitives.begin_reduce, primitives.begin_reduce_scatter = map(order.begun, real)
     try:

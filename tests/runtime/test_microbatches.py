@@ -52,11 +52,11 @@ def forward_of(mesh):
     return forward
 
 
-def _prepare(x, label):
+def _count_of(x, label):
     return {"loss_count": (label > 4).double().sum()}
 
 
-def prepared_of(mesh):
+def counted_of(mesh):
     return lambda loss_count: {"loss_count": rt.all_reduce(loss_count, mesh.dp)}
 
 
@@ -92,7 +92,7 @@ def program(parts, zero=0, bucket_bytes=200, dp=4, **settings) -> rt.Program:
         data=rt.Source("random", batch=BATCH, fields=fields, batches=3, seed=1),
         eval=rt.Source("random", batch=BATCH, fields=fields, batches=2, seed=2),
         optimizers=[rt.Optimizer("adamw", lr=0.01)],
-        forward=forward_of(mesh), prepare=_prepare, prepared=prepared_of(mesh),
+        forward=forward_of(mesh), before_microbatch=_count_of, before_step=counted_of(mesh),
         loss_pending=batch, metrics_pending={"mean": batch, "scale": ()},
         evaluate=evaluate_of(mesh), finish=lambda totals: {n: t[0] / t[1] for n, t in totals.items()},
         eval_pending={"loss:1": batch, "scale:1": ()},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 
-from shardlang.graph.graph import Op
+from shardlang.graph.graph import Graph, Op
 from shardlang.plan.blocks.call import relative
 from shardlang.records import dataclass
 from shardlang.source import Source, Span
@@ -42,9 +42,10 @@ def file_text(source: Source, root: Source) -> str:
     return posixpath.relpath(source.name, folder) if folder else source.name
 
 
-def place(op: Op, root: Source, around: str = "") -> Citation:
+def place(op: Op, graph: Graph, root: Source, around: str = "") -> Citation:
     """Where an operator stands; its layer from the one that is `around`."""
-    layer = _layer(op.path)
+    # The path of a cast is that of what it casts, which may be of another layer than its reader.
+    layer = graph.calls[op.within].path if op.implied and op.within >= 0 else _layer(op.path)
     # In the text of a block, which stands for many calls, the number of one says nothing.
     return cited(op.span, root, "" if layer == around else relative(layer, around), 0 if around else op.call)
 

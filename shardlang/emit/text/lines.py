@@ -40,39 +40,32 @@ def indented(text: str, depth: int = 1) -> str:
 def block_text(block: Block, depth: int = 1) -> Code:
     """The block at `depth` levels of indentation, no newline at the end."""
     room = WIDTH - 4 * depth
-    rows = [(_rows(line, room), comment(line.comment) if line.comment else "") for line in block.lines]
-    column = _comment_column(rows, room) if len(rows) > 1 else 0
+    said = [f"  {comment(line.comment)}" if line.comment else "" for line in block.lines]
+    rows = [_rows(*each, room) for each in zip(block.lines, said, strict=True)]
+    alone = [(len(code[0]), room - len(text)) for code, text in zip(rows, said, strict=True) if text and len(code) == 1]
+    column = min(max(c for c, _ in alone), *(last for _, last in alone)) if len(rows) > 1 and alone else 0
     texts = [comment(block.title, room)] if block.title else []
-    for line, (code, said) in zip(block.lines, rows, strict=True):
-        texts.extend(_row(code, said, column, room, "    " * line.depth))
+    for code, text in zip(rows, said, strict=True):
+        last = code[-1].ljust(column) if text and len(code) == 1 else code[-1]
+        texts += [*code[:-1], last + text]
     return Code(indented("\n".join(texts), depth), used(*(line.code for line in block.lines)))
 
 
-def _rows(line: Line, room: int) -> list[str]:
-    return ["    " * line.depth + text for text in _wrapped(line.code, room - 4 * line.depth)]
+def _rows(line: Line, said: str, room: int) -> list[str]:
+    """The lines of one statement whose comment stands behind it."""
+    lead = "    " * line.depth
+    room, beside = room - len(lead), len(said)
+    code = _wrapped(line.code, room, beside)
+    if said and len(code) == 1 and len(code[0]) + beside > room:
+        made, _, text = code[0].partition(" = ")
+        code = [f"{made} = (", f"    {text}", ")"]
+    return [lead + text for text in code]
 
 
-def _row(code: list[str], said: str, column: int, room: int, lead: str) -> list[str]:
-    """A row's lines; a comment that does not fit beside its code stands above it."""
-    if not said:
-        return code
-    last = f"{code[-1]:<{column}}  {said}" if len(code) == 1 else f"{code[-1]}  {said}"
-    if len(last) <= room:
-        return [*code[:-1], last]
-    return [f"{lead}{said}", *code]
-
-
-def _comment_column(rows: Sequence[tuple[list[str], str]], room: int) -> int:
-    """Where comments begin: after the longest one-line code that leaves room for them, but not so
-    far that one no longer fits beside its code. After longer code they come at once."""
-    single = [(len(code[0]), len(said)) for code, said in rows if len(code) == 1 and said]
-    fitting = [(c, room - said - 2) for c, said in single if c + said + 2 <= room]
-    return min(max((c for c, _ in fitting), default=0), min((last for _, last in fitting), default=0))
-
-
-def _wrapped(code: str, room: int) -> list[str]:
-    """`code` as one line, or with the arguments of one of its outermost calls broken over lines."""
-    if len(code) <= room or not isinstance(code, Code) or not code.arguments:
+def _wrapped(code: str, room: int, beside: int = 0) -> list[str]:
+    """`code` as one line, or with the arguments of one of its outermost calls broken over lines.
+    beside: what stands behind it."""
+    if len(code) + beside <= room or not isinstance(code, Code) or not code.arguments:
         return [code]
     return [code.head, *_broken(code.arguments, room), code.tail]
 

@@ -27,8 +27,8 @@ _AT = re.compile(r"\[\d+\]")
 # builtins in use.
 RESERVED = frozenset({
     "F", "torch", "math", "rt", "own", "p", "rows", "totals", "program", "parameters", "states", "forward", "evaluate",
-    "finish", "prepare", "prepared", "conclude", "late", "float", "int", "len", "max", "min", "sum", "range", "slice",
-    "tuple",
+    "finish", "before_microbatch", "before_step", "conclude", "late", "float", "int", "len", "max", "min", "sum",
+    "range", "slice", "tuple",
 })  # fmt: skip
 # What meshes, lists and the files of stages are called.
 _FILES = re.compile(r"mesh\d*|stages?\d*|layers|main|schedule")
@@ -204,8 +204,10 @@ def _value_forms(
         if conversion.id in alike:
             forms.setdefault((value.id, conversion.id), forms[value.id, conversion.parent])
         elif (value.id, conversion.id) not in forms:
-            wanted = _reasoned(name, _reasons(plan, value, conversion.to))
-            forms[value.id, conversion.id] = taken.first(wanted)
+            reasons, dtype = _reasons(plan, value, conversion.to), value.type.dtype
+            # Of a cast, `x_gathered` says enough where x itself has no such form.
+            short = _reasoned(name.removesuffix(f"_{dtype}"), reasons[:1]) if value.path.endswith(f":{dtype}") else []
+            forms[value.id, conversion.id] = taken.first([*short, *_reasoned(name, reasons)])
     return forms
 
 
@@ -258,14 +260,15 @@ def _reasons(plan: Plan, value: Value, layout: Layout) -> list[str]:
 
 
 def _gathered(plan: Plan, value: Value, layout: Layout) -> list[str]:
-    """The dims in which a form joins a value's parts; [] if it cuts one anew."""
+    """The dims in which a form joins a value's parts, all or some of them; [] if it cuts one
+    anew."""
     produced = plan.produced.get(value.id)
     if produced is None or produced.mesh != layout.mesh:
         return []
     pairs = [(t, b, a) for t, b, a in zip(value.type.dims, _ranked(plan, produced).dims, layout.dims, strict=True)]
-    if any(after and after != before for _, before, after in pairs):
+    if any(after != before and not set(after) < set(before) for _, before, after in pairs):
         return []
-    return [identifier(term[0].name if term else "1") for term, before, after in pairs if before and not after]
+    return [identifier(term[0].name if term else "1") for term, before, after in pairs if after != before]
 
 
 def _was_cut(plan: Plan, value: Value) -> bool:

@@ -14,8 +14,9 @@ from shardlang.graph.graph import Graph, Kind
 from shardlang.plan.blocks.call import is_below, relative, without_call, without_stage
 from shardlang.records import remembered
 
-# `down.return:1#2`: what the second step of a statement computes in the third call of a layer.
-_NUMBERED = re.compile(r"(?P<statement>[^#]*?)(?P<step>:\d+)?(?P<call>#\d+)?")
+# `down.return:1#2:bf16`: what the second step of a statement computes in the third call of a layer,
+# cast to bf16.
+_NUMBERED = re.compile(r"(?P<statement>[^#]*?)(?P<step>:\d+)?(?P<call>#\d+)?(?P<cast>(:b?f\d+)*)")
 _RETURN = re.compile(r"(?:(?P<layer>[^.]+)\.|^)return$")
 
 
@@ -50,8 +51,15 @@ def readable_within(graph: Graph, value: int, layer: str) -> str:
     """The path of a value of a layer from there, named as the layer's own model names it, whichever
     of the layer's calls it is of."""
     given = [path for path, _ in given_paths(graph).get(value, ()) if is_below(path, layer)]
-    own = without_call(relative(without_stage(graph.values[value].path), layer))
-    return relative(given[-1], layer) if given else readable(own, {})
+    if given:
+        return relative(given[-1], layer)
+    path = without_call(without_stage(graph.values[value].path))
+    while path.endswith(".return"):  # up to the outermost layer that returns it
+        outer = path.removesuffix(".return").rpartition(".")[0]
+        if not is_below(outer, layer) or value not in graph.addresses.get(f"{outer}.return", ()):
+            break
+        path = f"{outer}.return"
+    return readable(relative(path, layer), {})
 
 
 def readable(path: str, results: Mapping[str, str]) -> str:
@@ -63,12 +71,15 @@ def readable(path: str, results: Mapping[str, str]) -> str:
         return path
     statement, step, call = match["statement"], match["step"] or "", match["call"] or ""
     if _RETURN.search(statement):
-        if step and path in results:  # the second result of a layer, `up.return:1`
-            return results[path].removeprefix("train.")
-        named = results.get(statement + call)
-        statement, call = (named, "") if named else (_RETURN.sub(_out, statement), call)
-    return f"{statement}{step}{call}".removeprefix("train.")
+        if step and statement + step + call in results:  # the second result of a layer, `up.return:1`
+            statement, step, call = results[statement + step + call], "", ""
+        else:
+            named = results.get(statement + call)
+            statement, call = (named, "") if named else (_RETURN.sub(_out, statement), call)
+    return f"{statement}{step}{call}{match['cast']}".removeprefix("train.")
 
 
 def _out(match: re.Match[str]) -> str:
-    return f"{match['layer']}_out" if match["layer"] else "out"
+    """`up.return` -> `up_out`; that of a layer `out` is no `out_out`."""
+    layer = match["layer"] or "out"
+    return layer if layer.rpartition("_")[2] == "out" else f"{layer}_out"

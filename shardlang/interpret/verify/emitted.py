@@ -32,8 +32,8 @@ from shardlang.records import remembered
 from shardlang.runtime.launch.observe import Call, Record
 
 Named = Mapping[str, Tensor]
-ONCE = ("prepared", "conclude")
-FUNCTIONS = ("forward", "prepare", *ONCE)
+ONCE = ("before_step", "conclude")
+FUNCTIONS = ("forward", "before_microbatch", *ONCE)
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ def _functions(plan: Plan, scope: Scope, own: Set[Step]) -> dict[Form, tuple[tup
     arguments = {(v, -1) for v in (*scope.received, *scope.fields)}
     made = (
         (_made(plan, steps.after) | sums, ("conclude",), True),
-        (_made(plan, steps.ahead), ("prepare",), False),
-        (_made(plan, steps.known) | totals, ("prepared", "forward"), True),
+        (_made(plan, steps.ahead), ("before_microbatch",), False),
+        (_made(plan, steps.known) | totals, ("before_step", "forward"), True),
         (_made(plan, [step for step in steps.body if step in own]) | arguments, ("forward",), False),
     )
     return {form: (functions, once) for forms, functions, once in made for form in forms}

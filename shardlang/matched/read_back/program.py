@@ -15,9 +15,9 @@ from shardlang.matched.read_back.text import File, Text
 from shardlang.matched.read_back.walk import NOTHING, Bound, Function, Layer, Named, Reader, Result, Value
 from shardlang.records import dataclass
 
-ONCE = ("prepare", "prepared", "conclude")
+ONCE = ("before_microbatch", "before_step", "conclude")
 # The functions of a file, each after those whose results it is given.
-ORDER = ("prepare", "prepared", "forward", "conclude", "evaluate")
+ORDER = ("before_microbatch", "before_step", "forward", "conclude", "evaluate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Read:
         fields: list[Bound] = [Value(given.local) for given in stage.fields]
         received = [given for given in stage.receives if name != "evaluate" or given.evaluate]
         values: list[Bound] = [Value(given.local, given.gradient and name == "forward") for given in received]
-        first: dict[str, list[Bound]] = {"prepare": fields, "prepared": [], "conclude": [Layer("")]}
+        first: dict[str, list[Bound]] = {"before_microbatch": fields, "before_step": [], "conclude": [Layer("")]}
         given = first.get(name, [Layer(""), *values, *fields])
         further = [argument.arg for argument in node.args.args[len(given) :]]
         every = [*given, *(before.get(x, NOTHING) for x in further)]

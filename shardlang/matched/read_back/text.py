@@ -138,11 +138,10 @@ class File:
         return Span(self.source, start + len(line) - len(line.lstrip()), start + len(line))
 
     def comment(self, node: ast.stmt) -> str:
-        """The comment of a statement: behind it, or on the line above. (Python counts bytes.)"""
+        """The comment behind a statement. (Python counts bytes.)"""
         last, end = self.rows[(node.end_lineno or 0) - 1], node.end_col_offset or 0
         behind = last[end:] if last.isascii() else last.encode()[end:].decode()
-        text = behind.strip() or self.rows[node.lineno - 2].strip()
-        return text[2:] if text.startswith("# ") else ""
+        return behind.strip().removeprefix("# ")
 
     def told(self, node: ast.stmt) -> list[Told]:
         """The types that a statement's comment tells of: `f32[8, 16]  [batch@a, hidden]; i64[]`."""

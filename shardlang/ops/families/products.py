@@ -260,6 +260,11 @@ def _saved_einsum(local: Local) -> Saved:
     return Saved(others(local).operands, more=size((more,), local.operand_types[0].dtype) if more else 0)
 
 
+def linear(site: OpSite, *given: str) -> Code:
+    """`F.linear(x, w)`, or what computes the gradient of w while that of x is sent."""
+    return RT("overlapped_linear", *given) if site.beside else F("linear", *given)
+
+
 def _as_product(site: OpSite, left: Dims, right: Dims, result: Dims) -> Code | None:
     """`x @ w` or `F.linear(x, w)` where the einsum is exactly that; None otherwise."""
     x, w = site.operands
@@ -269,7 +274,7 @@ def _as_product(site: OpSite, left: Dims, right: Dims, result: Dims) -> Code | N
         if right == (left[-1], result[-1]):
             return infix("@", x, w)
         if right == (result[-1], left[-1]):
-            return (RT if site.beside else F)("linear", x, w)
+            return linear(site, x, w)
     lead = left[:-2]
     if right[:-2] != lead or () in left:
         return None

@@ -41,7 +41,7 @@ from shardlang.runtime.functions.normalisations import (
     rms_norm,
     softmax,
 )
-from shardlang.runtime.functions.products import linear
+from shardlang.runtime.functions.products import overlapped_linear
 from shardlang.runtime.functions.rotary import rotary
 from shardlang.runtime.functions.statistics import amax, amin, argmax, auc, count, logsumexp, tally, var
 
@@ -49,8 +49,8 @@ __all__ = [
     "Declared", "Members", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "amax", "amin", "arange", "argmax",
     "attention", "auc", "avg_pool1d", "avg_pool2d", "batch_norm", "batch_norm_eval", "chunked_cross_entropy", "conv1d",
     "conv2d", "conv_transpose1d", "conv_transpose2d", "count", "cross_entropy", "cross_entropy_in_f32", "dropout",
-    "dropout2d", "embedding", "even_attention", "gather", "group_norm", "interpolate", "layer_norm", "linear",
-    "log_softmax", "logsumexp", "max_pool1d", "max_pool2d", "nll_loss", "number", "one_hot", "pick", "rand", "randn",
-    "ring_attention", "rms_norm", "rotary", "softmax", "take", "tally", "top_k", "var", "within",
+    "dropout2d", "embedding", "even_attention", "gather", "group_norm", "interpolate", "layer_norm", "log_softmax",
+    "logsumexp", "max_pool1d", "max_pool2d", "nll_loss", "number", "one_hot", "overlapped_linear", "pick", "rand",
+    "randn", "ring_attention", "rms_norm", "rotary", "softmax", "take", "tally", "top_k", "var", "within",
     "without_gradient",
 ]  # fmt: skip

@@ -1,5 +1,5 @@
 """A product whose operand has come from a collective -> the same, in backward with that dual
-beside the gradient of the weight: `rt.linear`.
+beside the gradient of the weight: `rt.overlapped_linear`.
 
     backward of y = x @ w.T, where x was made of x' by an all-gather (or is x', alike on ranks):
         dx = dy @ w         then the collective's dual begins: the reduce-scatter (all-reduce) of dx
@@ -22,7 +22,7 @@ from torch.autograd import Function
 
 from shardlang.runtime.comm.collectives import Beside
 
-__all__ = ["linear"]
+__all__ = ["overlapped_linear"]
 
 
 class _Later:
@@ -76,7 +76,7 @@ class _Product(Function):
         return rows.mm(w).view(x.shape), w.new_empty(()).expand(w.shape), bias, None, None
 
 
-def linear(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+def overlapped_linear(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
     """F.linear(x, w, bias): x [..., in], w [out, in], bias [out] -> [..., out]."""
     if torch.compiler.is_compiling() or not Beside.on or not torch.is_grad_enabled() or not w.requires_grad:
         return F.linear(x, w, bias)

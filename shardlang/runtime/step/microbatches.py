@@ -30,7 +30,7 @@ class Accumulation:
         """Forward and backward of all; sums the figures while the last backward runs."""
         program, parts = self.program, self.figures.parts()
         assert program.forward is not None
-        given = given_ahead(program.prepare, program.prepared, batch)
+        given = given_ahead(program.before_microbatch, program.before_step, batch)
         sums, last = Parts(), program.microbatches - 1
         for number in microbatches(program.microbatches):
             with self.model.forward_context():
@@ -55,17 +55,17 @@ class Accumulation:
 
 
 def given_ahead(
-    prepare: Callable[..., Mapping[str, Tensor]] | None, prepared: Callable[..., Mapping[str, Tensor]] | None,
-    batch: Batch,
+    before_microbatch: Callable[..., Mapping[str, Tensor]] | None,
+    before_step: Callable[..., Mapping[str, Tensor]] | None, batch: Batch,
 ) -> Mapping[str, Tensor]:  # fmt: skip
     """The totals of the whole batch that the first forward needs, from sums over microbatches."""
-    if prepare is None:
+    if before_microbatch is None:
         return {}
     totals = Parts()
     with torch.no_grad():
         for number in microbatches(len(batch)):
-            totals.add(prepare(*batch[number].values()))
-        return totals.values if prepared is None else prepared(**totals.values)
+            totals.add(before_microbatch(*batch[number].values()))
+        return totals.values if before_step is None else before_step(**totals.values)
 
 
 def conclusion(conclude: Callable[..., Mapping[str, Tensor]] | None, p: Any, sums: Parts) -> Mapping[str, Tensor]:

@@ -88,7 +88,7 @@ class Pipeline:
         for stage in self.program.stages_here:
             own = self.program.stages[stage]
             fields = [{name: part[name] for name in own.fields} for part in batch]
-            now.given[stage] = given_ahead(own.prepare, own.prepared, fields)
+            now.given[stage] = given_ahead(own.before_microbatch, own.before_step, fields)
         for at, action in enumerate(self.training.mine):
             now.exchange.expect(at)
             world.microbatch = action.microbatch

@@ -1,4 +1,4 @@
-"""dense_chain.shard, strategy `named`, on 4 ranks of the mesh line = 4.
+"""dense_chain.shard, strategy `named`, on 4 ranks.
 
 Written by shardc from the program and its strategy. Each rank runs this file on its own shards;
 a comment gives a value's local type and its layout on the mesh. Run it with

@@ -1,4 +1,4 @@
-"""digits.shard, strategy `tensor_parallel`, on 8 ranks of the mesh mp = 8.
+"""digits.shard, strategy `tensor_parallel`, on 8 ranks.
 
 Written by shardc from the program and its strategy. Each rank runs this file on its own shards;
 a comment gives a value's local type and its layout on the mesh. Run it with
@@ -63,8 +63,9 @@ def evaluate(p, image, label, rows):
     accuracy_2 = accuracy_1 == label  # bool[8]  [batch@mp]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
-    # f64[2]  (sum, count) +mp
-    loss_total = rt.tally(F.cross_entropy(scores, label, reduction="none"), 0, mesh.mp.index * 8, rows)
+    loss_total = rt.tally(
+        F.cross_entropy(scores, label, reduction="none"), 0, mesh.mp.index * 8, rows,
+    )  # f64[2]  (sum, count) +mp
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
     accuracy_total = rt.tally(accuracy_2, 0, mesh.mp.index * 8, rows)  # f64[2]  (sum, count) +mp

@@ -1,4 +1,4 @@
-"""mnist_ddp.shard, strategy `ddp`, on 2 ranks of the mesh dp = 2.
+"""mnist_ddp.shard, strategy `ddp`, on 2 ranks.
 
 Written by shardc from the program and its strategy. Each rank runs this file on its own shards;
 a comment gives a value's local type and its layout on the mesh. Run it with
@@ -55,8 +55,9 @@ def forward(p, image, label):
     c_2 = torch.relu(fc1_out)  # f32[64, 50]  [batch@dp, fc1.out]
 
     # std.nn:140  return dropout(x, p = p)   (drop)
-    # f32[64, 50]  [batch@dp, fc1.out]
-    c = rt.dropout(c_2, 0.5, rt.random.key("drop.return"), whole=(128, 50), offsets=(mesh.dp.index * 64, 0))
+    c = rt.dropout(
+        c_2, 0.5, rt.random.key("drop.return"), whole=(128, 50), offsets=(mesh.dp.index * 64, 0),
+    )  # f32[64, 50]  [batch@dp, fc1.out]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (fc2)
     fc2_out = F.linear(c, p.fc2.weight, p.fc2.bias)  # f32[64, 10]  [batch@dp, classes]
@@ -112,8 +113,9 @@ def evaluate(p, image, label, rows):
     accuracy_2 = accuracy_1 == label  # bool[64]  [batch@dp]
 
     # mnist_ddp.shard:33  loss = nll_loss(scores, label)
-    # f64[2]  (sum, count) +dp
-    loss_total = rt.tally(F.nll_loss(scores, label, reduction="none"), 0, mesh.dp.index * 64, rows)
+    loss_total = rt.tally(
+        F.nll_loss(scores, label, reduction="none"), 0, mesh.dp.index * 64, rows,
+    )  # f64[2]  (sum, count) +dp
 
     # mnist_ddp.shard:34  metric accuracy = mean(argmax(scores, over = classes) == label)
     accuracy_total = rt.tally(accuracy_2, 0, mesh.dp.index * 64, rows)  # f64[2]  (sum, count) +dp

@@ -1,4 +1,4 @@
-"""quickstart.shard, strategy `propagated`, on 8 ranks of the mesh a = 2, b = 4.
+"""quickstart.shard, strategy `propagated`, on 8 ranks.
 
 Written by shardc from the program and its strategy. Each rank runs this file on its own shards;
 a comment gives a value's local type and its layout on the mesh. Run it with

@@ -1,4 +1,4 @@
-"""tagger.shard, strategy `both`, on 4 ranks of the mesh dp = 2, mp = 2, in 4 microbatches.
+"""tagger.shard, strategy `both`, on 4 ranks.
 
 Written by shardc from the program and its strategy. Each rank runs this file on its own shards, a microbatch at a time;
 a comment gives a value's local type and its layout on the mesh. Run it with
@@ -21,14 +21,14 @@ parameters = [
 ]
 
 
-def prepare(x, label):
+def before_microbatch(x, label):
     # tagger.shard:56  loss = cross_entropy(logits, label, ignore_index = 0)
     loss_count_pending = (label != 0).sum()  # i64[]  [] +dp
 
     return {"loss_count_pending": loss_count_pending}
 
 
-def prepared(loss_count_pending):
+def before_step(loss_count_pending):
     loss_count = rt.all_reduce(loss_count_pending, mesh.dp)  # i64[]  []
 
     return {"loss_count": loss_count}
@@ -63,8 +63,9 @@ def forward(p, x, label, loss_count):
         accuracy = accuracy_2.double().sum() / 128  # f64[]  [] +(dp, mp)
 
         # tagger.shard:59  metric size = sum(square(model.head.weight))
-        # f64[6, 8]  [classes@dp, hidden@mp]
-        head_weight_classes_hidden = rt.split_replicated(p.head.weight, 0, mesh.dp)
+        head_weight_classes_hidden = rt.split_replicated(
+            p.head.weight, 0, mesh.dp,
+        )  # f64[6, 8]  [classes@dp, hidden@mp]
         size_1 = torch.square(head_weight_classes_hidden)  # f64[6, 8]  [classes@dp, hidden@mp]
         size = size_1.sum()                                # f64[]  [] +(dp, mp)
 
@@ -111,8 +112,9 @@ def evaluate(p, x, label, rows):
     # tagger.shard:58  metric accuracy = mean(argmax(logits, over = classes) == label)
     accuracy_total = rt.tally(accuracy_2, 0, mesh["microbatch", "dp"].index * 2, rows)  # f64[2]  (sum, count) +(dp, mp)
 
-    # f64[2]  (sum, count) +(dp, mp)
-    size_total = torch.stack((size.double(), torch.ones_like(size, dtype=torch.float64) / 4))
+    size_total = torch.stack(
+        (size.double(), torch.ones_like(size, dtype=torch.float64) / 4)
+    )  # f64[2]  (sum, count) +(dp, mp)
 
     return {"loss:1": loss_total, "accuracy:1": accuracy_total, "size:1": size_total}
 
@@ -149,7 +151,7 @@ program = rt.Program(
     optimizers=[
         rt.Optimizer("adamw", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01),
     ],
-    prepare=prepare, prepared=prepared, conclude=conclude,
+    before_microbatch=before_microbatch, before_step=before_step, conclude=conclude,
     forward=forward, loss_pending=("dp", "mp", "microbatch"),
     metrics_pending={"perplexity": (), "accuracy": ("dp", "mp", "microbatch"), "size": ("dp", "mp")},
     evaluate=evaluate, finish=finish,

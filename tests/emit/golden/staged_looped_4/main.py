@@ -1,4 +1,4 @@
-"""staged.shard, strategy `looped`, on 4 ranks of the mesh dp = 2, pp = 2, in 4 microbatches.
+"""staged.shard, strategy `looped`, on 4 ranks.
 
 Written by shardc from the program and its strategy. Each pipeline stage has its own file;
 this one has the parameters, the data and the order in which the stages work. Run it with
@@ -56,7 +56,7 @@ stages = [
     ),
     rt.Stage(
         stage3.forward, parameters=("head",), receives=received, fields=("label",), evaluate=stage3.evaluate,
-        prepare=stage3.prepare, prepared=stage3.prepared, conclude=stage3.conclude,
+        before_microbatch=stage3.before_microbatch, before_step=stage3.before_step, conclude=stage3.conclude,
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Stage 0 (of 4) of staged.shard, strategy `looped`, on 4 ranks of the mesh dp = 2, pp = 2, in 4 microbatches.
+"""Stage 0 (of 4) of staged.shard, strategy `looped`, on 4 ranks.
 
 Written by shardc from the program and its strategy. The ranks with pp = 0 run this file on
 their own shards, a microbatch at a time, in the order that main.py says; a comment gives a value's local

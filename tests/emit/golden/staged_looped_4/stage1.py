@@ -1,4 +1,4 @@
-"""Stage 1 (of 4) of staged.shard, strategy `looped`, on 4 ranks of the mesh dp = 2, pp = 2, in 4 microbatches.
+"""Stage 1 (of 4) of staged.shard, strategy `looped`, on 4 ranks.
 
 Written by shardc from the program and its strategy. The ranks with pp = 1 run this file on
 their own shards, a microbatch at a time, in the order that main.py says; a comment gives a value's local
@@ -21,8 +21,9 @@ def forward(p, h):
 
     # staged.shard:15  m = middle(h) |> relu |> dropout(p = 0.25)
     m_1 = torch.relu(middle_out)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
-    # f64[2, 8, 16]  [batch@dp, seq, hidden]
-    m = rt.dropout(m_1, 0.25, rt.random.key("m"), whole=(16, 8, 16), offsets=(mesh["microbatch", "dp"].index * 2, 0, 0))
+    m = rt.dropout(
+        m_1, 0.25, rt.random.key("m"), whole=(16, 8, 16), offsets=(mesh["microbatch", "dp"].index * 2, 0, 0),
+    )  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     return m, h
 

@@ -1,4 +1,4 @@
-"""Stage 2 (of 4) of staged.shard, strategy `looped`, on 4 ranks of the mesh dp = 2, pp = 2, in 4 microbatches.
+"""Stage 2 (of 4) of staged.shard, strategy `looped`, on 4 ranks.
 
 Written by shardc from the program and its strategy. The ranks with pp = 0 run this file on
 their own shards, a microbatch at a time, in the order that main.py says; a comment gives a value's local
@@ -14,7 +14,7 @@ mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
 
 
 @rt.block()
-def net_2(p, m, h):
+def net(p, m, h):
     """Net of staged.shard:7:  -> [batch@dp, seq, hidden]."""
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (last)
     last_out = F.linear(m, p.last.weight, p.last.bias)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
@@ -30,7 +30,7 @@ def forward(p, m, h):
     # h: f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     # staged.shard:97  logits = model(x)
-    y = net_2(p, m, h)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+    y = net(p, m, h)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     return y
 
@@ -41,6 +41,6 @@ def evaluate(p, m, h, rows):
     # h: f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     # staged.shard:97  logits = model(x)
-    y = net_2(p, m, h)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+    y = net(p, m, h)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     return y

@@ -1,4 +1,4 @@
-"""Stage 3 (of 4) of staged.shard, strategy `looped`, on 4 ranks of the mesh dp = 2, pp = 2, in 4 microbatches.
+"""Stage 3 (of 4) of staged.shard, strategy `looped`, on 4 ranks.
 
 Written by shardc from the program and its strategy. The ranks with pp = 1 run this file on
 their own shards, a microbatch at a time, in the order that main.py says; a comment gives a value's local
@@ -13,14 +13,14 @@ import torch.nn.functional as F
 mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
 
 
-def prepare(label):
+def before_microbatch(label):
     # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
     loss_count_pending = (label != 0).sum()  # i64[]  [] +dp
 
     return {"loss_count_pending": loss_count_pending}
 
 
-def prepared(loss_count_pending):
+def before_step(loss_count_pending):
     loss_count = rt.all_reduce(loss_count_pending, mesh.dp)  # i64[]  []
 
     return {"loss_count": loss_count}
@@ -33,8 +33,9 @@ def forward(p, y, label, loss_count):
     logits = F.linear(y, p.head.weight, p.head.bias)  # f64[2, 8, 12]  [batch@dp, seq, vocab]
 
     # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
-    # f64[]  [] +dp
-    loss_pending = F.cross_entropy(logits.flatten(0, 1), label.flatten(), ignore_index=0, reduction="sum") / loss_count
+    loss_pending = F.cross_entropy(
+        logits.flatten(0, 1), label.flatten(), ignore_index=0, reduction="sum",
+    ) / loss_count  # f64[]  [] +dp
 
     with torch.no_grad():
         # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)

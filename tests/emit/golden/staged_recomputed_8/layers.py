@@ -1,5 +1,4 @@
-"""The layers that several stages have in common, of staged.shard, strategy `recomputed`, on 8 ranks of the mesh pp =
-2, dp = 2, mp = 2, in 2 microbatches.
+"""The layers that several stages have in common, of staged.shard, strategy `recomputed`, on 8 ranks.
 
 Written by shardc from the program and its strategy. `p` is the layer with its parameters; a comment gives a
 value's local type and its layout on the mesh.

@@ -1,4 +1,4 @@
-"""staged.shard, strategy `recomputed`, on 8 ranks of the mesh pp = 2, dp = 2, mp = 2, in 2 microbatches.
+"""staged.shard, strategy `recomputed`, on 8 ranks.
 
 Written by shardc from the program and its strategy. Each pipeline stage has its own file;
 this one has the parameters, the data and the order in which the stages work. Run it with
@@ -51,7 +51,7 @@ stages = [
         ],
         fields=("label",),
         evaluate=stage1.evaluate,
-        prepare=stage1.prepare, prepared=stage1.prepared, conclude=stage1.conclude,
+        before_microbatch=stage1.before_microbatch, before_step=stage1.before_step, conclude=stage1.conclude,
         gathers=rt.Order(forward=("last", "head"), inputs=(("last", "head.weight"),)),
     ),
 ]

@@ -1,5 +1,4 @@
-"""Stage 0 (of 2) of staged.shard, strategy `recomputed`, on 8 ranks of the mesh pp = 2, dp = 2, mp = 2, in 2
-microbatches.
+"""Stage 0 (of 2) of staged.shard, strategy `recomputed`, on 8 ranks.
 
 Written by shardc from the program and its strategy. The ranks with pp = 0 run this file on
 their own shards, a microbatch at a time, in the order that main.py says; a comment gives a value's local

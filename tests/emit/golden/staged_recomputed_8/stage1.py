@@ -1,5 +1,4 @@
-"""Stage 1 (of 2) of staged.shard, strategy `recomputed`, on 8 ranks of the mesh pp = 2, dp = 2, mp = 2, in 2
-microbatches.
+"""Stage 1 (of 2) of staged.shard, strategy `recomputed`, on 8 ranks.
 
 Written by shardc from the program and its strategy. The ranks with pp = 1 run this file on
 their own shards, a microbatch at a time, in the order that main.py says; a comment gives a value's local
@@ -45,14 +44,14 @@ def net_2(p, m, h):
     return logits
 
 
-def prepare(label):
+def before_microbatch(label):
     # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
     loss_count_pending = (label != 0).sum()  # i64[]  [] +(dp, mp)
 
     return {"loss_count_pending": loss_count_pending}
 
 
-def prepared(loss_count_pending):
+def before_step(loss_count_pending):
     loss_count = rt.all_reduce(loss_count_pending, mesh["dp", "mp"])  # i64[]  []
 
     return {"loss_count": loss_count}
@@ -66,8 +65,9 @@ def forward(p, m, h, label, loss_count):
     logits = net(p, m, h)  # f64[4, 4, 12]  [batch@dp, seq@mp, vocab]
 
     # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
-    # f64[]  [] +(dp, mp)
-    loss_pending = F.cross_entropy(logits.flatten(0, 1), label.flatten(), ignore_index=0, reduction="sum") / loss_count
+    loss_pending = F.cross_entropy(
+        logits.flatten(0, 1), label.flatten(), ignore_index=0, reduction="sum",
+    ) / loss_count  # f64[]  [] +(dp, mp)
 
     with torch.no_grad():
         # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)
