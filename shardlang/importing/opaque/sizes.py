@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
 from shardlang.importing.steps.sizes import symbolic
 from shardlang.importing.steps.trace import quiet
@@ -24,6 +25,8 @@ from shardlang.interpret.brute.apart import LIMIT, child, said_end
 
 # What a formula of the language has of what sympy writes.
 _FORMULA = re.compile(r"([-+()\d ]|\{\d+\}|(?<!\*)\*(?!\*)|//)*")
+# Parentheses around parentheses.
+_TWICE = re.compile(r"\((\((?:[^()]|\([^()]*\))*\))\)")
 
 Place = tuple[int, int]
 
@@ -116,26 +119,36 @@ def _symbolic(
             made = [_expression(env, size) for size in function(*given, **settings).shape]
     except Exception:
         return (), tuple(None if size == 1 else Size(formula=str(size)) for size in shape)
-    fixed = _fixed(env) | {symbol for each in made if not _has_formula(each) for symbol in each.free_symbols}
+    places = {(at, dim): _expression(env, size) for at, each in enumerate(given) for dim, size in enumerate(each.shape)}
+    equal = [each for each in (env.replace(guard.expr) for guard in env.guards) if isinstance(each, sympy.Eq)]
+    numbers = {each.lhs: each.rhs for each in equal if each.rhs.is_Integer}
+    # Of several dims it is not known which one must be a multiple.
+    whole = {FloorDiv(*each.lhs.args): each.lhs.args[0] / each.lhs.args[1] for each in equal
+             if isinstance(each.lhs, Mod) and each.rhs == 0}  # fmt: skip
+    made = [each.xreplace(whole if len(each.free_symbols) > 1 else numbers) for each in made]
+    fixed = _fixed(equal, places.values(), made)
     groups: dict[Any, tuple[Place, ...]] = {}
-    for at, tensor in enumerate(given):
-        for dim, size in enumerate(tensor.shape):
-            symbol = _expression(env, size)
-            if symbol.is_Symbol and symbol not in fixed:
-                groups[symbol] = (*groups.get(symbol, ()), (at, dim))
-    known = list(groups)
-    return tuple(groups.values()), tuple(_size(each, known, now) for each, now in zip(made, shape, strict=True))
+    for (at, dim), size in places.items():
+        if size in fixed:
+            numbers[size] = sympy.Integer(operands[at].shape[dim])
+        elif size.is_Symbol:
+            groups[size] = (*groups.get(size, ()), (at, dim))
+    result = [_size(each.xreplace(numbers), list(groups), now) for each, now in zip(made, shape, strict=True)]
+    return tuple(groups.values()), tuple(result)
 
 
 def _expression(env: ShapeEnv, size: Any) -> Any:
-    """What a size is of symbols by now."""
+    """A size as torch writes it, with one symbol for sizes that must be equal."""
     return sympy.Integer(size) if isinstance(size, int) else env.replace(size.node.expr)
 
 
-def _fixed(env: ShapeEnv) -> set[Any]:
-    """The symbols that a function only takes with some sizes, as where one is to be even."""
-    equal = [env.replace(guard.expr) for guard in env.guards if isinstance(guard.expr, sympy.Eq)]
-    return {symbol for each in equal for symbol in each.free_symbols}
+def _fixed(equal: Sequence[Any], places: Iterable[Any], made: Sequence[Any]) -> set[Any]:
+    """The symbols whose sizes stay as traced: others depend on them, or the language has no formula
+    for a size that they make. A size that must be even may be another even one."""
+    tied = [each for each in places if not each.is_Symbol]
+    unsaid = [each for each in made if not _has_formula(each)]
+    bound = [each for each in equal if not each.has(Mod, PythonMod, FloorDiv)]
+    return {symbol for each in (*bound, *tied, *unsaid) for symbol in each.free_symbols}
 
 
 def _has_formula(expression: Any) -> bool:
@@ -155,4 +168,5 @@ def _size(expression: Any, known: Sequence[Any], now: int) -> Size | None:
 def _text(expression: Any, known: Sequence[Any]) -> str:
     names = {symbol: sympy.Symbol(f"{{{number}}}", integer=True) for number, symbol in enumerate(known)}
     text = re.sub(r"\s*(//|(?<!\*)\*(?!\*))\s*", r" \1 ", str(expression.xreplace(names)))
-    return text[1:-1] if expression.func.__name__ == "FloorDiv" else text
+    text = _TWICE.sub(r"\1", text)
+    return text[1:-1] if expression.func is FloorDiv else text
