@@ -166,6 +166,9 @@ def test_a_view_may_cut_a_dim_that_an_operator_makes() -> None:
         (lambda x, y: x @ y, [(3, 4), (4, 5)], ["{0}", "{2}"]),
         (torch.cdist, [(5, 8), (5, 8)], ["{0}", "{2}"]),  # of one size by chance
         (lambda x: torch.linalg.inv(x + torch.eye(3)), [(2, 3, 3)], ["{0}", "3", "3"]),
+        (lambda x: x.reshape(*x.shape[:-1], -1, 2), [(3, 4, 6)], ["{0}", "{1}", "{2} // 2", "2"]),
+        (lambda x: x.reshape(x.shape[0], 2, -1).flatten(), [(3, 4)], ["{0} * {1}"]),
+        (lambda x, y: x + torch.cat([y, y], 1), [(4, 6), (4, 3)], ["{0}", "6"]),
     ],
 )  # fmt: skip
 def test_sizes_of_a_result_are_found_by_calls_or_are_numbers(

@@ -1,29 +1,34 @@
-"""A function of tensors -> which of their dims are one, and the sizes of what it gives: found by
-calls with other sizes, in a process of its own. A call that ends that process is one that fails."""
+"""A function of tensors -> which of their dims are one, and the sizes of what it gives: found by a
+call with sizes that are symbols. Where torch cannot call it so, all sizes are those of the trace.
+
+It is called with numbers first, in a process of its own, which it may end."""
 
 from __future__ import annotations
 
-import itertools
+import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from torch import Tensor
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
+from shardlang.importing.steps.sizes import symbolic
+from shardlang.importing.steps.trace import quiet
 from shardlang.interpret.brute.apart import LIMIT, child, said_end
 
-# A dim is tried with other sizes: so much more, and so many times as many.
-_MORE, _TIMES = (1, 2, 3, 4, 5, 6), (2, 3)
-_SMALL = tuple(range(2, 17))
-# Larger operands have no numbers when sizes are tried.
-_ELEMENTS = 1 << 20
-# So many calls may end their process before no more are tried.
-_ENDED = 20
+# What a formula of the language has of what sympy writes.
+_FORMULA = re.compile(r"([-+()\d ]|\{\d+\}|(?<!\*)\*(?!\*)|//)*")
+# Parentheses around parentheses.
+_TWICE = re.compile(r"\((\((?:[^()]|\([^()]*\))*\))\)")
 
 Place = tuple[int, int]
-Shapes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -58,203 +63,110 @@ class Operand:
     terms: tuple[Any, ...]
 
 
-class _Trial:
-    """Calls of one function."""
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        settings: Mapping[str, float],
-        operands: Sequence[Operand],
-        ended: Mapping[Shapes, str],
-        tell: Callable[[Any], None],
-    ) -> None:
-        """ended: sizes that ended the process, and how. tell: is told of sizes before each call."""
-        self.function, self.settings, self.operands = function, settings, operands
-        self.ended, self.tell = ended, tell
-        self.known: dict[tuple[tuple[int, ...], ...], tuple[int, ...] | None] = {}
-
-    def shape(self, changed: Mapping[Place, int]) -> tuple[int, ...] | None:
-        """The shape of the result with other sizes at some places; None where there is none."""
-        shapes = tuple(tuple(changed.get((at, dim), size) for dim, size in enumerate(operand.shape))
-                       for at, operand in enumerate(self.operands))  # fmt: skip
-        if shapes not in self.known:
-            try:
-                found = self.called(shapes)[0]
-                self.known[shapes] = tuple(found.shape) if isinstance(found, Tensor) else None
-            except Exception:
-                self.known[shapes] = None
-        return self.known[shapes]
-
-    def called(self, shapes: Shapes) -> tuple[Any, list[Tensor]]:
-        if shapes in self.ended:
-            raise Unsized(f"it ends the process that calls it ({self.ended[shapes]})")
-        self.tell({"at": shapes})
-        small = sum(torch.Size(shape).numel() for shape in shapes) <= _ELEMENTS
-        given = [_numbers(shape, each.dtype, "cpu" if small else "meta")
-                 for shape, each in zip(shapes, self.operands, strict=True)]  # fmt: skip
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return self.function(*given, **self.settings), given
-
-    def groups(self) -> list[tuple[Place, ...]]:
-        """The places that are one dim, where one may have another size."""
-        places = [(at, dim) for at, operand in enumerate(self.operands) for dim in range(len(operand.shape))
-                  if operand.terms[dim] is not None]  # fmt: skip
-        found: list[tuple[Place, ...]] = []
-        for place in places:
-            if not any(place in group for group in found):
-                group = next((each for each in self._candidates(place, places) if self.free(each)), None)
-                if group is not None:
-                    found.append(group)
-        return [group for at, group in enumerate(found)
-                if not any(set(group) & set(other) for other in found[:at])]  # fmt: skip
-
-    def _candidates(self, place: Place, places: Sequence[Place]) -> list[tuple[Place, ...]]:
-        """The place alone, or with others of its size: first with those that are the same dim."""
-        size, term = self._size(place), self.operands[place[0]].terms[place[1]]
-        others = [each for each in places if each[0] != place[0] and self._size(each) == size]
-        same = [each for each in others if self.operands[each[0]].terms[each[1]] == term]
-        pools = [[], same, *([each] for each in others), others]
-        return [tuple(sorted([place, *pool])) for pool in pools]
-
-    def _size(self, place: Place) -> int:
-        return self.operands[place[0]].shape[place[1]]
-
-    def free(self, group: Sequence[Place]) -> list[int]:
-        """The other sizes that a dim may have, alone."""
-        here = self._size(group[0])
-        tried = [*(here + more for more in _MORE), *(here * times for times in _TIMES), *_SMALL]
-        return [size for size in dict.fromkeys(tried) if size != here and self.shape(dict.fromkeys(group, size))]
-
-
-def _numbers(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
-    if dtype.is_floating_point:
-        return torch.rand(shape, device=device, generator=torch.Generator().manual_seed(0) if device == "cpu" else None)
-    return torch.zeros(shape, dtype=dtype, device=device)
-
-
 def sizes(
     function: Callable[..., Any], settings: Mapping[str, float], operands: Sequence[Operand], shape: tuple[int, ...]
 ) -> Sizes:  # fmt: skip
     """The sizes of a function whose result has a shape. Unsized."""
-    ended: dict[Shapes, str] = {}
 
-    def tried(tell: Callable[[Any], None]) -> None:
+    def called(tell: Callable[[Any], None]) -> None:
         try:
-            found = _found(_Trial(function, settings, operands, ended, tell), shape)
+            tell({"view": _is_view(function, settings, operands, shape)})
         except Unsized as error:
             tell({"unsized": str(error)})
-        else:
-            tell({"groups": found.groups, "view": found.view,
-                  "result": [each and [each.same, each.formula] for each in found.result]})  # fmt: skip
 
-    while True:
-        told, status = child(tried, LIMIT, gradients=False)
-        last, begun = (told or [{}])[-1], [each["at"] for each in told if "at" in each]
-        if "unsized" in last:
-            raise Unsized(last["unsized"])
-        if "groups" in last:
-            groups = tuple(tuple((at, dim) for at, dim in group) for group in last["groups"])
-            return Sizes(groups, tuple(each and Size(*each) for each in last["result"]), last["view"])
-        how = f"not ended after {LIMIT:g} seconds" if "endless" in last else said_end(status)
-        if not begun or len(ended) >= _ENDED:
-            raise Unsized(f"it ends the process that calls it ({how})")
-        ended[tuple(map(tuple, begun[-1]))] = how
+    told, status = child(called, LIMIT, gradients=False)
+    found = told[-1] if told else {}
+    if "view" not in found:
+        how = f"not ended after {LIMIT:g} seconds" if "endless" in found else said_end(status)
+        raise Unsized(found.get("unsized", f"it ends the process that calls it ({how})"))
+    return Sizes(*_symbolic(function, settings, operands, shape), found["view"])
 
 
-def _found(trial: _Trial, shape: tuple[int, ...]) -> Sizes:
+def _is_view(
+    function: Callable[..., Any], settings: Mapping[str, float], operands: Sequence[Operand], shape: tuple[int, ...]
+) -> bool:  # fmt: skip
+    """Whether the result shares its numbers with an operand. Unsized where it has another shape."""
+    given = [_numbers(each) for each in operands]
     try:
-        result, given = trial.called(tuple(operand.shape for operand in trial.operands))
-    except Unsized:
-        raise
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = function(*given, **settings)
     except Exception as error:
         raise Unsized(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from error
     if tuple(result.shape) != shape:
         raise Unsized(f"its result has {list(result.shape)}, and {list(shape)} was traced")
-    groups = trial.groups()
-    while True:
-        found = [_size(trial, groups, at) for at in range(len(shape))]
-        wrong = [involved for involved in found if isinstance(involved, list)]
-        if not wrong:
-            break
-        groups = [group for at, group in enumerate(groups) if at not in wrong[0]]
-    return Sizes(tuple(groups), tuple(each for each in found if not isinstance(each, list)), _shares(result, given))
-
-
-def _shares(result: Tensor, given: Sequence[Tensor]) -> bool:
-    """Whether a result is a view of an operand, or an operand itself."""
-    if result.device.type == "meta":
-        return any(result._base is each or result is each for each in given)
     return any(result.untyped_storage().data_ptr() == each.untyped_storage().data_ptr() for each in given)
 
 
-def _size(trial: _Trial, groups: Sequence[tuple[Place, ...]], at: int) -> Size | list[int] | None:
-    """The size of a dim of the result; the dims that it depends on where no formula is found."""
-    samples = _samples(trial, groups)
-    counts = [(sizes, shape[at]) for sizes, shape in samples]
-    here = counts[0][1]
-    involved = [number for number in range(len(groups)) if _moves(counts, number)]
-    if not involved:
-        return None if here == 1 else Size(formula=str(here))
-    for number in involved:
-        if all(sizes[number] == count for sizes, count in counts):
-            return Size(same=number)
-    text = next((text for text in _formulas(involved, counts) if _fits(text, counts)), "")
-    return Size(formula=text) if text else involved
+def _numbers(operand: Operand) -> Tensor:
+    if operand.dtype.is_floating_point:
+        return torch.rand(operand.shape, generator=torch.Generator().manual_seed(0))
+    return torch.zeros(operand.shape, dtype=operand.dtype)
 
 
-def _samples(
-    trial: _Trial, groups: Sequence[tuple[Place, ...]]
-) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:  # fmt: skip
-    """Sizes of all dims and the result's shape: as they are, one at other sizes, pairs."""
-    here = tuple(trial._size(group[0]) for group in groups)
-    free = [trial.free(group) for group in groups]
-    wanted = [here]
-    for number, others in enumerate(free):
-        wanted += [(*here[:number], size, *here[number + 1 :]) for size in others]
-    for one, other in itertools.combinations(range(len(groups)), 2):
-        for a, b in zip(free[one][:4], free[other][1:5], strict=False):
-            changed = {one: a, other: b}
-            wanted.append(tuple(changed.get(at, size) for at, size in enumerate(here)))
-    found = []
-    for sizes in wanted:
-        shape = trial.shape({place: size for group, size in zip(groups, sizes, strict=True) for place in group})
-        if shape is not None:
-            found.append((sizes, shape))
-    return found
+def _symbolic(
+    function: Callable[..., Any], settings: Mapping[str, float], operands: Sequence[Operand], shape: tuple[int, ...]
+) -> tuple[tuple[tuple[Place, ...], ...], tuple[Size | None, ...]]:  # fmt: skip
+    """The places that are one dim, and the sizes of the result by these."""
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    given = []
+    for at, operand in enumerate(operands):
+        free = [term is not None for term in operand.terms]
+        given.append(symbolic(mode, torch.empty(operand.shape, dtype=operand.dtype), f"x{at}", free))
+    try:
+        with quiet(), enable_python_dispatcher(), mode, torch.no_grad():
+            made = [_expression(env, size) for size in function(*given, **settings).shape]
+    except Exception:
+        return (), tuple(None if size == 1 else Size(formula=str(size)) for size in shape)
+    places = {(at, dim): _expression(env, size) for at, each in enumerate(given) for dim, size in enumerate(each.shape)}
+    equal = [each for each in (env.replace(guard.expr) for guard in env.guards) if isinstance(each, sympy.Eq)]
+    numbers = {each.lhs: each.rhs for each in equal if each.rhs.is_Integer}
+    # Of several dims it is not known which one must be a multiple.
+    whole = {FloorDiv(*each.lhs.args): each.lhs.args[0] / each.lhs.args[1] for each in equal
+             if isinstance(each.lhs, Mod) and each.rhs == 0}  # fmt: skip
+    made = [each.xreplace(whole if len(each.free_symbols) > 1 else numbers) for each in made]
+    fixed = _fixed(equal, places.values(), made)
+    groups: dict[Any, tuple[Place, ...]] = {}
+    for (at, dim), size in places.items():
+        if size in fixed:
+            numbers[size] = sympy.Integer(operands[at].shape[dim])
+        elif size.is_Symbol:
+            groups[size] = (*groups.get(size, ()), (at, dim))
+    result = [_size(each.xreplace(numbers), list(groups), now) for each, now in zip(made, shape, strict=True)]
+    return tuple(groups.values()), tuple(result)
 
 
-def _moves(counts: Sequence[tuple[tuple[int, ...], int]], number: int) -> bool:
-    here, before = counts[0]
-    alone = [count for sizes, count in counts
-             if [at for at, (a, b) in enumerate(zip(here, sizes, strict=True)) if a != b] == [number]]  # fmt: skip
-    return any(count != before for count in alone)
+def _expression(env: ShapeEnv, size: Any) -> Any:
+    """A size as torch writes it, with one symbol for sizes that must be equal."""
+    return sympy.Integer(size) if isinstance(size, int) else env.replace(size.node.expr)
 
 
-def _formulas(involved: Sequence[int], counts: Sequence[tuple[tuple[int, ...], int]]) -> list[str]:
-    """Formulas that a size may have, simple ones first."""
-    names = ["{" + str(number) + "}" for number in involved]
-    sizes, here = counts[0]
-    total = sum(sizes[number] for number in involved)
-    if len(names) > 1:
-        times = " * ".join(names)
-        return [times, f"{' + '.join(names)}{_more(here - total)}"]
-    found = []
-    for by in range(1, 9):
-        head = names[0] if by == 1 else f"{by} * {names[0]}"
-        found.append(f"{head}{_more(here - by * total)}")
-    for by in range(2, 9):
-        for more in range(-2 * by, 2 * by + 1):
-            inner = f"({names[0]}{_more(more)}) // {by}" if more else f"{names[0]} // {by}"
-            rest = here - (total + more) // by
-            found.append(f"{inner}{_more(rest)}")
-    return sorted(dict.fromkeys(found), key=len)
+def _fixed(equal: Sequence[Any], places: Iterable[Any], made: Sequence[Any]) -> set[Any]:
+    """The symbols whose sizes stay as traced: others depend on them, or the language has no formula
+    for a size that they make. A size that must be even may be another even one."""
+    tied = [each for each in places if not each.is_Symbol]
+    unsaid = [each for each in made if not _has_formula(each)]
+    bound = [each for each in equal if not each.has(Mod, PythonMod, FloorDiv)]
+    return {symbol for each in (*bound, *tied, *unsaid) for symbol in each.free_symbols}
 
 
-def _more(number: int) -> str:
-    return f" {'-' if number < 0 else '+'} {abs(number)}" if number else ""
+def _has_formula(expression: Any) -> bool:
+    """Whether the language can write what torch has found."""
+    return bool(_FORMULA.fullmatch(_text(expression, list(expression.free_symbols))))
 
 
-def _fits(text: str, counts: Sequence[tuple[tuple[int, ...], int]]) -> bool:
-    return all(eval(text.format(*sizes)) == count for sizes, count in counts)
+def _size(expression: Any, known: Sequence[Any], now: int) -> Size | None:
+    """A size of the result. known: the dims. now: the size that was traced."""
+    if expression in known:
+        return Size(known.index(expression))
+    if expression.is_Integer or not expression.free_symbols <= set(known):
+        return None if now == 1 else Size(formula=str(now))
+    return Size(formula=_text(expression, known))
+
+
+def _text(expression: Any, known: Sequence[Any]) -> str:
+    names = {symbol: sympy.Symbol(f"{{{number}}}", integer=True) for number, symbol in enumerate(known)}
+    text = re.sub(r"\s*(//|(?<!\*)\*(?!\*))\s*", r" \1 ", str(expression.xreplace(names)))
+    text = _TWICE.sub(r"\1", text)
+    return text[1:-1] if expression.func is FloorDiv else text

@@ -107,16 +107,20 @@ def restore(found: list[tuple[nn.Module, str, Tensor, Tensor]]) -> None:
         setattr(owner, name, tensor)
 
 
+def symbolic(mode: FakeTensorMode, tensor: Tensor, name: str, free: Sequence[bool]) -> Tensor:
+    """A tensor without numbers, whose free dims have symbols as sizes."""
+    dims = [DimDynamic.DYNAMIC if each else DimDynamic.STATIC for each in free]
+    context = StatelessSymbolicContext(dynamic_sizes=dims)
+    return mode.from_tensor(tensor, symbolic_context=context, source=ConstantSource(name))
+
+
 def largest_sizes(module: nn.Module, inputs: Mapping[str, Tensor], places: Sequence[Place]) -> dict[Place, int]:
     """Up to which size of each dim the module takes the way of the example; those without a bound
     are left out, and all if the module cannot be run so."""
     env = ShapeEnv()
     mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
-    given = {}
-    for name, tensor in inputs.items():
-        sizes = [DimDynamic.DYNAMIC if (name, at) in places else DimDynamic.STATIC for at in range(tensor.dim())]
-        context = StatelessSymbolicContext(dynamic_sizes=sizes)
-        given[name] = mode.from_tensor(tensor, symbolic_context=context, source=ConstantSource(name))
+    given = {name: symbolic(mode, tensor, name, [(name, at) in places for at in range(tensor.dim())])
+             for name, tensor in inputs.items()}  # fmt: skip
     before = buffers(module)
     try:
         with quiet(), mode, torch.no_grad():
