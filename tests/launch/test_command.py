@@ -130,7 +130,7 @@ def test_a_job_says_what_is_not_there_and_how_it_starts_on_its_hosts(here: Path)
     said = launch(*options)
     assert said.exit_code == 0, said.output
     for path in ("data/*.bin", "w.st"):
-        assert f"warning: `{path}` is not in {here} on this machine; where the hosts lack it too" in said.output
+        assert f"warning: beside My Net.shard there is no `{path}`; where the hosts lack it too" in said.output
     started = "torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST main.py"
     assert f"    {started}\n" in (here / "job" / "main.py").read_text()
     (here / "data").mkdir()

@@ -4,6 +4,8 @@ refused.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from shardlang.diagnostics.diagnostic import Sink
@@ -66,7 +68,8 @@ def lookup(rules: str, kind: str) -> tuple[str, str, int]:
     assert found is not None, sink.found
     files = emit_plan(found, sink)
     assert files is not None, sink.found
-    (line,) = (line for line in files["main.py"].splitlines() if "embedding(ids" in line and "#" not in line[:8])
+    text = re.sub(r"\(\n +([^\n]+?),?\n +\)", r"(\1)", files["main.py"])  # a statement of several lines
+    (line,) = (line for line in text.splitlines() if "embedding(ids" in line and "#" not in line[:8])
     dtype = next(v.type.dtype for v in found.graph.values if v.path == "table")
     copies = memory(found).copies - 2 * 8  # w is [8, 1]
     return dtype, line.partition(" = ")[2].partition("  #")[0], copies

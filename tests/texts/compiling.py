@@ -18,6 +18,7 @@ from shardlang.check.generates import generates
 from shardlang.cli.output import show_fault
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.emit.emit import emission, files_of
+from shardlang.facts.actions import listed as actions
 from shardlang.interpret.ranks import limits
 from shardlang.matched import proof
 from shardlang.matched.lines import Group, Line, Local, Parts, Row
@@ -134,8 +135,7 @@ def sh464(folder: Path, patch: Patch) -> Iterator[str]:
 
     def rows(text: str) -> list[Row]:
         listed = re.findall(r'"([^"]+)"', text)
-        actions = [tuple((int(a[0]), a[1], int(a[2])) for a in row.split()) for row in listed]
-        return [Row(each, place("main.py", text, f'"{row}"')) for each, row in zip(actions, listed, strict=True)]
+        return [Row(actions(row), place("main.py", text, f'"{row}"')) for row in listed]
 
     yield reported(lambda sink: prove_order(chain, rows(ROWS), sink)).partition("\n\n")[0]
 

@@ -158,7 +158,7 @@ class _Launch:
         given += [training.init[1]] if training is not None and training.init is not None else []
         for path in dict.fromkeys(str(each["path"]) for each in given if "path" in each):
             if not glob(path, root_dir=folder) and not os.path.exists(os.path.join(folder, path)):
-                fact = f"`{path}` is not in {os.path.abspath(folder)} on this machine"
+                fact = f"beside {os.path.basename(self.file)} there is no `{path}`"
                 output.tell(f"warning: {fact}; where the hosts lack it too, the job ends at its start")
 
     def _require_options(self, submit: bool) -> None:

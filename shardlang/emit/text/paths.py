@@ -16,7 +16,7 @@ from shardlang.records import remembered
 
 # `down.return:1#2:bf16`: what the second step of a statement computes in the third call of a layer,
 # cast to bf16.
-_NUMBERED = re.compile(r"(?P<statement>[^#]*?)(?P<step>:\d+)?(?P<call>#\d+)?(?P<cast>(:b?f\d+)*)")
+_NUMBERED = re.compile(r"(?P<statement>[^#]*?)(?P<step>:\d+)?(?P<call>#\d+)?(?P<converted>(:b?f\d+)*)")
 _RETURN = re.compile(r"(?:(?P<layer>[^.]+)\.|^)return$")
 
 
@@ -76,7 +76,7 @@ def readable(path: str, results: Mapping[str, str]) -> str:
         else:
             named = results.get(statement + call)
             statement, call = (named, "") if named else (_RETURN.sub(_out, statement), call)
-    return f"{statement}{step}{call}{match['cast']}".removeprefix("train.")
+    return f"{statement}{step}{call}{match['converted']}".removeprefix("train.")
 
 
 def _out(match: re.Match[str]) -> str:
