@@ -42,9 +42,9 @@ class Backward:
         if not memory.held:
             self.ledger.add(FLOWING, -memory.size)
 
-    def add(self, at: int, form: Form, memory: Memory, view: bool, param: bool, apart: bool = False) -> None:
-        """A part of the gradient of a form, which is of a parameter or not, comes in a step. To a
-        view nothing is added in place, nor by ZeRO 3, which adds them up itself (`apart`)."""
+    def add(self, at: int, form: Form, memory: Memory, view: bool, apart: bool = False) -> None:
+        """A part of the gradient of a form comes in a step. To a view nothing is added in place, nor
+        by ZeRO 3, which adds them up itself (`apart`)."""
         before, viewed = self.flowing.get(form), form in self.views
         memory.held += apart
         self.views.discard(form)
@@ -58,6 +58,6 @@ class Backward:
             self.ledger.look("backward", at, size, FLOWING)
             self.ledger.add(FLOWING, size)
             for old in (before, memory):
-                old.held = 1 if param else old.held
+                old.held -= apart
                 self.drop(old)
             self.flowing[form] = Memory(size, 1 + apart)

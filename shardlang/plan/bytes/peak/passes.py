@@ -307,7 +307,7 @@ class StagePass:
         """A part of the gradient of a form."""
         param = self.plan.params.get(form[0])
         if param is None or form[1] >= 0:
-            now.add(at, form, memory, view, param is not None)
+            now.add(at, form, memory, view)
             return
         size, apart, low = gradient_bytes(self.plan, param), param.zero == 3, None
         if size > memory.size:  # of a copy: in the parameter's own type
@@ -316,14 +316,18 @@ class StagePass:
             low, memory, view = memory, Memory(size), False
         if low is not None and not apart:
             now.drop(low)
-        now.add(at, form, memory, view, True, apart)
+        now.add(at, form, memory, view, apart)
         if low is not None and apart:  # ZeRO 3 adds up while autograd still has it
             now.drop(low)
         now.readers[form[0]] -= 1
         if not now.readers[form[0]]:
-            # From here on a bucket, or the optimizer, holds it.
-            now.ledger.add(FLOWING, -now.flowing.pop(form).size)
-            now.ledger.note(Event(WHOLE, at, inputs(self.plan)[self.steps[at]].index(form), size))
+            # From here on a bucket, or the optimizer, holds it. Where others have it too torch makes
+            # a copy, and ZeRO 3 keeps what they have.
+            whole = now.flowing.pop(form)
+            whole.held -= apart
+            now.drop(whole)
+            own = 0 if apart and whole.held else size
+            now.ledger.note(Event(WHOLE, at, inputs(self.plan)[self.steps[at]].index(form), own))
 
     def _stops_before(self, at: int) -> bool:
         """Whether torch ends before a step that is the last to save anything, since it saves only
