@@ -9,6 +9,7 @@ from shardlang.paths.patterns import span
 
 _INDEX = re.compile(r"\[(\d+)\]")
 _INNER = re.compile(r"(:\w+)*(#\d+)?(@\w+)?$")
+_ENDS = re.compile(r"(\d+)(?:\.\.(\d+))?")
 _NAMES = re.compile(r"(?<!\.)\.(?!\.)")  # the dots of a range are none between names
 
 
@@ -61,10 +62,12 @@ def patterns(paths: Iterable[str]) -> list[str]:
 def _either(alike: Sequence[tuple[str, ...]], at: int) -> tuple[str, ...]:
     """One for names that differ at one place: `{q,k}`, of one array `blocks[0..4,8]`."""
     first, place = alike[0], len(alike[0]) + at
-    arrays = [re.fullmatch(r"([^\[]+)\[([^\]]+)\]", names[place]) for names in alike]
+    arrays = [re.fullmatch(r"([^\[]+)\[([\d.,]+)\]", names[place]) for names in alike]
     whole = {array[1] for array in arrays if array is not None}
     if None not in arrays and len(whole) == 1:
-        either = f"{whole.pop()}[{','.join(array[2] for array in arrays if array is not None)}]"
+        ends = [both for array in arrays if array is not None for both in _ENDS.findall(array[2])]
+        joined = _joined([((int(begin), int(end or int(begin) + 1)),) for begin, end in ends])
+        either = f"{whole.pop()}[{','.join(span(*both)[1:-1] for (both,) in joined)}]"
     else:
         either = f"{{{','.join(names[place] for names in alike)}}}"
     return *first[:place], either, *first[place + 1 :]

@@ -307,6 +307,7 @@ def test_runs_and_patterns() -> None:
     assert endings(paths, others) == ["**.{q,k,v}.weight"]
     assert patterns(["a[0].x", "a[1].x", "a[3].x"]) == ["a[0..2,3].x"]
     assert patterns(["a[0]", "a[2]", "b"]) == ["a[0,2]", "b"]
+    assert patterns(["a[3]", "a[0..3]"]) == ["a[0..4]"]
     assert endings(["a.up.bias", "b.up.bias"], ["c.up.bias"]) == ["{a,b}.up.bias"]
 
 

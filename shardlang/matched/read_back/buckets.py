@@ -1,8 +1,7 @@
 """The parameters that a text declares -> the buckets in which the runtime sums their gradients, of
 each coordinate of the stages' axis, in order.
 
-The rules are those of runtime/step/model.py; tests hold them to what
-real ranks send."""
+The rules are those of runtime/step/model.py; tests hold them to what real ranks send."""
 
 from __future__ import annotations
 
@@ -71,32 +70,24 @@ def _held(read: Read, declared: Declared, places: tuple[int, ...], stages: tuple
     shard = zero[0].group.axes if zero and read.text.degree(zero[0].group) > 1 else ()
     each, stored = bool(shard) and level >= 2, bool(shard) and level == 3
     place = declared.given.get("place", "")
-    return Held(
-        first.group.mesh,
-        shard,
-        first.group.axes,
-        each=each,
-        coordinates=places,
-        stages=stages,
-        stored=stored,
-        place=place,
-    ), first
+    axes = first.group.axes
+    how = Held(first.group.mesh, shard, axes, each=each, coordinates=places, stages=stages, stored=stored, place=place)
+    return how, first
 
 
 def _filled(read: Read, items: Sequence[tuple[str, Held, Line]]) -> list[Bucket]:
     """Buckets of one kind each, filled from the end up to the bytes of a bucket."""
 
-    def sized(path: str) -> int:
+    def size(path: str) -> int:
         local = read.text.declared[path].local
         return local.most * max(BYTES[local.dtype], BYTES["f32"])  # it is kept in f32 at least
 
-    found = filled([((path, line), how, sized(path)) for path, how, line in items],
-                   ast.literal_eval(read.program["bucket_bytes"]))  # fmt: skip
-    return [
-        Bucket(how, tuple([path for path, _ in some]), tuple([read.text.declared[path].local.most for path, _ in some]),
-               some[0][1])
-        for how, some in found
-    ]  # fmt: skip
+    sized = [((path, line, read.text.declared[path].local.most), how, size(path)) for path, how, line in items]
+    found = []
+    for how, some in filled(sized, ast.literal_eval(read.program["bucket_bytes"])):
+        paths, lines, elements = zip(*some, strict=True)
+        found.append(Bucket(how, paths, elements, lines[0]))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

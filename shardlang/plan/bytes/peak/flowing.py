@@ -43,8 +43,8 @@ class Backward:
             self.ledger.add(FLOWING, -memory.size)
 
     def add(self, at: int, form: Form, memory: Memory, view: bool, apart: bool = False) -> None:
-        """A part of the gradient of a form comes in a step. To a view nothing is added in place, nor
-        by ZeRO 3, which adds them up itself (`apart`)."""
+        """A part of the gradient of a form comes in a step. To a view nothing is added in place,
+        nor by ZeRO 3, which adds them up itself (`apart`)."""
         before, viewed = self.flowing.get(form), form in self.views
         memory.held += apart
         self.views.discard(form)

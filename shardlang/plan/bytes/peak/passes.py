@@ -321,8 +321,8 @@ class StagePass:
             now.drop(low)
         now.readers[form[0]] -= 1
         if not now.readers[form[0]]:
-            # From here on a bucket, or the optimizer, holds it. Where others have it too torch makes
-            # a copy, and ZeRO 3 keeps what they have.
+            # From here on a bucket, or the optimizer, holds it. Where others have it too torch
+            # makes a copy, and ZeRO 3 keeps what they have.
             whole = now.flowing.pop(form)
             whole.held -= apart
             now.drop(whole)
