@@ -75,6 +75,8 @@ def _asked(end: Connection) -> float:
 
 def _turns(net: Net, side: Callable[[], Turn], end: Connection) -> None:
     """The process of a side: a turn whenever it is asked for one."""
+    # Makes torch's pool of threads anew in this fork. Else threads of autograd do, several at once, and one finds none.
+    torch.set_num_threads(torch.get_num_threads())
     mesh.connect(0, 1, net.place.devices.device(0))
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         turn = side()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -14,7 +15,23 @@ from shardlang.interpret.brute.apart import child
 from shardlang.runtime import device
 from shardlang.runtime.launch import children
 from shardlang.torch import RankError, bind, launch
+from tests import warm
 from tests.bind.test_mistakes import TWO
+
+# Once something is compiled, torch 2.14 has eight threads for autograd on a CPU, in a fork too, and all at once look
+# for torch's pool of threads there.
+COMPILED = """
+import torch
+from shardlang.interpret.brute.apart import child
+torch.set_num_threads(1)
+torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))
+def gradient(tell):
+    x = torch.ones(1, requires_grad=True)
+    (x * x).sum().backward()
+    tell(x.grad.item())
+for _ in range(40):
+    assert child(gradient, 60.0) == ([2.0], 0)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +124,11 @@ def test_a_process_that_was_forked_may_fork_too(monkeypatch: pytest.MonkeyPatch)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_fork_of_what_has_compiled_computes_gradients() -> None:
+    done = warm.run([sys.executable, "-c", COMPILED])
+    assert done.returncode == 0, done.stderr
 
 
 def test_threads_of_autograd_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

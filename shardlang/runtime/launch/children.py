@@ -108,6 +108,8 @@ def _do(work: Callable[[], None], parent: int) -> None:
     code = 1
     try:
         die_with_parent(parent)
+        # Makes torch's pool of threads anew. Else threads of autograd do, several at once, and one
+        # finds none.
         torch.set_num_threads(1)
         work()
         code = 0
