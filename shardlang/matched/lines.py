@@ -55,8 +55,7 @@ class Line:
     dim that is joined and the one that is cut; of a permutation the members that blocks come from.
     given, made: the operand and the result; None of a function that computes too, whose sums are of
     `statistics`. parts: the sizes along the first dim, and of an all-to-all along the second, where
-    they differ. gradient: its backward runs. runs: how many collectives an operator's statistics
-    are, forward and backward. span: the statement, or the line of Python."""
+    they differ. gradient: its backward runs. span: the statement, or the line of Python."""
 
     what: str
     group: Group
@@ -65,7 +64,6 @@ class Line:
     made: Local | None = None
     parts: tuple[tuple[int, ...] | None, ...] = ()
     gradient: bool = False
-    runs: tuple[int, int] = field(default=(1, 1), compare=False)
     span: Span | None = field(default=None, compare=False)
 
     @property
@@ -99,11 +97,10 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Lines that backward runs again before its own, but for the last `tail`: behind them nothing
-    is kept that backward reads."""
+    """Lines that backward runs again before its own, up to the last behind which something is kept
+    that it reads."""
 
     items: Items
-    tail: int = field(default=0, compare=False)
 
 
 Items = tuple["Line | Repeated | Again", ...]

@@ -165,10 +165,12 @@ class Planned:
     def _steps(self, writer: Writer, steps: Sequence[Step], gradient: bool) -> Iterator[Line]:
         for _, mine in writer.statements(steps) if steps else ():
             for step in mine:
-                if step.kind == "conversion":
-                    yield from self._conversion(self.plan.conversions[step.index], gradient)
-                else:
-                    yield from self._within(step.index, gradient, writer.training)
+                yield from self._of_step(step, gradient, writer.training)
+
+    def _of_step(self, step: Step, gradient: bool, training: bool) -> Iterator[Line]:
+        if step.kind == "conversion":
+            return self._conversion(self.plan.conversions[step.index], gradient)
+        return self._within(step.index, gradient, training)
 
     def _conversion(self, c: Conversion, gradient: bool) -> Iterator[Line]:
         plan, move = self.plan, c.move

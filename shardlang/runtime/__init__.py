@@ -13,7 +13,18 @@ from shardlang.runtime.comm.host_copies import to_device, to_host
 from shardlang.runtime.comm.mesh import Group, Mesh, Time
 from shardlang.runtime.comm.row_exchange import exchanged_embedding
 from shardlang.runtime.compiled import block
-from shardlang.runtime.functions import *
+from shardlang.runtime.functions.attention import *
+from shardlang.runtime.functions.context import *
+from shardlang.runtime.functions.declared import *
+from shardlang.runtime.functions.images import *
+from shardlang.runtime.functions.indices import *
+from shardlang.runtime.functions.lookups import *
+from shardlang.runtime.functions.losses import *
+from shardlang.runtime.functions.masks import *
+from shardlang.runtime.functions.normalisations import *
+from shardlang.runtime.functions.products import *
+from shardlang.runtime.functions.rotary import *
+from shardlang.runtime.functions.statistics import *
 from shardlang.runtime.launch.by_size import main_by_size
 from shardlang.runtime.launch.entry import main
 from shardlang.runtime.logs import timed

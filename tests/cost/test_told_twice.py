@@ -1,8 +1,10 @@
-"""What the proof, the time and the memory of a plan say of the same thing: buckets of gradients, and collectives inside
-an operator.
+"""What the proof and the memory of a plan say of the buckets of gradients, and what its time and real ranks do of
+collectives inside an operator.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -11,16 +13,16 @@ from shardlang.cost.planned import work
 from shardlang.cost.work import Collective
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.emit.emit import emit
-from shardlang.matched.lines import Items, Line
 from shardlang.matched.read_back.buckets import buckets
 from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.text import read
-from shardlang.matched.table import CONVERSIONS
 from shardlang.plan.bytes.peak.reductions import Buckets, sizes_of
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
 from tests.end_to_end.curves import ROOT
+from tests.matched.recorded import recorded
 
+RANKS = 4
 DIGITS = (ROOT / "examples" / "digits.shard").read_text()
 BUCKETS = DIGITS.replace("  split batch over dp\n", "  split batch over dp\n  bucket gradients LIMIT\n  PLACE\n")
 
@@ -52,21 +54,22 @@ def test_buckets_of_the_memory_are_those_of_the_proof(place: str, precision: str
     assert [[plan.graph.values[v].path for v in members] for members in found] == proved
 
 
-@pytest.mark.parametrize(("chunks", "operator"), [("", "cross_entropy"), ("chunks 4", "chunked_cross_entropy")])
-def test_the_time_counts_the_collectives_of_a_loss_over_a_cut_vocabulary(chunks: str, operator: str) -> None:
-    """The runtime sends two statistics of three together, once for each chunk, and the proof says so."""
-    text = DIGITS.replace("split hidden over mp", f"split classes over mp\n  {chunks}")
+@pytest.mark.slow
+@pytest.mark.parametrize("chunks", ["", "chunks 4"])
+def test_the_time_counts_the_sums_that_real_ranks_make_for_a_loss_over_a_cut_vocabulary(
+    chunks: str, tmp_path: Path
+) -> None:
+    """The runtime sends two statistics of three together, once for each chunk."""
+    text = DIGITS.replace("split hidden over mp", f"split classes over mp\n  {chunks}").replace("mp = 4", "mp = 2")
     text = "".join(line for line in text.splitlines(keepends=True) if "metric" not in line)
-    plan = plan_of(text, 8, "both")
+    plan = plan_of(text, RANKS, "both")
+    passes = work(plan).stages[0]
     counted = sum(
-        count
-        for segment in work(plan).stages[0].forward
+        count * segment.times
+        for segment in (*passes.forward, *passes.backward)
         for item, count in segment.items.items()
-        if isinstance(item, Collective) and item.place.operator == operator
+        if isinstance(item, Collective) and (item.kind, item.axes) == ("all_reduce", ("mp",))
     )
-    assert counted == _statistics(Read(read(emit(plan, Sink()))).functions(0)["forward"]) > 0
-
-
-def _statistics(items: Items) -> int:
-    """Collectives of lines that are no conversions."""
-    return sum(each.runs[0] for each in items if isinstance(each, Line) and each.what not in CONVERSIONS)
+    found = recorded(emit(plan, Sink()), RANKS, tmp_path / "run")
+    sums = [one for one in found[0] if one[:3] == ["values", "all_reduce", ["mp"]]]
+    assert counted == len(sums) > 0

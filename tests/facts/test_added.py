@@ -87,6 +87,52 @@ OPERATOR: Patch = {
     )],
 }  # fmt: skip
 
+# The length of a vector, whose dim may lie split over ranks.
+LENGTH: Patch = {
+    "ops/families/reductions.py": [(
+        "# --- maxima", """def _emit_length(site: OpSite) -> Code:
+    dims, group = _over_all(site)
+    return RT("length", site.operands[0], dims, *([group] if group else []))
+
+
+def _infer_length(site: CallSite) -> Inference | None:
+    dims = positions(site, site.static["over"])
+    return None if dims is None else _reduce(site, dims, site.operands[0].dtype, Split.INSIDE, False, ((1,), ()))
+
+
+declare("length", (_X, _OVER), _infer_length, _emit_length, "The root of the sum of squares over the dims `over`.",
+        saved=_saved_logsumexp)
+
+
+# --- maxima""",
+    )],
+    "runtime/functions/statistics.py": [
+        ('__all__ = [', '__all__ = ["length", '),
+        ("class _Variance(Function):", """class _Length(Function):
+    @staticmethod
+    def forward(ctx, x, dims, group):
+        result = summed(x.square().sum(dims, keepdim=True), group).sqrt()
+        ctx.save_for_backward(x, result)
+        return result.squeeze(dims)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, result = ctx.saved_tensors
+        return gradient.view(result.shape) * x / result, None, None
+
+
+def length(x, dims, group=None):
+    return _Length.apply(x, dims, group)
+
+
+class _Variance(Function):"""),
+    ],
+    "interpret/meaning/statistics.py": [(
+        '    "logsumexp": _logsumexp,',
+        '    "length": lambda call, x: x.square().sum(call.attrs["dims"]).sqrt(),\n    "logsumexp": _logsumexp,',
+    )],
+}  # fmt: skip
+
 
 def patched(folder: Path, patch: Patch) -> Path:
     """A copy of the package in `folder`, with the patch."""
@@ -167,3 +213,21 @@ def test_an_operator_is_added_in_two_files(tmp_path: Path) -> None:
         for name in names
     )
     assert new["per_rank"] == old["per_rank"] and new["predicted"]["step_s"] == old["predicted"]["step_s"] > 0
+
+
+def test_an_operator_with_collectives_inside_is_added_in_three_files(tmp_path: Path) -> None:
+    """`logsumexp` sums twice as much."""
+    assert len(LENGTH) == 3
+    tree, said = patched(tmp_path, LENGTH), {}
+    for name in ("length", "logsumexp", "none"):
+        loss = "cross_entropy(scores, label)"
+        more = "" if name == "none" else f" + mean({name}(scores, over = classes))"
+        text = DIGITS.replace(f"loss = {loss}", f"loss = {loss}{more}").replace("hidden over mp", "classes over mp")
+        (tree / f"{name}.shard").write_text(f"use std.clusters: h100_pod\n{text}", "utf-8")
+        given = f"{name}.shard", "--ranks", "4", "--strategy", "both"
+        said[name] = json.loads(shardc(tree, "plan", *given, "--json"))
+    assert "4 ranks compute what one device does" in shardc(tree, "verify", "length.shard", *given[1:])
+    sent = {name: each["per_rank"]["forward_bytes"] for name, each in said.items()}
+    assert 0 < 2 * (sent["length"] - sent["none"]) == sent["logsumexp"] - sent["none"]
+    seconds = [said[name]["predicted"]["step_s"] for name in ("none", "length", "logsumexp")]
+    assert seconds == sorted(seconds) and len({*seconds}) == 3

@@ -1,21 +1,26 @@
-"""The lines of a program as its text says them -> the collectives that the ranks of a coordinate
-issue in a step, in order, by what they are for.
+"""A program -> the collectives that the ranks of a coordinate issue in a step, in order, by what they are for: values
+as its plan says them, gradients and parameters as its text does.
 
-Lines stand for what autograd and the runtime make of them: backward goes through lines from the
-last to the first and runs their duals, and first runs again what is computed again. Tests hold this
-to what real ranks issue."""
+Lines stand for what autograd and the runtime make of them: backward goes through lines from the last to the first and
+runs their duals, and first runs again what is computed again. Tests hold this to what real ranks issue.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
-from shardlang.matched.lines import Again, Group, Items, Line, Parts, Repeated
+from shardlang.emit.emit import Emission
+from shardlang.emit.statements import Writer
+from shardlang.matched.lines import Again, Group, Items, Line, Parts, Repeated, lines_of
+from shardlang.matched.planned import Planned
 from shardlang.matched.read_back.buckets import Bucket, buckets
 from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.settings import listed, schedule, units
 from shardlang.matched.table import CONVERSIONS, KEEPING
-from shardlang.records import dataclass
+from shardlang.plan.bytes.saved_activations import saved_activations
+from shardlang.plan.plan import Step
 from shardlang.types.dim import BYTES
 
 VALUES, GRADIENTS, PARAMETERS, MESSAGES = "values", "gradients", "parameters", "messages"
@@ -36,11 +41,41 @@ class Issued:
 Actions = Sequence[tuple[str, int]]  # kind, stage
 
 
-def step(read: Read, here: int) -> list[Issued]:
+@dataclass
+class Lines(Planned):
+    """The plan's lines; steps: id of each -> the step of the plan that it is of, and the line itself."""
+
+    steps: dict[int, tuple[Step, Line]] = field(default_factory=dict)
+
+    def _steps(self, writer: Writer, steps: Sequence[Step], gradient: bool) -> Iterator[Line]:
+        for _, mine in writer.statements(steps) if steps else ():
+            for step in mine:
+                for line in self._of_step(step, gradient, writer.training):
+                    self.steps[id(line)] = step, line
+                    yield line
+
+    def runs(self, line: Line) -> tuple[int, int]:
+        """The sums of statistics within an operator, forward and backward."""
+        if id(line) not in self.steps:  # of figures
+            return 1, 0
+        planned = self.plan.ops[self.steps[id(line)][0].index]
+        op = self.plan.graph.ops[planned.op]
+        axes = {axes: op.rule.factors[factor].statistics for factor, axes, *_ in planned.inside}
+        times = op.attrs.get("chunks") or 1
+        forward, backward = axes.get(line.group.axes, ((1,), ()))
+        return len(forward) * times, len(backward) * times
+
+    def again(self, item: Line | Repeated | Again) -> bool:
+        """Whether backward runs any of it again."""
+        facts = saved_activations(self.plan)
+        return any(facts.runs_again(self.steps[id(line)][0]) for line in lines_of((item,)))
+
+
+def step(emission: Emission, read: Read, here: int) -> list[Issued]:
     """The collectives of a step at a coordinate: those of each purpose are in order."""
-    actions = actions_of(read, here)
-    parts = (_values, _messages, _gradients, _parameters)
-    return [one for part in parts for one in part(read, here, actions)]
+    actions, parts = actions_of(read, here), (_messages, _gradients, _parameters)
+    values = _values(Lines(emission), read, here, actions)
+    return [*values, *(one for part in parts for one in part(read, here, actions))]
 
 
 def microbatches(read: Read) -> int:
@@ -64,9 +99,9 @@ def actions_of(read: Read, here: int) -> Actions:
     return [(kind, 0) for _ in range(microbatches(read)) for kind in "FB"]
 
 
-def _values(read: Read, here: int, actions: Actions) -> Iterator[Issued]:
+def _values(lines: Lines, read: Read, here: int, actions: Actions) -> Iterator[Issued]:
     stages = [at for at, coordinate in enumerate(read.coordinates) if coordinate == here]
-    functions, issue = {at: read.functions(at) for at in stages}, _Issue(read.text.degree)
+    functions, issue = {at: lines.functions(at) for at in stages}, _Issue(lines, read.text.degree)
     for at in stages:
         for _ in range(microbatches(read)):
             yield from issue.forward(functions[at].get("before_microbatch", ()))
@@ -189,6 +224,7 @@ def _bytes(read: Read, path: str) -> int:
 class _Issue:
     """Lines -> collectives of values. degree: ranks of a group."""
 
+    lines: Lines
     degree: Callable[[Group], int]
 
     def forward(self, items: Items) -> Iterator[Issued]:
@@ -211,7 +247,9 @@ class _Issue:
                     for _ in range(item.times):
                         yield from self.backward(item.items)
                 case Again():
-                    tail = len(item.items) - item.tail
+                    tail = len(item.items)
+                    while tail and not self.lines.again(item.items[tail - 1]):
+                        tail -= 1
                     yield from self.backward(item.items[tail:])
                     yield from self.forward(item.items[:tail])
                     yield from self.backward(item.items[:tail])
@@ -220,7 +258,7 @@ class _Issue:
         if line.what == KEEPING:
             return
         if line.what not in CONVERSIONS:
-            yield from [Issued(VALUES, "all_reduce", line.group.axes)] * line.runs[way]
+            yield from [Issued(VALUES, "all_reduce", line.group.axes)] * self.lines.runs(line)[way]
             return
         kind, given = CONVERSIONS[line.what][way], line.made if way else line.given
         if kind and given is not None and self.degree(line.group) > 1:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from shardlang.emit.emit import emission, files_of
 from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.text import read
-from tests.emit.sources import emitted_files
+from tests.emit.sources import planned
 from tests.end_to_end.test_empty_parts import ATTENTION, REST
 from tests.end_to_end.test_wired import DATA, LLAMA, TENSOR, TEXT
 from tests.matched.issued import step
@@ -75,11 +76,12 @@ CASES["tied, without zero"] = TIED, 'schedule "interleaved_1f1b"'
 def test_ranks_issue_what_the_proof_says(case: str, tmp_path: Path) -> None:
     program, rules = CASES[case]
     text = program.replace("RULES", rules).replace("PRECISION", "f32")
-    files = emitted_files(text, RANKS, "s")
+    made = emission(planned(text, RANKS, "s"))
+    files = files_of(made)
     found, said = recorded(files, RANKS, tmp_path / "run"), Read(read(files))
     where = [rank // 2 if len(said.stages) > 1 else 0 for rank in range(RANKS)]
     for rank, coordinate in enumerate(where):
-        issued = [[one.purpose, one.kind, list(one.axes), one.elements] for one in step(said, coordinate)]
+        issued = [[one.purpose, one.kind, list(one.axes), one.elements] for one in step(made, said, coordinate)]
         for purpose in ("values", "messages", "gradients", "parameters"):
             real, ours = ([list(one[1:]) for one in some if one[0] == purpose] for some in (found[rank], issued))
             # Only the operator itself knows how large its statistics are.
@@ -106,10 +108,11 @@ EMPTY = {
 @pytest.mark.parametrize("case", EMPTY)
 def test_a_rank_without_a_part_issues_what_the_others_do(case: str, tmp_path: Path) -> None:
     """Whatever hooks of autograd begin."""
-    files = emitted_files(ONE_HEAD.replace("STRATEGIES", f"strategy s {{\n  {EMPTY[case]}\n}}\n"), RANKS, "s")
+    made = emission(planned(ONE_HEAD.replace("STRATEGIES", f"strategy s {{\n  {EMPTY[case]}\n}}\n"), RANKS, "s"))
+    files = files_of(made)
     found, said = recorded(files, RANKS, tmp_path / "run"), Read(read(files))
     for rank in range(RANKS):
-        issued = step(said, rank // 2 if len(said.stages) > 1 else 0)
+        issued = step(made, said, rank // 2 if len(said.stages) > 1 else 0)
         for purpose in ("values", "messages", "gradients", "parameters"):
             real = [one[1:3] for one in found[rank] if one[0] == purpose]
             assert real == [[one.kind, list(one.axes)] for one in issued if one.purpose == purpose], (rank, purpose)

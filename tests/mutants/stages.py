@@ -182,9 +182,9 @@ FAULTS = (
     Fault(
         "what is computed again runs to its end",
         "collectives behind what is kept",
-        "matched/read_back/walk.py",
-        "len(items) if tail < 0 else tail",
-        "0",
+        "plan/bytes/saved_activations.py",
+        "return self._place[step] <= self._ends.get(group, -1)",
+        "return True",
         SEQUENCE,
     ),
     Fault(

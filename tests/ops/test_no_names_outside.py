@@ -1,8 +1,8 @@
 """What is known of an operator stands in its declaration: outside of `ops/` no module knows operators by name.
 
 What each means on one device (interpret/meaning/) and what emitted programs call (runtime/functions/) is by name, too.
-So is what those functions communicate, where the emitted text is read by itself (matched/table.py): a table made of the
-declarations would find no mistake in them.
+So is what three of those functions exchange, where the emitted text is read by itself (matched/table.py): a table made
+of the declarations would find no mistake in them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,7 @@ OTHER_WORDS = {
     ("facts/optimizers.py", "mean"): "what Adam keeps, in checkpoints",
     ("facts/optimizers.py", "square"): "likewise",
     ("facts/optimizers.py", "sum"): "what Adagrad keeps, in checkpoints",
-    ("matched/read_back/keeping.py", "detach"): "a method of a tensor in the emitted text",
-    ("matched/read_back/keeping.py", "expand"): "likewise",
-    ("matched/read_back/keeping.py", "flatten"): "likewise",
-    ("matched/read_back/keeping.py", "sum"): "likewise",
-    ("matched/read_back/text.py", "detach"): "likewise",
+    ("matched/read_back/text.py", "detach"): "a method of a tensor in the emitted text",
     ("runtime/calibrate/machine.py", "attention"): "that member of a profile",
     ("runtime/comm/blocks.py", "sum"): "how a collective reduces",
     ("runtime/comm/primitives.py", "sum"): "likewise",

@@ -9,24 +9,24 @@ import torch
 from shardlang.interpret.brute.splits import Case, Local, check, evaluate, sharded, splits, text, whole
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.rule import Split
-from shardlang.runtime import functions
+from shardlang import runtime as rt
 from tests.ops.calls import call
 
 
 def test_dropout_keeps_a_share_and_scales() -> None:
     x = torch.ones(200, 300, dtype=torch.float64)
-    y = functions.dropout(x, 0.25, 7)
+    y = rt.dropout(x, 0.25, 7)
     assert abs((y == 0).double().mean().item() - 0.25) < 0.01
     assert set(y.unique().tolist()) == {0.0, 1 / 0.75}
-    assert torch.equal(functions.dropout(x[50:100], 0.25, 7, whole=(200, 300), offsets=(50, 0)), y[50:100])
-    assert not torch.equal(functions.dropout(x, 0.25, 8), y)
+    assert torch.equal(rt.dropout(x[50:100], 0.25, 7, whole=(200, 300), offsets=(50, 0)), y[50:100])
+    assert not torch.equal(rt.dropout(x, 0.25, 8), y)
 
 
 def test_dropout2d_drops_whole_channels() -> None:
-    y = functions.dropout2d(torch.ones(20, 30, 3, 2), 0.5, 7)
+    y = rt.dropout2d(torch.ones(20, 30, 3, 2), 0.5, 7)
     assert torch.equal(y, y[:, :, :1, :1].expand_as(y))
     assert 0.4 < (y == 0).float().mean() < 0.6
-    part = functions.dropout2d(torch.ones(5, 30, 3, 2), 0.5, 7, whole=(20, 30, 3, 2), offsets=(10, 0, 0, 0))
+    part = rt.dropout2d(torch.ones(5, 30, 3, 2), 0.5, 7, whole=(20, 30, 3, 2), offsets=(10, 0, 0, 0))
     assert torch.equal(part, y[10:15])
 
 

@@ -146,7 +146,7 @@ class Read:
         """Name -> lines of the functions of a stage."""
         stage, found, before = self.stages[at], dict[str, Items](), dict[str, Bound]()
         for name in (name for name in ORDER if name in stage.names):
-            found[name], returned, _ = self._function(at, name, before)
+            found[name], returned = self._function(at, name, before)
             if name == "forward":
                 self.returned[at] = [one for one in returned if isinstance(one, Value)]
             for one in returned:

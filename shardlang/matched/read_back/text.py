@@ -206,6 +206,15 @@ class Text:
                 return Group(self.meshes[name][0], axes if isinstance(axes, tuple) else (axes,))
         raise InternalError(f"`{ast.unparse(node)}` of the emitted text is no group of ranks")
 
+    def groups(self, node: ast.expr) -> list[Group]:
+        """Those that an argument is: one, several in a tuple, or none."""
+        match node:
+            case ast.Tuple(elts=parts):
+                return [group for part in parts for group in self.groups(part)]
+            case ast.Attribute(value=ast.Name(id=name)) | ast.Subscript(value=ast.Name(id=name)):
+                return [self.group(node)] if name in self.meshes else []
+        return []
+
     @cached_property
     def declared(self) -> Mapping[str, Declared]:
         """Path -> the parameter or state; those of equal layers are one."""

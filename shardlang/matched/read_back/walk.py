@@ -16,11 +16,10 @@ from itertools import groupby
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.matched.lines import Again, Group, Items, Line, Local, Parts, Repeated, Size
-from shardlang.matched.read_back.keeping import keeps
 from shardlang.matched.read_back.learning import learning
 from shardlang.matched.read_back.text import Declared, File, Places, Text, Wanted, is_detached, is_runtime, parts_of
 from shardlang.matched.shapes import made_by
-from shardlang.matched.table import CONVERSIONS, HALVES, KEEPING, MEMBERS, OPERATORS
+from shardlang.matched.table import CONVERSIONS, EXCHANGES, HALVES, KEEPING, MEMBERS, SILENT, STATISTICS
 from shardlang.records import dataclass
 
 
@@ -58,9 +57,8 @@ class Named:
 
 Bound = Value | Layer | Function | Named
 NOTHING = Value()
-# The lines of a call, what it gives, and how many of the last lines are behind all that backward
-# reads (-1: it reads nothing).
-Result = tuple[Items, tuple[Bound, ...], int]
+# The lines of a call, and what it gives.
+Result = tuple[Items, tuple[Bound, ...]]
 
 
 @dataclass
@@ -86,7 +84,7 @@ class Reader:
             made.define(function.node)
             made.bound.update(zip((a.arg for a in function.node.args.args), given, strict=False))
             made.run(function.node.body)
-            self.read[key] = tuple(made.items), made.returned, made.tail if made.kept else -1
+            self.read[key] = tuple(made.items), made.returned
         return self.read[key]
 
     def _kind(self, x: Bound) -> object:
@@ -123,8 +121,7 @@ class Frame:
     """One function while it is read. bound: what names stand for; gradient: autograd is at work;
     learning: the statements that a gradient comes back to, and to which of their targets; results:
     the same of what the function returns; wanted: of the call that is read. sizes: by the names of
-    local sizes.
-    kept: backward reads something; tail: how many of the last lines are behind that."""
+    local sizes."""
 
     reader: Reader
     file: File
@@ -135,8 +132,6 @@ class Frame:
     sizes: dict[str, Size] = field(default_factory=dict)
     items: list[Line | Repeated | Again] = field(default_factory=list)
     returned: tuple[Bound, ...] = ()
-    tail: int = 0
-    kept: bool = False
     wanted: Wanted = ()
 
     def define(self, node: ast.FunctionDef) -> None:
@@ -179,8 +174,6 @@ class Frame:
         told, before = self.file.told(node), self.gradient
         types = [each.local(self.sizes) for each in told]
         self.gradient = before and id(node) in self.learning
-        if self.gradient and keeps(value):
-            self.kept, self.tail = True, 0
         wanted = self.learning.get(id(node), ())
         self.wanted = () if all(wanted) else wanted
         found = self._value(value)
@@ -228,7 +221,6 @@ class Frame:
                 paths += [""] * found.pop().times
             found += [Repeated(len(paths), lines)] if lines else []
         self.items += found
-        self.tail = 0 if self.kept else len(self.items)
 
     def _within(self, node: ast.With) -> None:
         call = node.items[0].context_expr
@@ -260,7 +252,7 @@ class Frame:
         inner = [self._value(part)[0] for part in parts_of(node)]
         gradient = any([isinstance(x, Value) and x.gradient for x in inner]) and not is_detached(node)
         if isinstance(node, ast.Call):
-            if (name := is_runtime(node.func)) in OPERATORS:
+            if (name := is_runtime(node.func)) and name not in SILENT:
                 self._operator(name, node, gradient)
             if name == KEEPING:
                 span, kept = self.file.span(node), inner[2:]  # behind `rt` and the result
@@ -317,9 +309,8 @@ class Frame:
 
     def _call(self, function: Function, given: Sequence[ast.expr]) -> tuple[Bound, ...]:
         wanted, self.wanted = self.wanted, ()
-        items, made, tail = self.reader.called(function, [self._value(x)[0] for x in given], self.gradient, wanted)
+        items, made = self.reader.called(function, [self._value(x)[0] for x in given], self.gradient, wanted)
         self.items.extend(items)
-        self.kept, self.tail = (self.kept, self.tail + len(items)) if tail < 0 else (True, tail)
         return made
 
     def _again(self, node: ast.Call) -> tuple[Bound, ...]:
@@ -328,11 +319,8 @@ class Frame:
         if function is None:
             raise InternalError(f"the emitted text computes something again that is no function: {ast.unparse(node)}")
         wanted, self.wanted = self.wanted, ()
-        items, made, tail = self.reader.called(function, [self._value(x)[0] for x in given], self.gradient, wanted)
-        # Results that are dropped are kept as the last thing.
-        behind = 0 if node.keywords else len(items) if tail < 0 else tail
-        self.items += [Again(items, behind)] if items else []
-        self.kept, self.tail = True, 0
+        items, made = self.reader.called(function, [self._value(x)[0] for x in given], self.gradient, wanted)
+        self.items += [Again(items)] if items else []
         return made
 
     def _converted(self, what: str, node: ast.Call) -> Value:
@@ -353,24 +341,17 @@ class Frame:
         )  # fmt: skip
         line = replace(line, made=made_by(line, self.reader.text.degree(group)))
         self.items.append(line)
-        self.tail += 1
         return Value(line.made, line.gradient)
 
     def _operator(self, name: str, node: ast.Call, gradient: bool) -> None:
-        """An operator that communicates, if it is given a group."""
-        declared, named = OPERATORS[name], {str(word.arg): word.value for word in node.keywords}
-        at = declared.group
-        given = node.args[at] if 0 <= at < len(node.args) else named.get("group")
-        if given is None:
-            return
-        groups = map(self.reader.text.group, given.elts if isinstance(given, ast.Tuple) else [given])
-        halved = name != "ring_attention" or "causal" in named
-        within = {(what, group) for group in groups for what in declared.exchanges if what != HALVES or halved}
+        """An operator of the runtime: it communicates over the groups that it is given."""
+        given = [*node.args, *[word.value for word in node.keywords]]
+        halved = name != "ring_attention" or any(word.arg == "causal" for word in node.keywords)
+        exchanges = [what for what in EXCHANGES.get(name, (STATISTICS,)) if what != HALVES or halved]
+        within = {(what, group) for node in given for group in self.reader.text.groups(node) for what in exchanges}
         gradient, span = gradient and self.gradient, self.file.span(node)
-        times = int(ast.literal_eval(node.args[declared.times])) if declared.times >= 0 else 1
-        runs = declared.runs[0] * times, declared.runs[1] * times
         for what, group in sorted(within, key=_by_name):
-            self.items.append(Line(what, group, gradient=gradient, runs=runs, span=span))
+            self.items.append(Line(what, group, gradient=gradient, span=span))
 
 
 def _by_name(within: tuple[str, Group]) -> tuple[str, tuple[str, ...]]:

@@ -155,9 +155,10 @@ def _local_sum(site: OpSite, function: str, reduction: str) -> Code:
     mode = mode_of(reduction)
     if group:
         size = math.prod(site.rule.factors[f].size for f in factors)
-        extra = {"classes": size} if function == "cross_entropy" and site.attrs.get("label_smoothing") else {}
+        sums = function == "cross_entropy"  # the other one's result is pending
+        extra = {"classes": size} if sums and site.attrs.get("label_smoothing") else {}
         options = {"start": offset_text(site, factors), **extra, **options}
-        return RT(function, scores, label, dim, group, **options, **mode)
+        return RT(function, scores, label, dim, *([group] if sums else []), **options, **mode)
     at, function = (RT, IN_F32) if low(site.operand_types[0].dtype) else (F, function)
     if dim != 1 and rank > 1 and reduction == "none":
         return at(function, method(scores, "movedim", dim, 1), label, **options, **mode)

@@ -25,6 +25,8 @@ from shardlang.runtime.device import kind_of
 from shardlang.runtime.functions.attention_kernels import KERNELS, Kernel, Pair, Seen, joined, proportion
 from shardlang.runtime.functions.attention_scores import SCORED, Scores, lined_up, slope_of_sinks, with_sinks
 
+__all__ = ["attention"]
+
 # Keys from one place to another, and whether query i sees them only up to the i-th.
 Part = tuple[int, int, bool]
 

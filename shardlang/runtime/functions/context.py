@@ -35,6 +35,8 @@ from shardlang.runtime.functions.attention import (
 from shardlang.runtime.functions.attention_kernels import Pair, Seen, Three
 from shardlang.runtime.functions.attention_scores import Scores, slope_of_sinks, with_sinks
 
+__all__ = ["even_attention", "ring_attention"]
+
 # Which halves of the queries see which keys, and whether query i only those up to the i-th.
 Block = tuple[tuple[int, ...], slice, bool]
 ALL = slice(None)

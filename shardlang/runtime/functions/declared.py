@@ -13,6 +13,8 @@ from shardlang.extensions import loaded
 from shardlang.runtime.comm import collectives
 from shardlang.runtime.functions.statistics import Dims, Groups, extreme, greatest, least, listed
 
+__all__ = ["Declared", "Members"]
+
 
 class Members:
     """The ranks that share the dims over which an operator of the user's sums: its `group`.

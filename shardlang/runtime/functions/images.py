@@ -15,6 +15,11 @@ from torch import Tensor
 
 from shardlang.runtime.step.recompute import keeping
 
+__all__ = [
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "avg_pool1d", "avg_pool2d", "conv1d", "conv2d",
+    "conv_transpose1d", "conv_transpose2d", "group_norm", "interpolate", "max_pool1d", "max_pool2d",
+]  # fmt: skip
+
 
 def _channel(x: Tensor, dim: int) -> Tensor:
     """x with one place of zeros more along `dim`."""

@@ -13,6 +13,8 @@ from shardlang.errors import RunError, outside
 from shardlang.runtime.comm.traced import moves
 from shardlang.runtime.device import kind_of
 
+__all__ = ["within"]
+
 # What `outside` is given, but for the index.
 _Place = tuple[int, str, str, str, int, int | None]
 # The least and the greatest index of the last call at each place, from a device.

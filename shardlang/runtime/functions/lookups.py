@@ -17,6 +17,11 @@ from shardlang.runtime import random
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.step.recompute import keeping
 
+__all__ = [
+    "arange", "embedding", "gather", "number", "one_hot", "pick", "rand", "randn", "take", "top_k",
+    "without_gradient",
+]  # fmt: skip
+
 
 def located(index: Tensor, start: int, size: int) -> tuple[Tensor, Tensor]:
     """The place of each index among `size` local ones from `start` on (0 where it is not), and

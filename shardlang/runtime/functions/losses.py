@@ -18,6 +18,8 @@ from shardlang.runtime.compiled import Compiled
 from shardlang.runtime.functions import lookups
 from shardlang.runtime.functions.statistics import Groups, extreme, greatest, summed
 
+__all__ = ["chunked_cross_entropy", "cross_entropy", "cross_entropy_in_f32", "nll_loss"]
+
 
 @dataclass(frozen=True, slots=True)
 class _Classes:
@@ -157,10 +159,10 @@ def _in_chunks(hidden: Tensor, label: Tensor, chunks: int) -> Iterator[tuple[Ten
 
 
 def nll_loss(
-    scores: Tensor, label: Tensor, dim: int, group: Groups = None, start: int = 0, ignore_index: int | None = None,
-    reduction: str = "sum",
+    scores: Tensor, label: Tensor, dim: int, start: int = 0, ignore_index: int | None = None, reduction: str = "sum"
 ) -> Tensor:  # fmt: skip
-    """Less the local log-probabilities of the labels' classes: pending over the group."""
+    """Less the local log-probabilities of the labels' classes, of which the first here is `start`:
+    pending over the ranks that have the others."""
     place, here = lookups.located(label.unsqueeze(dim).long(), start, scores.shape[dim])
     if ignore_index is not None:
         here = here & (label != ignore_index).unsqueeze(dim)

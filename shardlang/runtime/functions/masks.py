@@ -19,6 +19,8 @@ from torch.autograd import Function
 
 from shardlang.runtime import random
 
+__all__ = ["dropout", "dropout2d"]
+
 _STEP = random.GOLDEN >> 32
 _MIX = 0xDABA0B6EB09322E3
 _KEY = (1 << 62) - 1  # so that counters of all but huge values stay below 2^63

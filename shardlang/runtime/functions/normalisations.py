@@ -17,6 +17,8 @@ from shardlang.runtime.compiled import applied
 from shardlang.runtime.functions.statistics import Groups, extreme, greatest, summed
 from shardlang.runtime.step.recompute import Recomputing
 
+__all__ = ["batch_norm", "batch_norm_eval", "layer_norm", "log_softmax", "rms_norm", "softmax"]
+
 _LOW = (torch.bfloat16, torch.float16)
 
 

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from shardlang.runtime.as_it_is import as_it_is
 
+__all__ = ["rotary"]
+
 Scales = tuple[float, ...] | None
 
 

@@ -17,6 +17,8 @@ from shardlang.runtime import random
 from shardlang.runtime.comm import collectives
 from shardlang.runtime.comm.mesh import Group
 
+__all__ = ["amax", "amin", "argmax", "auc", "count", "logsumexp", "tally", "var"]
+
 Groups = Group | tuple[Group, ...] | None
 Dims = int | tuple[int, ...]
 
