@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from shardlang.facts.dtypes import DTYPES
+from shardlang.facts.dtypes import INTEGERS
 from shardlang.ops.declaration import CallSite, Inference, written
 from shardlang.ops.rule import ROWS, DimFactors, Factor, FactorRule, Split, Statistics, factor_rule
-from shardlang.types.dim import FLOATS, Dim, TensorType, Term, term_size, term_text, told_apart
+from shardlang.types.dim import BYTES, FLOATS, Dim, TensorType, Term, term_size, term_text, told_apart
 
 Mark = tuple[Split, Statistics]
 WHOLE: Mark = (Split.WHOLE, ((), ()))
@@ -238,13 +238,13 @@ def twice(site: CallSite, terms: Sequence[Term]) -> bool:
 
 
 def _kind(dtype: str) -> int:
-    return 2 if dtype in FLOATS else 0 if dtype == "bool" else 1
+    return 2 if dtype in FLOATS else int(dtype in INTEGERS)
 
 
 def _join(a: str, b: str) -> str:
     if a == b:
         return a
-    first, second = DTYPES[a].order, DTYPES[b].order
+    first, second = ((_kind(dtype), BYTES[dtype]) for dtype in (a, b))
     return "f32" if first == second else a if first > second else b
 
 

@@ -133,6 +133,40 @@ class _Variance(Function):"""),
     )],
 }  # fmt: skip
 
+ELEMENT_TYPE: Patch = {"facts/dtypes.py": [(
+    '    "i32": DtypeFacts(4, "int32", "<i4"),',
+    '    "i32": DtypeFacts(4, "int32", "<i4"),\n    "i16": DtypeFacts(2, "int16", "<i2"),',
+)]}  # fmt: skip
+WORDS = """\
+use std.nn: Embedding, Linear
+use std.clusters: h100_pod
+
+dim batch = 8, seq = 4, words = 16, d = 8
+
+model Net {
+  layer table = Embedding(words, d)
+  layer out = Linear(d, words)
+
+  forward(ids: TYPE[batch, seq]) -> [batch, seq, words] {
+    return out(table(cast(ids + ids - ids, i64)))
+  }
+}
+
+strategy s {
+  mesh dp = 2, tp = 2
+  split batch over dp
+  split words over tp
+}
+
+train {
+  model = Net()
+  data = random(ids: TYPE[batch, seq] < words, label: TYPE[batch, seq] < words, batches = 2)
+  loss = cross_entropy(model(ids), cast(label, i64))
+  optimizer = sgd(lr = 0.1)
+  steps = 2
+}
+"""
+
 
 def patched(folder: Path, patch: Patch) -> Path:
     """A copy of the package in `folder`, with the patch."""
@@ -231,3 +265,18 @@ def test_an_operator_with_collectives_inside_is_added_in_three_files(tmp_path: P
     assert 0 < 2 * (sent["length"] - sent["none"]) == sent["logsumexp"] - sent["none"]
     seconds = [said[name]["predicted"]["step_s"] for name in ("none", "length", "logsumexp")]
     assert seconds == sorted(seconds) and len({*seconds}) == 3
+
+
+def test_an_element_type_is_added_in_one_file(tmp_path: Path) -> None:
+    assert len(ELEMENT_TYPE) == 1
+    tree, batch, names = patched(tmp_path, ELEMENT_TYPE), {}, ("i16", "i32")
+    for name in names:
+        (tree / f"{name}.shard").write_text(WORDS.replace("TYPE", name), "utf-8")
+        said = json.loads(shardc(tree, "plan", f"{name}.shard", "--ranks", "4", "--json"))
+        batch[name] = next(part["bytes"] for part in said["per_rank"]["peak"]["parts"] if part["what"] == "batch")
+        assert said["predicted"]["step_s"] > 0
+    assert 0 < 2 * batch["i16"] == batch["i32"]
+    said = shardc(tree, "verify", "i16.shard", "--ranks", "4")
+    assert "4 ranks compute what one device does" in said
+    losses = [shardc(tree, "run", f"{name}.shard", "--ranks", "4").split("lowest loss")[1].split()[0] for name in names]
+    assert losses[0] == losses[1]

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
+from shardlang import runtime as rt
 from shardlang.interpret.brute.splits import Case, Local, check, evaluate, sharded, splits, text, whole
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.rule import Split
-from shardlang import runtime as rt
 from tests.ops.calls import call
 
 

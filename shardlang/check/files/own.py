@@ -16,6 +16,7 @@ from shardlang.check.files.declarations import SETTINGS, Reader
 from shardlang.check.own import NEEDS, Own, OwnDecl
 from shardlang.check.values import UNKNOWN, FileScope
 from shardlang.extensions import locks
+from shardlang.facts.dtypes import INTEGERS
 from shardlang.files import folder_of
 from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import Param
@@ -160,7 +161,7 @@ class _OwnReader(Reader):
         bound, dtype = field.bound, field.type.dtype
         if bound is None:
             return None
-        if dtype is not None and dtype.text in ("i64", "i32"):
+        if dtype is not None and dtype.text in INTEGERS:
             if isinstance(bound, ast.Name):
                 return bound.text
             if isinstance(bound, ast.Number) and isinstance(bound.value, int) and bound.value >= 1:

@@ -17,11 +17,7 @@ from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
 from shardlang.ops.declaration import FAMILIES, REGISTRY, CallSite, Inference, Operator
 from shardlang.ops.families.shapes import CAST
 from shardlang.source import Span
-from shardlang.types.dim import Dim, TensorType, Term
-
-# Attributes are kept in the graph; what holds dims is bound to one call and may not be shared by
-# the memo.
-_INTEGERS = ("i64", "i32", "bool")
+from shardlang.types.dim import FLOATS, Dim, TensorType, Term
 
 
 def is_operator(name: str) -> bool:
@@ -86,7 +82,7 @@ def _constant(value: Any, beside: Tensor | None, span: Span, frame: Frame) -> An
     if isinstance(value, Fraction):
         value = float(value)
     dtype = beside.type.dtype if beside is not None else frame.context.dtype
-    if dtype in _INTEGERS and isinstance(value, float):
+    if dtype not in FLOATS and isinstance(value, float):
         dtype = frame.context.dtype
     elif dtype == "bool":
         dtype = "i64"

@@ -17,11 +17,12 @@ from shardlang.check.model.types import written_type
 from shardlang.check.own import OwnDecl
 from shardlang.check.program import DataSource
 from shardlang.check.values import UNKNOWN, DimValue, Numbering, Tensor, Text, Words
+from shardlang.facts.dtypes import INTEGERS
 from shardlang.ops.declaration import Param
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
-from shardlang.types.dim import Dim, TensorType, Term, term_size
+from shardlang.types.dim import BYTES, Dim, TensorType, Term, term_size
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ _SPLIT = Param("split", "str", "train")
 _ORDER = (Param("shuffle", "bool", True), Param("seed", "int", None))
 _LABELLED = {"label": ("i64", (), 10)}
 # What all numbers of an element type stay below; a bound itself is below that of i64.
-_LARGEST = {"i32": 2**31, "bool": 2}
+_LARGEST = {"bool": 2, **{name: 2 ** (8 * BYTES[name] - 1) for name in INTEGERS if name != "i64"}}
 SOURCES = {
     "random": Known(
         "`batches` batches of fields as declared: numbers in [0, 1), and whole numbers from 0 to below the field's "

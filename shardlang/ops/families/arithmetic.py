@@ -11,6 +11,7 @@ from shardlang.ops.factors import each_element, elementwise, promote, require
 from shardlang.ops.saved_activations import Local, Saved, nothing, others
 from shardlang.ops.site import OpSite
 from shardlang.ops.working_memory import Work, passing_alike, plain
+from shardlang.types.dim import FLOATS
 
 # How many operands of truth values torch refuses.
 _REFUSED = {"sub": 1, "pow": 2, "floor_divide": 1, "remainder": 1}
@@ -35,7 +36,7 @@ def _dtype(site: CallSite, floating: bool) -> str:
     dtype = promote(tensors or types)
     if dtype == "bool" and len(tensors) < len(types):
         dtype = "i64"
-    return site.floating if floating and dtype in ("i64", "i32", "bool") else dtype
+    return site.floating if floating and dtype not in FLOATS else dtype
 
 
 def _whole(text: str) -> bool:

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from shardlang.errors import RunError
+from shardlang.facts.dtypes import INTEGERS
 from shardlang.runtime.data import csv_text, data_files
 from shardlang.runtime.data.dataset import Arrays, Dataset, Origin, require
 from shardlang.runtime.program import Block, Field, Source
@@ -306,7 +307,7 @@ def _is_of(field: Field, name: str) -> bool:
 
 def _naming(field: Field, head: Sequence[str]) -> str:
     """How a field that finds no column could."""
-    if field.name in head and len(field.shape) == 2 and field.dtype in ("i64", "i32"):
+    if field.name in head and len(field.shape) == 2 and field.dtype in INTEGERS:
         return "one column of text is bounded by `words(most = 20000)`, or by a `tokenizer(..)`"
     alike = [name for name in head if name.casefold().startswith(field.name.casefold()) and name[:1].isalpha()]
     if alike and not alike[0].startswith(field.name):

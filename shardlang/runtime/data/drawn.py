@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from shardlang.facts.dtypes import DTYPES
 from shardlang.runtime import random
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.program import Block, Field, Source
@@ -38,7 +39,7 @@ class Drawn:
             line = np.arange(start, start + length, dtype=np.uint64)
             index = index[..., None] * np.uint64(size) + line
         drawn = bits(random.seeded_key(self.seed, f"data.{field.name}"), index)
-        if field.dtype in ("i64", "i32", "bool"):
+        if not DTYPES[field.dtype].floating:
             bound = 2 if field.bound is None else field.bound
             return ((drawn >> np.uint64(11)).astype(np.float64) * (2.0**-53 * bound)).astype(np.int64)
         return (drawn >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)

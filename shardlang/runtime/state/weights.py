@@ -22,6 +22,7 @@ from shardlang.checkpoints.index import ITEM_BYTES
 from shardlang.disk.locks import drafted
 from shardlang.disk.owned import CATEGORIES, SAVED_MARK, WORDS_MARK
 from shardlang.errors import RunError
+from shardlang.facts.dtypes import INTEGERS
 from shardlang.hints.nearest import nearest, offer
 from shardlang.hints.paths import OF_PROGRAM
 from shardlang.runtime.comm import primitives
@@ -36,7 +37,7 @@ from shardlang.runtime.words import require_same
 # safetensors has the language's names, in capitals.
 _TORCH = {name: str(dtype).removeprefix("torch.") for name, dtype in DTYPES.items()}
 # What numbers of a type are: those of one kind are converted, and rounded where they are narrower.
-_KINDS = {name: "truth values" if name == "bool" else "whole numbers" if name[0] == "i" else "floating-point numbers"
+_KINDS = {name: "truth values" if name == "bool" else "whole numbers" if name in INTEGERS else "floating-point numbers"
           for name in DTYPES}  # fmt: skip
 _NAMES = {dtype: name.upper() for name, dtype in DTYPES.items()}
 
