@@ -28,7 +28,7 @@ from shardlang.ops.families.internal import SENT, TO_DEVICE, TO_HOST, TRANSFER
 from shardlang.ops.rule import FactorRule, factor_rule
 from shardlang.ops.saved_activations import Local, elements
 from shardlang.plan.bytes.saved_activations import saved_activations
-from shardlang.plan.bytes.traffic import COLLECTIVES, copy_bytes, inside_collective
+from shardlang.plan.bytes.traffic import copy_bytes
 from shardlang.plan.dim_factors import of_factors
 from shardlang.plan.fusions import fusions, is_linear
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
@@ -223,18 +223,18 @@ class Steps:
         """The collectives that the operator itself runs."""
         dtype = self.plan.graph.values[op.results[0]].type.dtype
         for factor, axes, *both in planned.inside:
-            kind, how = inside_collective(op, factor), op.rule.factors[factor]
+            how = op.rule.factors[factor]
             for phase, size, sums in zip((FORWARD, INPUTS), both, how.statistics, strict=True):
                 sums = (1,) if how.exchanged else sums * op.attrs.get("chunks", 1)
                 for tensors in sums if size else ():
                     each = per(size * tensors, self.plan.microbatches * sum(sums))
-                    yield Collective(place, phase, dtype, kind, planned.mesh, axes, each)
+                    yield Collective(place, phase, dtype, how.collective, planned.mesh, axes, each)
 
     # --- conversions
 
     def _conversion(self, c: Conversion) -> tuple[Items, Items]:
         plan, value = self.plan, self.plan.graph.values[c.value]
-        by, axes = COLLECTIVES.get(c.move.kind, ("", "")), plan.meshes[c.to.mesh].ranked(c.move.axes)
+        by, axes = c.move.kind.collectives, plan.meshes[c.to.mesh].ranked(c.move.axes)
         place = Place(layer_of(value.path), class_of(value.path), c.move.kind.value, value.span.line)
         if not axes:
             return (), ()

@@ -21,8 +21,7 @@ from shardlang.emit.text.collectives import moved_axes, permute_sources, source_
 from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.graph.graph import Kind, Op
 from shardlang.matched.lines import Again, Group, Items, Line, Local, Parts, Repeated, Size
-from shardlang.matched.table import CONVERSIONS, HALVES, KEEPING, RING, ROWS, STATISTICS
-from shardlang.ops import rule
+from shardlang.matched.table import CONVERSIONS, KEEPING, STATISTICS
 from shardlang.ops.declaration import Operator
 from shardlang.ops.site import maybe_empty
 from shardlang.plan.blocks.call import Call
@@ -32,8 +31,6 @@ from shardlang.plan.rewrite.once_a_step import summed_in_time
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.layout import Layout, uneven_sizes
-
-_EXCHANGED = {"": STATISTICS, rule.ROWS: ROWS, rule.HALVES: HALVES, rule.RING: RING}
 
 
 @dataclass
@@ -229,7 +226,7 @@ class Planned:
         if declared.updates and not training:
             return  # it takes the statistics that are kept
         learns = gradient and declared.differentiable and self._gradient(op.operands) and self._gradient(op.results)
-        within = {(_EXCHANGED[op.rule.factors[f].exchanged], axes) for f, axes, _, _ in planned.inside}
+        within = {(op.rule.factors[f].exchanged or STATISTICS, axes) for f, axes, _, _ in planned.inside}
         for what, axes in sorted(within):
             yield Line(what, Group(planned.mesh, axes), gradient=learns, span=op.span)
         counted = op.attrs.get("ignore_index") is not None and len(op.operands) == 2

@@ -18,6 +18,7 @@ DimFactors = tuple[int, ...]
 
 
 ROWS, RING, HALVES = "rows", "ring", "halves"
+_COLLECTIVES = {"": "all_reduce", ROWS: "all_to_all", HALVES: "all_to_all", RING: "permute"}
 
 
 class Split(Enum):
@@ -47,6 +48,11 @@ class Factor:
     split: Split = Split.FREE
     statistics: Statistics = ((), ())
     exchanged: str = ""
+
+    @property
+    def collective(self) -> str:
+        """What the operator itself sends with where the factor is split."""
+        return _COLLECTIVES[self.exchanged]
 
     @property
     def whole(self) -> bool:

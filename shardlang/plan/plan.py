@@ -22,23 +22,32 @@ from shardlang.types.mesh import Mesh
 
 
 class MoveKind(Enum):
-    """The rows of the conversion table (forward / backward)."""
+    """The rows of the conversion table. collectives: what a row sends with, forward and backward;
+    "" where it sends nothing."""
 
-    I_TO_R = "identical_to_replicated"  # nothing / all-reduce
-    P_TO_I = "all_reduce"  # all-reduce / nothing
-    P_TO_R = "all_reduce_replicated"  # all-reduce / all-reduce
-    P_TO_S = "reduce_scatter"  # reduce-scatter / all-gather
-    S_TO_R = "all_gather_replicated"  # all-gather / reduce-scatter
-    S_TO_I = "all_gather"  # all-gather / slice
-    I_TO_S = "split"  # slice / all-gather
-    R_TO_S = "split_replicated"  # slice / zero-pad
-    S_TO_S = "all_to_all"  # all-to-all / all-to-all
-    I_TO_P = "identical_to_pending"  # mask / nothing
-    R_TO_P = "replicated_to_pending"  # mask / mask
-    R_TO_I = "replicated_to_identical"  # nothing / mask
-    S_TO_P = "split_to_pending"  # zero-pad / slice
-    PERMUTE = "permute"  # send blocks / the inverse
-    VIEW = "view"  # the same bytes, named on another mesh: nothing / nothing
+    I_TO_R = "identical_to_replicated", "", "all_reduce"
+    P_TO_I = "all_reduce", "all_reduce", ""
+    P_TO_R = "all_reduce_replicated", "all_reduce", "all_reduce"
+    P_TO_S = "reduce_scatter", "reduce_scatter", "all_gather"
+    S_TO_R = "all_gather_replicated", "all_gather", "reduce_scatter"
+    S_TO_I = "all_gather", "all_gather", ""  # backward slices
+    I_TO_S = "split", "", "all_gather"  # forward slices
+    R_TO_S = "split_replicated", "", ""  # slices, and pads with zeros
+    S_TO_S = "all_to_all", "all_to_all", "all_to_all"
+    I_TO_P = "identical_to_pending", "", ""  # masks
+    R_TO_P = "replicated_to_pending", "", ""  # masks both ways
+    R_TO_I = "replicated_to_identical", "", ""  # masks backward
+    S_TO_P = "split_to_pending", "", ""  # pads with zeros, and slices
+    PERMUTE = "permute", "permute", "permute"  # sends blocks, and back
+    VIEW = "view", "", ""  # the same bytes, named on another mesh
+
+    collectives: tuple[str, str]
+
+    def __new__(cls, name: str, *collectives: str) -> MoveKind:
+        found = object.__new__(cls)
+        found._value_ = name
+        found.collectives = collectives  # type: ignore[assignment]
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.hints.nearest import offer
 from shardlang.ops.rule import Split
 from shardlang.paths.runs import called, in_runs
-from shardlang.plan.bytes.traffic import COLLECTIVES, conversion_bytes, inside_collective, sent
+from shardlang.plan.bytes.traffic import conversion_bytes, sent
 from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.plan import Plan
 from shardlang.plan.resolve import resolve
@@ -146,14 +146,14 @@ def _sent(asked: Asked, value: int) -> Iterator[Entry]:
     sizes, waits = conversion_bytes(plan), Waits(plan, asked.hardware) if asked.hardware is not None else None
     for c in plan.conversions:
         if c.value == value and any(sizes[c.id]):
-            by = COLLECTIVES.get(c.move.kind, ("", ""))
+            by = c.move.kind.collectives
             axes = list(plan.meshes[c.to.mesh].ranked(c.move.axes))
             seconds = waits.conversion(c.id) if waits is not None else None
             yield _collective(by, axes, written(plan, value, c.to), sizes[c.id], seconds)
     op = plan.graph.producers.get(value)
     if op is not None:
         for factor, over, *both in plan.ops[op].inside:
-            kind = inside_collective(plan.graph.ops[op], factor)
+            kind = plan.graph.ops[op].rule.factors[factor].collective
             seconds = waits.operator(op) if waits is not None and len(plan.ops[op].inside) == 1 else None
             yield _collective((kind, kind), list(over), None, (both[0], both[1]), seconds)
     path = plan.graph.values[value].path

@@ -18,16 +18,7 @@ from shardlang.plan.bytes.overview import overview
 from shardlang.plan.bytes.peak.report import peak_entry
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.bytes.pipeline_report import pipeline_report, whole_mesh
-from shardlang.plan.bytes.traffic import (
-    COLLECTIVES,
-    conversion_bytes,
-    copied_bytes,
-    copy_bytes,
-    handed_bytes,
-    inside_collective,
-    sends,
-    sent_bytes,
-)
+from shardlang.plan.bytes.traffic import conversion_bytes, copied_bytes, copy_bytes, handed_bytes, sends, sent_bytes
 from shardlang.plan.pipeline.steps import conversion_stages
 from shardlang.plan.plan import ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.reads import layout_of
@@ -293,7 +284,7 @@ class _Operators:
         kind, axes = conversion.move.kind, plan.meshes[before.mesh].ranked(conversion.move.axes)
         texts = [layout_text(value.type, layout, plan.meshes[layout.mesh]) for layout in (before, conversion.to)]
         shape, groups = plan.local_shape(value.id, conversion.to), _groups(plan, axes, before.mesh, self.stages[index])
-        by, sizes = COLLECTIVES.get(kind, ("", "")), self.bytes[index]
+        by, sizes = kind.collectives, self.bytes[index]
         return _collective(
             phase, kind.value, by, value=value.path, axes=axes, mesh=before.mesh, groups=groups, texts=texts,
             shape=shape, sizes=sizes,
@@ -303,7 +294,7 @@ class _Operators:
         plan = self.plan
         op = plan.graph.ops[planned.op]
         for number, (factor, axes, forward, backward) in enumerate(planned.inside):
-            exchanged, kind = op.rule.factors[factor].exchanged, inside_collective(op, factor)
+            exchanged, kind = op.rule.factors[factor].exchanged, op.rule.factors[factor].collective
             tensor, shape = self._statistic(planned, factor, not exchanged)
             if exchanged == ROWS:
                 tensor, shape = self._sent(planned, number)

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
-from shardlang.graph.graph import Op
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST, TRANSFER
-from shardlang.ops.rule import HALVES, RING, ROWS
 from shardlang.plan.bytes.gradient_sums import gradient_sums, summed_bytes
 from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.own_optimizers import gathered
@@ -18,7 +16,7 @@ from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.zero3_gathers import orders, part_bytes
 from shardlang.plan.layouts.assignment import local_size
 from shardlang.plan.pipeline.steps import conversion_stages
-from shardlang.plan.plan import Conversion, MoveKind, ParamPlan, Plan, PlannedOp, Step
+from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.rewrite.once_a_step import phases
 from shardlang.records import dataclass, remembered
 from shardlang.types.dim import BYTES
@@ -58,20 +56,6 @@ class Sent:
     backward_bytes: int
 
 
-# What a conversion sends with, forward and backward.
-COLLECTIVES = {
-    MoveKind.I_TO_R: ("", "all_reduce"),
-    MoveKind.P_TO_I: ("all_reduce", ""),
-    MoveKind.P_TO_R: ("all_reduce", "all_reduce"),
-    MoveKind.P_TO_S: ("reduce_scatter", "all_gather"),
-    MoveKind.S_TO_R: ("all_gather", "reduce_scatter"),
-    MoveKind.S_TO_I: ("all_gather", ""),
-    MoveKind.I_TO_S: ("", "all_gather"),
-    MoveKind.S_TO_S: ("all_to_all", "all_to_all"),
-    MoveKind.PERMUTE: ("permute", "permute"),
-}
-
-
 @remembered
 def sent(plan: Plan) -> tuple[Sent, ...]:
     """Everything that is sent in a step."""
@@ -81,7 +65,7 @@ def sent(plan: Plan) -> tuple[Sent, ...]:
 def _sent_values(plan: Plan) -> Iterator[Sent]:
     here = conversion_stages(plan)
     for c, (forward, backward) in zip(plan.conversions, conversion_bytes(plan), strict=True):
-        axes, by = plan.meshes[c.to.mesh].ranked(c.move.axes), COLLECTIVES.get(c.move.kind, ("", ""))
+        axes, by = plan.meshes[c.to.mesh].ranked(c.move.axes), c.move.kind.collectives
         path, stages = plan.graph.values[c.value].path, frozenset(here[c.id])
         again = forward if runs_again(plan, Step("conversion", c.id)) else 0
         yield Sent("values", path, stages, axes, by, forward, backward - again)
@@ -90,7 +74,7 @@ def _sent_values(plan: Plan) -> Iterator[Sent]:
     for planned in plan.ops:
         op = plan.graph.ops[planned.op]
         for factor, axes, forward, backward in planned.inside:
-            kind = inside_collective(op, factor)
+            kind = op.rule.factors[factor].collective
             twice = forward if runs_again(plan, Step("op", op.id)) else 0
             stages = frozenset((plan.stage(op.id),))
             yield Sent("values", op.path, stages, axes, (kind, kind), forward, backward + twice)
@@ -99,12 +83,6 @@ def _sent_values(plan: Plan) -> Iterator[Sent]:
             axes = (plan.pipeline.axis,)
             yield Sent("values", op.path, frozenset((to - 1,)), axes, ("send", ""), forward, 0)
             yield Sent("values", op.path, frozenset((to,)), axes, ("", "send"), 0, backward)
-
-
-def inside_collective(op: Op, factor: int) -> str:
-    """The collective that an operator itself runs over the axes that cut a factor."""
-    kinds = {"": "all_reduce", ROWS: "all_to_all", HALVES: "all_to_all", RING: "permute"}
-    return kinds[op.rule.factors[factor].exchanged]
 
 
 def _sent_parameters(plan: Plan) -> Iterator[Sent]:

@@ -15,7 +15,6 @@ from shardlang.cost.items import Steps, per
 from shardlang.cost.prices import Prices
 from shardlang.cost.work import FORWARD, INPUTS, Collective, Item, Place, Stream, Update, Work
 from shardlang.graph.graph import Kind
-from shardlang.plan.bytes.traffic import COLLECTIVES
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, local_size
 from shardlang.plan.layouts.inside import all_reduce_bytes, inside_bytes
 from shardlang.plan.layouts.op_classes import Planning, Tensor
@@ -101,7 +100,7 @@ class Rates:
         for move, after in route.moves:
             mesh = self.meshes[after.mesh]
             axes = mesh.ranked(move.axes)
-            by = COLLECTIVES.get(move.kind, ("", ""))
+            by = move.kind.collectives
             if axes:
                 ways = ((by[0], move.forward_bytes, FORWARD), (by[1], move.backward_bytes * tensor.gradient, INPUTS))
                 for kind, size, phase in ways:
