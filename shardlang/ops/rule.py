@@ -51,7 +51,7 @@ class Factor:
 
     @property
     def collective(self) -> str:
-        """What the operator itself sends with where the factor is split."""
+        """The collective that the operator itself runs where the factor is split."""
         return _COLLECTIVES[self.exchanged]
 
     @property
