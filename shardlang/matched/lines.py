@@ -55,7 +55,8 @@ class Line:
     dim that is joined and the one that is cut; of a permutation the members that blocks come from.
     given, made: the operand and the result; None of a function that computes too, whose sums are of
     `statistics`. parts: the sizes along the first dim, and of an all-to-all along the second, where
-    they differ. gradient: its backward runs. span: the statement, or the line of Python."""
+    they differ. gradient: its backward runs, which the plan alone says. span: the statement, or the
+    line of Python."""
 
     what: str
     group: Group
@@ -63,7 +64,7 @@ class Line:
     given: Local | None = None
     made: Local | None = None
     parts: tuple[tuple[int, ...] | None, ...] = ()
-    gradient: bool = False
+    gradient: bool = field(default=False, compare=False)
     span: Span | None = field(default=None, compare=False)
 
     @property
@@ -75,8 +76,7 @@ class Line:
         parts = [text for text in map(str, filter(None, self.parts))]
         sizes = f" in parts {' and '.join(parts)}" if parts else ""
         over = f" over {', '.join(self.group.axes)}" if self.group.axes else ""
-        gradient = "" if self.gradient or self.given is None else ", without a gradient"
-        return f"{self.what}{of}{made}{dims}{over}{sizes}{gradient}{self._lacking}"
+        return f"{self.what}{of}{made}{dims}{over}{sizes}{self._lacking}"
 
     @property
     def _lacking(self) -> str:
@@ -117,6 +117,12 @@ class Row:
     def lines(self) -> Items:
         """The actions as lines."""
         return tuple(Line(f"action {action}", Group(0, ()), span=self.span) for action in self.actions)
+
+
+def message(way: str, name: str, evaluated: bool = True, gradient: bool = False) -> str:
+    """A value between stages, in words. way: send or receive; evaluated: in evaluations too;
+    gradient: it is sent back."""
+    return f"{way} `{name}`{'' if evaluated else ' in training'}{' and return the gradient' * gradient}"
 
 
 def gather_line(kind: str, paths: Iterable[str], span: Span) -> Line:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from shardlang.emit.evaluate import evaluated_values
 from shardlang.emit.scope import Scope
 from shardlang.facts.actions import ACTIONS, alone
-from shardlang.matched.lines import Group, Items, Line, Row, gather_line
+from shardlang.matched.lines import Group, Items, Line, Row, gather_line, message
 from shardlang.matched.planned import Planned
 from shardlang.paths.patterns import places
 from shardlang.plan.bytes.zero3_gathers import orders
@@ -41,10 +41,11 @@ def _parameter(planned: Planned, param: ParamPlan, learns: bool, span: Span) -> 
     reduced = mesh.ranked(param.reduce_axes)
     once = mesh.time is not None and mesh.time.name not in param.reduce_axes and learns
     how = "of rows" if param.sparse else "of the first microbatch" if once else ""
-    yield Line(f"the gradient {how}".strip(), Group(number, reduced), (), local, gradient=learns, span=span)
+    what = f"the gradient {how}".strip() if learns else "no gradient"
+    yield Line(what, Group(number, reduced), (), local, span=span)
     if param.zero:
         what = f"rows by zero {param.zero}{', keep' if param.keep else ''}"
-        yield Line(what, Group(number, param.zero_axes), (), local, gradient=learns, span=span)
+        yield Line(what, Group(number, param.zero_axes), (), local, span=span)
 
 
 def gathers(plan: Plan, stage: int) -> Items:
@@ -83,8 +84,9 @@ def _message(planned: Planned, scope: Scope, way: str, form: tuple[int, int], ev
     plan, (value, at) = planned.plan, form
     layout = plan.produced[value] if at < 0 else plan.conversions[at].to
     local, whole = planned.local(value, layout), plan.graph.values[value]
-    what = f"{way} `{scope.names[form]}`{'' if evaluated else ' in training'}"
-    return Line(what, planned.stages, (), local, gradient=way == "receive" and whole.gradient, span=whole.span)
+    learns = way == "receive" and whole.gradient
+    what = message(way, scope.names[form], evaluated, learns)
+    return Line(what, planned.stages, (), local, gradient=learns, span=whole.span)
 
 
 def schedule(planned: Planned) -> Sequence[Row]:

@@ -29,7 +29,6 @@ OTHER_WORDS = {
     ("facts/optimizers.py", "mean"): "what Adam keeps, in checkpoints",
     ("facts/optimizers.py", "square"): "likewise",
     ("facts/optimizers.py", "sum"): "what Adagrad keeps, in checkpoints",
-    ("matched/read_back/text.py", "detach"): "a method of a tensor in the emitted text",
     ("runtime/calibrate/machine.py", "attention"): "that member of a profile",
     ("runtime/comm/blocks.py", "sum"): "how a collective reduces",
     ("runtime/comm/primitives.py", "sum"): "likewise",

@@ -14,7 +14,6 @@ from shardlang.matched.lines import Group, Line
 from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.settings import parameter
 from shardlang.matched.read_back.text import Declared
-from shardlang.matched.read_back.walk import learns
 from shardlang.records import dataclass
 from shardlang.types.dim import BYTES
 
@@ -54,7 +53,7 @@ def buckets(read: Read, here: int, tied: bool = False) -> list[Bucket]:
         declared = read.text.declared[path]
         stages = tuple(read.users.get(path, ()))
         places = tuple(sorted({read.coordinates[at] for at in stages} or {0}))
-        if here not in places or not learns(declared):
+        if here not in places or not declared.learns:
             continue
         how, line = _held(read, declared, places, stages)
         if declared.given.get("sparse"):

@@ -160,15 +160,12 @@ class Read:
         reader = Reader(self.text, stage.parameters, self.read)
         fields: list[Bound] = [Value(given.local) for given in stage.fields]
         received = [given for given in stage.receives if name != "evaluate" or given.evaluate]
-        values: list[Bound] = [Value(given.local, given.gradient and name == "forward") for given in received]
+        values: list[Bound] = [Value(given.local) for given in received]
         first: dict[str, list[Bound]] = {"before_microbatch": fields, "before_step": [], "conclude": [Layer("")]}
         given = first.get(name, [Layer(""), *values, *fields])
         further = [argument.arg for argument in node.args.args[len(given) :]]
         every = [*given, *(before.get(x, NOTHING) for x in further)]
-        # What the next stage gets without a gradient has none here.
-        sent = self.stages[at + 1].receives if name == "forward" and at + 1 < len(self.stages) else ()
-        wanted = tuple(given.gradient for given in sent)
-        return reader.called(Function(stage.file, node, {}), every, name == "forward", () if all(wanted) else wanted)
+        return reader.called(Function(stage.file, node, {}), every)
 
 
 def named(call: ast.Call) -> dict[str, ast.expr]:

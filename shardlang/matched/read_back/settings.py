@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from shardlang.facts.actions import ACTIONS
 from shardlang.facts.actions import listed as actions
 from shardlang.facts.figures import GRAD_NORM
-from shardlang.matched.lines import Group, Items, Line, Row, gather_line
+from shardlang.matched.lines import Group, Items, Line, Row, gather_line, message
 from shardlang.matched.read_back.program import Given, Read, named
 from shardlang.matched.read_back.text import Declared
 from shardlang.paths.patterns import expanded
@@ -32,12 +32,12 @@ def parameter(read: Read, declared: Declared) -> tuple[Line, ...]:
     mesh, learns = read.text.meshes[given.get("mesh", "mesh")][0], not given.get("frozen")
     how = "of rows" if given.get("sparse") else "of the first microbatch" if given.get("once") else ""
     group = Group(mesh, listed(given.get("reduce", ())))
-    found = Line(f"the gradient {how}".strip(), group, (), declared.local, gradient=learns, span=span)
+    found = Line(f"the gradient {how}".strip() if learns else "no gradient", group, (), declared.local, span=span)
     level, axes = given.get("zero", (0, ()))
     if not level:
         return (found,)
     what = f"rows by zero {level}{', keep' if given.get('keep') else ''}"
-    return found, Line(what, Group(mesh, listed(axes)), (), declared.local, gradient=learns, span=span)
+    return found, Line(what, Group(mesh, listed(axes)), (), declared.local, span=span)
 
 
 def listed(axes: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ def messages(read: Read, at: int) -> Items:
     function = stage.file.functions[stage.names["forward"]]
     names = [argument.arg for argument in function.args.args[1:]]
     found = [
-        Line(f"receive `{name}`{'' if given.evaluate else ' in training'}", axis, (), given.local,
+        Line(message("receive", name, given.evaluate, given.gradient), axis, (), given.local,
              gradient=given.gradient, span=read.text.main.span(given.node))
         for name, given in zip(names, stage.receives, strict=False)
     ]  # fmt: skip
@@ -82,7 +82,7 @@ def messages(read: Read, at: int) -> Items:
     values = read.returned[at]
     for node, value in zip(parts, values[: len(sent(read, at))], strict=False):
         assert node is not None
-        found.append(Line(f"send `{ast.unparse(node)}`", axis, (), value.local, span=stage.file.span(last)))
+        found.append(Line(message("send", ast.unparse(node)), axis, (), value.local, span=stage.file.span(last)))
     return tuple(found)
 
 

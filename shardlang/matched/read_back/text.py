@@ -36,6 +36,11 @@ class Declared:
     node: ast.Call
     trained: bool
 
+    @property
+    def learns(self) -> bool:
+        """Whether it is trained, and not frozen."""
+        return self.trained and not self.given.get("frozen")
+
 
 @dataclass(frozen=True)
 class Places:
@@ -82,26 +87,15 @@ class Told:
             return Local(self.dtype, self.numbers)
         return Local(self.dtype, tuple([names[s] if s in names else int(s) for s in self.sizes]))
 
-    @property
-    def floating(self) -> bool:
-        """Whether it is of numbers that have gradients."""
-        return self.dtype[0] in "fb" and self.dtype != "bool"
-
-
-# Of each result of a call whether a gradient comes back to it; () for all.
-Wanted = tuple[bool, ...]
-
 
 @dataclass(frozen=True, eq=False)
 class File:
-    """One emitted file: its name, text and tree. learning: of functions that were read, by id and
-    the results that are learned from, what learning.py finds. types: of comments that were read.
-    told_of: of statements that were read, by id."""
+    """One emitted file: its name, text and tree. types: of comments that were read. told_of: of
+    statements that were read, by id."""
 
     name: str
     text: str
     tree: ast.Module = field(compare=False)
-    learning: dict[tuple[int, Wanted], Any] = field(default_factory=dict)
     types: dict[str, list[Told]] = field(default_factory=dict)
     told_of: dict[int, list[Told]] = field(default_factory=dict)
 
@@ -281,11 +275,6 @@ def is_runtime(node: ast.expr) -> str:
     if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name) or node.value.id != "rt":
         return ""
     return node.attr
-
-
-def is_detached(node: ast.AST) -> bool:
-    """Whether a node is `x.detach()`, which no gradient goes through."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "detach"
 
 
 def _literal(node: ast.expr) -> Any:

@@ -1,8 +1,8 @@
 """A function of the emitted text -> its lines that communicate, in the order in which Python comes
 to them.
 
-Names are followed from where they are bound: their types, and whether a gradient goes back to
-them. A function of a layer is read once for all layers that are declared alike."""
+Names are followed from where they are bound, with their types. A function of a layer is read once
+for all layers that are declared alike."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from itertools import groupby
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.matched.lines import Again, Group, Items, Line, Local, Parts, Repeated, Size
-from shardlang.matched.read_back.learning import learning
-from shardlang.matched.read_back.text import Declared, File, Places, Text, Wanted, is_detached, is_runtime, parts_of
+from shardlang.matched.read_back.text import File, Places, Text, is_runtime, parts_of
 from shardlang.matched.shapes import made_by
 from shardlang.matched.table import CONVERSIONS, EXCHANGES, HALVES, KEEPING, MEMBERS, SILENT, STATISTICS
 from shardlang.records import dataclass
@@ -25,10 +24,9 @@ from shardlang.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor: its local type where it is known, and whether a gradient goes back to it."""
+    """A tensor: its local type where it is known."""
 
     local: Local | None = None
-    gradient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +73,11 @@ class Reader:
     def places(self) -> Places:
         return Places(self.paths)
 
-    def called(self, function: Function, given: Sequence[Bound], trains: bool, wanted: Wanted = ()) -> Result:
-        """The lines of a call; trains: a gradient comes back to it, by its results `wanted`."""
-        key = id(function.node), trains, wanted, *map(self._kind, given)
+    def called(self, function: Function, given: Sequence[Bound]) -> Result:
+        """The lines of a call."""
+        key = id(function.node), *map(self._kind, given)
         if function.around or key not in self.read:
-            learns = learning(function.file, function.node, wanted) if trains else {}
-            made = Frame(self, function.file, dict(function.around), trains, learns, wanted, dict(function.sizes))
+            made = Frame(self, function.file, dict(function.around), dict(function.sizes))
             made.define(function.node)
             made.bound.update(zip((a.arg for a in function.node.args.args), given, strict=False))
             made.run(function.node.body)
@@ -108,31 +105,20 @@ class Reader:
     def at(self, path: str) -> Bound:
         """The meaning of `p.a.b`."""
         declared = self.text.declared.get(path)
-        return Layer(path) if declared is None else Value(declared.local, learns(declared))
-
-
-def learns(declared: Declared) -> bool:
-    """Whether it is trained."""
-    return declared.trained and not declared.given.get("frozen")
+        return Layer(path) if declared is None else Value(declared.local)
 
 
 @dataclass
 class Frame:
-    """One function while it is read. bound: what names stand for; gradient: autograd is at work;
-    learning: the statements that a gradient comes back to, and to which of their targets; results:
-    the same of what the function returns; wanted: of the call that is read. sizes: by the names of
-    local sizes."""
+    """One function while it is read. bound: what names stand for; sizes: by the names of local
+    sizes."""
 
     reader: Reader
     file: File
     bound: dict[str, Bound]
-    gradient: bool
-    learning: Mapping[int, Wanted]
-    results: Wanted
     sizes: dict[str, Size] = field(default_factory=dict)
     items: list[Line | Repeated | Again] = field(default_factory=list)
     returned: tuple[Bound, ...] = ()
-    wanted: Wanted = ()
 
     def define(self, node: ast.FunctionDef) -> None:
         """Takes in the local sizes that comments of a function define, before or behind those that
@@ -154,11 +140,10 @@ class Frame:
                 case ast.For(target=ast.Name(id=name), iter=over):
                     self._loop(node, name, over)
                 case ast.With():
-                    self._within(node)
+                    self.run(node.body)
                 case ast.FunctionDef():
                     self.bound[node.name] = Function(self.file, node, self.bound, self.sizes)
                 case ast.Return(value=value):
-                    self.wanted = self.results if isinstance(value, ast.Call) else ()
                     self.returned = self._returned(value)
                 case ast.Expr(value=ast.Constant() | ast.Call(func=ast.Attribute(attr="within"))):
                     pass
@@ -171,20 +156,14 @@ class Frame:
         if size is not None:
             self.sizes[names[0]] = size
             return
-        told, before = self.file.told(node), self.gradient
-        types = [each.local(self.sizes) for each in told]
-        self.gradient = before and id(node) in self.learning
-        wanted = self.learning.get(id(node), ())
-        self.wanted = () if all(wanted) else wanted
+        types = [each.local(self.sizes) for each in self.file.told(node)]
         found = self._value(value)
-        self.wanted = ()
         for at, name in enumerate(names):
             one = found[at] if at < len(found) else found[0]
             if isinstance(one, Value) and at < len(types):
                 self._told(types[at], one)
-                one = Value(types[at], one.gradient and told[at].floating and self.gradient)
+                one = Value(types[at])
             self.bound[name] = one
-        self.gradient = before
 
     def _told(self, type: Local, value: Value) -> None:
         """Takes the type that a comment tells of as the result of the line before it."""
@@ -222,14 +201,6 @@ class Frame:
             found += [Repeated(len(paths), lines)] if lines else []
         self.items += found
 
-    def _within(self, node: ast.With) -> None:
-        call = node.items[0].context_expr
-        before = self.gradient
-        if isinstance(call, ast.Call) and ast.unparse(call.func) == "torch.no_grad":
-            self.gradient = False
-        self.run(node.body)
-        self.gradient = before
-
     def _returned(self, value: ast.expr | None) -> tuple[Bound, ...]:
         parts = value.elts if isinstance(value, ast.Tuple) else [] if value is None else [value]
         return tuple(found for part in parts for found in self._result(part))
@@ -250,17 +221,16 @@ class Frame:
             case ast.Call() if (made := self._given(node)) is not None:
                 return made
         inner = [self._value(part)[0] for part in parts_of(node)]
-        gradient = any([isinstance(x, Value) and x.gradient for x in inner]) and not is_detached(node)
         if isinstance(node, ast.Call):
             if (name := is_runtime(node.func)) and name not in SILENT:
-                self._operator(name, node, gradient)
+                self._operator(name, node)
             if name == KEEPING:
                 span, kept = self.file.span(node), inner[2:]  # behind `rt` and the result
                 parts = [x.local if isinstance(x, Value) else None for x in kept]
-                self.items += [Line(KEEPING, Group(0, ()), given=x, gradient=True, span=span) for x in parts]
+                self.items += [Line(KEEPING, Group(0, ()), given=x, span=span) for x in parts]
             for group in members(node):
-                self._operator(is_runtime(group.func), group, gradient)
-        return (Value(None, gradient and self.gradient),)
+                self._operator(is_runtime(group.func), group)
+        return (NOTHING,)
 
     def _given(self, node: ast.Call) -> tuple[Bound, ...] | None:
         """The results of a call of a function of the program, or of the runtime for one or for a
@@ -308,8 +278,7 @@ class Frame:
         return Function(file, file.functions[name], {}) if file is not None and name in file.functions else None
 
     def _call(self, function: Function, given: Sequence[ast.expr]) -> tuple[Bound, ...]:
-        wanted, self.wanted = self.wanted, ()
-        items, made = self.reader.called(function, [self._value(x)[0] for x in given], self.gradient, wanted)
+        items, made = self.reader.called(function, [self._value(x)[0] for x in given])
         self.items.extend(items)
         return made
 
@@ -318,8 +287,7 @@ class Frame:
         function = self._function(first.id) if isinstance(first, ast.Name) else None
         if function is None:
             raise InternalError(f"the emitted text computes something again that is no function: {ast.unparse(node)}")
-        wanted, self.wanted = self.wanted, ()
-        items, made = self.reader.called(function, [self._value(x)[0] for x in given], self.gradient, wanted)
+        items, made = self.reader.called(function, [self._value(x)[0] for x in given])
         self.items += [Again(items)] if items else []
         return made
 
@@ -336,22 +304,21 @@ class Frame:
             dims = dims[0]
         parts = tuple(named.get(name) for name in (_SIZES if what == "all_to_all" else ("sizes",)))
         line = Line(
-            what, group, dims, operand.local, None, parts if any(parts) else (), operand.gradient and self.gradient,
-            span=self.file.span(node),
+            what, group, dims, operand.local, None, parts if any(parts) else (), span=self.file.span(node),
         )  # fmt: skip
         line = replace(line, made=made_by(line, self.reader.text.degree(group)))
         self.items.append(line)
-        return Value(line.made, line.gradient)
+        return Value(line.made)
 
-    def _operator(self, name: str, node: ast.Call, gradient: bool) -> None:
+    def _operator(self, name: str, node: ast.Call) -> None:
         """An operator of the runtime: it communicates over the groups that it is given."""
         given = [*node.args, *[word.value for word in node.keywords]]
         halved = name != "ring_attention" or any(word.arg == "causal" for word in node.keywords)
         exchanges = [what for what in EXCHANGES.get(name, (STATISTICS,)) if what != HALVES or halved]
         within = {(what, group) for node in given for group in self.reader.text.groups(node) for what in exchanges}
-        gradient, span = gradient and self.gradient, self.file.span(node)
+        span = self.file.span(node)
         for what, group in sorted(within, key=_by_name):
-            self.items.append(Line(what, group, gradient=gradient, span=span))
+            self.items.append(Line(what, group, span=span))
 
 
 def _by_name(within: tuple[str, Group]) -> tuple[str, tuple[str, ...]]:
