@@ -63,7 +63,7 @@ def files_of(made: Emission) -> Mapping[str, str]:
         files[f"{LAYERS}.py"] = _file(layers_docstring(plan), plan, "", list(shared.values()), None)
     for at in sorted(set(made.first)):
         own = {function: text for function, text in made.listed[at].items() if function not in shared}
-        called = written[at].called.union(*(function.calls for function in own))
+        called = written[at].called.union(each.name for function in own for each in function.calls)
         layers = sorted(function.name for function in made.listed[at] if function in shared and function.name in called)
         head = stage_docstring(plan, [stage for stage, first in enumerate(made.first) if first == at])
         files[f"{modules[at]}.py"] = _file(head, plan, "", [*own.values(), *written[at].texts], None, layers)
@@ -136,10 +136,15 @@ def _written(parts: tuple[Forward, Evaluate | None], groups: Groups) -> Written:
 
 
 def _shared(made: Emission) -> dict[Function, Code]:
-    """The functions that files of several texts call."""
+    """The functions that files of several texts call. Of two with one name the second stays in its
+    files, with what calls it."""
     each = [made.listed[at] for at in sorted(set(made.first))]
     users = Counter(function for listed in each for function in listed)
-    return {function: text for listed in each for function, text in listed.items() if users[function] > 1}
+    found: dict[str, Function] = {}
+    for function in users:  # each after what it calls
+        if users[function] > 1 and all(found.get(called.name) == called for called in function.calls):
+            found.setdefault(function.name, function)
+    return {f: text for listed in each for f, text in listed.items() if found.get(f.name) == f}
 
 
 def _file(

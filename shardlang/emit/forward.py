@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from shardlang.emit.functions import Body, Functions
+from shardlang.emit.functions import Body, Function, Functions
 from shardlang.emit.scene import Scene
 from shardlang.emit.scope import Scope
 from shardlang.emit.statements import Writer, blocks_text
@@ -35,7 +35,7 @@ class Forward:
     shown: Body
 
     @property
-    def called(self) -> dict[str, None]:
+    def called(self) -> dict[str, Function]:
         """The functions of layers that it calls."""
         return {**self.trained.called, **self.shown.called}
 

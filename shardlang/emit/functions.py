@@ -39,13 +39,14 @@ MANY = 64  # layers of an array, which are a function and a loop even where they
 
 @dataclass(frozen=True)
 class Function:
-    """The function of a block. calls: the functions that it calls. draws: what it draws random
-    numbers for, by path below the layer; with the number of the call, if not 0. adds_rows:
-    gradients that are rows are added in it, which torch's compiler cannot do."""
+    """The function of a block. calls: the functions that it calls; two of one text are not the same
+    where these differ. draws: what it draws random numbers for, by path below the layer; with the
+    number of the call, if not 0. adds_rows: gradients that are rows are added in it, which
+    torch's compiler cannot do."""
 
     name: str
     rest: Code  # of its text, behind the name
-    calls: frozenset[str]
+    calls: frozenset[Function]
     draws: tuple[str | tuple[str, int], ...]
     adds_rows: bool
 
@@ -138,7 +139,8 @@ class Functions:
             self.bodies[key] = body
             ops = [self.plan.graph.ops[self.plan.ops[step.index].op] for step in call.steps() if step.kind == "op"]
             adds = scene.training and adds_rows(self.plan, ops)
-            self.made[key] = Function(name, text, frozenset(body.called), self._draws(call, ops, scene.training), adds)
+            calls, draws = frozenset(body.called.values()), self._draws(call, ops, scene.training)
+            self.made[key] = Function(name, text, calls, draws, adds)
         return self.made[key]
 
     def _name(self, call: Call) -> str:
@@ -169,7 +171,7 @@ class Functions:
         wanted = set(names)
         for function in reversed(by_name.values()):
             if function.name in wanted:
-                wanted.update(function.calls)
+                wanted.update(called.name for called in function.calls)
         return {f: f.compiled if f.name in outer else f.text for f in by_name.values() if f.name in wanted}
 
 
@@ -220,7 +222,7 @@ class Body:
     scene: Scene
     call: Call
     ends: tuple[Form, ...] = ()
-    called: dict[str, None] = field(default_factory=dict)
+    called: dict[str, Function] = field(default_factory=dict)
 
     @property
     def plan(self) -> Plan:
@@ -236,7 +238,8 @@ class Body:
         flow = self.functions.flow(self.call)
         for item in flow:
             if isinstance(item, Call):
-                self.called[self.functions.function(item, self.scene).name] = None
+                function = self.functions.function(item, self.scene)
+                self.called[function.name] = function
                 if self.call.call == ROOT:
                     self.functions.outer.add((item.block, self.scene.training))
         return loops(flow, {*self.call.gives, *self.ends}, self.scene.forms)
