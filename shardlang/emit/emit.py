@@ -54,7 +54,7 @@ def files_of(made: Emission) -> Mapping[str, str]:
         program = program_text(plan, training, groups, evaluated, loss, tuple(once_names(scopes[0].phases)))
         texts = [*made.listed[0].values(), *written[0].texts]
         return {"main.py": _file(docstring(plan), plan, lists, [*texts, *final, program])}
-    modules, shared = made.modules, _shared(made)
+    modules, shared = made.modules, made.shared
     program = program_text(plan, training, groups, evaluated, loss)
     settings = "\n\n".join([stage_list(scopes, modules, evaluated), schedule_text(plan), program])
     imported = sorted(set(modules), key=modules.index)
@@ -107,6 +107,18 @@ class Emission:
         each = zip(self.written, self.listed, strict=True)
         return [places.setdefault((file.texts, tuple(listed)), at) for at, (file, listed) in enumerate(each)]
 
+    @cached_property
+    def shared(self) -> dict[Function, Code]:
+        """The functions that files of several texts call. Of two with one name the second stays in
+        its files, with what calls it."""
+        each = [self.listed[at] for at in sorted(set(self.first))]
+        users = Counter(function for listed in each for function in listed)
+        found: dict[str, Function] = {}
+        for function in users:  # each after what it calls
+            if users[function] > 1 and all(found.get(called.name) == called for called in function.calls):
+                found.setdefault(function.name, function)
+        return {f: text for listed in each for f, text in listed.items() if found.get(f.name) == f}
+
 
 def emission(plan: Plan, sink: Sink | None = None, folded: bool = True) -> Emission:
     """The functions of `forward`, `evaluate` and what they call. sink, folded: as of `emit`."""
@@ -133,18 +145,6 @@ def _written(parts: tuple[Forward, Evaluate | None], groups: Groups) -> Written:
     test = [evaluate_text(tested, groups)] if tested is not None else []
     called = frozenset({*forward.called, *(tested.body.called if tested is not None else ())})
     return Written(forward.scope, (*first, forward_text(forward, groups), *last, *test), called)
-
-
-def _shared(made: Emission) -> dict[Function, Code]:
-    """The functions that files of several texts call. Of two with one name the second stays in its
-    files, with what calls it."""
-    each = [made.listed[at] for at in sorted(set(made.first))]
-    users = Counter(function for listed in each for function in listed)
-    found: dict[str, Function] = {}
-    for function in users:  # each after what it calls
-        if users[function] > 1 and all(found.get(called.name) == called for called in function.calls):
-            found.setdefault(function.name, function)
-    return {f: text for listed in each for f, text in listed.items() if found.get(f.name) == f}
 
 
 def _file(

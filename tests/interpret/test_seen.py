@@ -83,3 +83,47 @@ def test_a_parameter_that_two_meshes_read_needs_none() -> None:
     plan = planned(TWICE, 6, "s")
     assert due(plan) <= homes(plan).keys()
     assert any(each.value in plan.params and each.move.kind is MoveKind.VIEW for each in plan.conversions)
+
+
+# The model is also computed in evaluations, so it is a function in each stage; one rank has stages 1 and 2.
+STAGES_OF_ONE_RANK = """
+use std.nn: Linear
+
+dim batch = 8, d = 8
+
+model Net {
+  param scale: [d] = ones()
+  layer parts[4] = Linear(d, d)
+
+  forward(x: [batch, d]) -> [batch, d] {
+    a = tanh(parts[0](x)) * scale
+    b = tanh(parts[1](a)) * scale
+    c = tanh(parts[2](b)) * scale
+    return sin(parts[3](c)) * scale
+  }
+}
+
+strategy s {
+  mesh pp = 2
+  stages over pp balanced, virtual = 2
+  schedule "zbv"
+  microbatches 4
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], label: [batch, d], batches = 2)
+  eval = random(x: [batch, d], label: [batch, d], batches = 2, seed = 3)
+  out = model(x)
+  loss = mse_loss(out, label)
+  optimizer = sgd(lr = 0.1)
+  steps = 2
+}
+"""
+
+
+def test_functions_of_one_name_in_files_of_one_rank_are_told_apart() -> None:
+    plan = planned(STAGES_OF_ONE_RANK, 2, "s")
+    assert plan.pipeline is not None and plan.pipeline.coordinates == (0, 1, 1, 0)
+    inside = [home for home in homes(plan).values() if home.functions == ("net",)]
+    assert {home.file for home in inside} > {"stage1.py", "stage2.py"} and not any(home.call for home in inside)

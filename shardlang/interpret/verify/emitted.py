@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from shardlang.emit.emit import Emission, emission
 from shardlang.emit.forward import Forward
 from shardlang.emit.scene import calls_of
 from shardlang.emit.scope import Scope
+from shardlang.emit.stages import LAYERS
 from shardlang.interpret.ranks.coordinates import Grid
 from shardlang.interpret.ranks.ranks import Locals, Results
 from shardlang.interpret.verify.compare import forms_of
@@ -33,13 +35,12 @@ from shardlang.runtime.launch.observe import Call, Record
 
 Named = Mapping[str, Tensor]
 ONCE = ("before_step", "conclude")
-FUNCTIONS = ("forward", "before_microbatch", *ONCE)
 
 
 @dataclass(frozen=True)
 class Home:
-    """Where the variable of a form is: the stage, the functions that may have it (of a file, or of
-    a layer), whether they run once a step, its name, and in which of several calls by one rank."""
+    """Where the variable of a form is: the stage, the file and the functions that may have it,
+    whether they run once a step, its name, the layer, and in which of several calls by one rank."""
 
     stage: int
     file: str
@@ -64,18 +65,19 @@ def homes(plan: Plan) -> dict[Form, Home]:
 
 @dataclass
 class _Homes:
-    """`calls`: how often a rank has called a function so far, by stage coordinate."""
+    """calls: how often a rank has called a function of a file for a layer so far, by stage
+    coordinate."""
 
     made: Emission
     found: dict[Form, Home] = field(default_factory=dict)
-    calls: Counter[tuple[int, str, str]] = field(default_factory=Counter)
+    calls: Counter[tuple[int, str, str, str]] = field(default_factory=Counter)
 
     def add(self, forward: Forward, file: str) -> None:
         """The variables of the functions of one file, and of those that they call."""
         scope, plan = forward.scope, self.made.plan
         stage = scope.stage or 0
         at = plan.pipeline.coordinates[stage] if plan.pipeline is not None else 0
-        call = self._next(at, file, "")
+        call = self._next(at, file, "", "")
         inside: list[LayerCall] = []
         own = {*forward.trained.steps_here, *forward.shown.steps_here}
         for form, (functions, once) in _functions(plan, scope, own).items():
@@ -83,28 +85,29 @@ class _Homes:
         for body in (forward.trained, forward.shown):
             inside.extend(call for item in body.items for call in calls_of(item))
         for layer in inside:
-            self._layer(layer, stage, at)
+            self._layer(layer, stage, at, file)
 
-    def _layer(self, call: LayerCall, stage: int, at: int) -> None:
+    def _layer(self, call: LayerCall, stage: int, at: int, file: str) -> None:
         """The variables of a layer's function in one of its calls, by those of its first call."""
         functions = self.made.functions
-        name, body = functions.made[call.block, True].name, functions.bodies[call.block, True]
-        number, made = self._next(at, name, call.path), makes(functions.plan)
+        function, body = functions.made[call.block, True], functions.bodies[call.block, True]
+        file, name = f"{LAYERS}.py" if function in self.made.shared else file, function.name
+        number, made = self._next(at, file, name, call.path), makes(functions.plan)
         for mine, written in zip(functions.flow(call), functions.flow(body.call), strict=True):
             if isinstance(mine, LayerCall):
-                self._layer(mine, stage, at)
+                self._layer(mine, stage, at, file)
             elif isinstance(written, Step):
                 forms = zip(made[mine], made[written], strict=True)
                 for form, known in forms:
-                    self._put(form, Home(stage, "", (name,), False, body.names.get(known, ""), call.path, number))
+                    self._put(form, Home(stage, file, (name,), False, body.names.get(known, ""), call.path, number))
 
     def _put(self, form: Form, home: Home) -> None:
         if home.name.isidentifier():
             self.found.setdefault(form, home)
 
-    def _next(self, at: int, function: str, layer: str) -> int:
-        self.calls[at, function, layer] += 1
-        return self.calls[at, function, layer] - 1
+    def _next(self, *where: Any) -> int:
+        self.calls[where] += 1
+        return self.calls[where] - 1
 
 
 def _functions(plan: Plan, scope: Scope, own: Set[Step]) -> dict[Form, tuple[tuple[str, ...], bool]]:
@@ -153,16 +156,15 @@ class StepRecords:
     @cached_property
     def calls(self) -> dict[tuple[int, str, str, str, int], list[Call]]:
         """(rank, file, function, layer, microbatch) -> its calls; what runs once a step does so in
-        any of the microbatches. Functions of layers are known without their file.
+        any of the microbatches.
 
         Functions within a function count as it; of one that is computed again for backward the
         first call comes first."""
         found: dict[tuple[int, str, str, str, int], list[Call]] = {}
         for rank, record in enumerate(self.records):
             for call in sorted(record.calls, key=lambda c: c.inner):
-                file = call.file if call.function in FUNCTIONS else ""
                 part = 0 if call.function in ONCE else call.microbatch
-                found.setdefault((rank, file, call.function, call.layer, part), []).append(call)
+                found.setdefault((rank, call.file, call.function, call.layer, part), []).append(call)
         return found
 
     def at(self, form: Form) -> list[Call | None]:
