@@ -265,6 +265,62 @@ def test_a_gradient_that_two_parameters_share_goes_once(level: int) -> None:
     check_books(planned(SHARED.replace("LEVEL", str(level)), 2, "s"))
 
 
+# Three values of two sizes go to the second stage, and their gradients come back.
+THREE_SENT = """\
+dim batch = 4, d = 8, narrow = 4, wide = 6, hidden = 64
+
+model First {
+  param a: [d, narrow] = normal(0.5)
+  param b: [d, wide] = normal(0.5)
+  param c: [d, narrow] = normal(0.5)
+
+  forward(x: [batch, d]) -> [batch, narrow], [batch, wide], [batch, narrow] {
+    return x @ a, x @ b, x @ c
+  }
+}
+
+model Second {
+  param e: [narrow, hidden] = normal(0.5)
+  param f: [wide, hidden] = normal(0.5)
+
+  forward(p: [batch, narrow], q: [batch, wide], r: [batch, narrow]) -> [batch, hidden] {
+    return tanh((p * r) @ e) + tanh(q @ f)
+  }
+}
+
+model Net {
+  layer first = First()
+  layer second = Second()
+
+  forward(x: [batch, d]) -> [batch, hidden] {
+    p, q, r = first(x)
+    return second(p, q, r)
+  }
+}
+
+strategy s {
+  mesh pp = 2
+  stages over pp {
+    0: first
+    1: second
+  }
+  microbatches 4
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], y: [batch, hidden], batches = 2)
+  loss = mse_loss(model(x), y)
+  optimizer = adam(lr = 0.1)
+  steps = 2
+}
+"""
+
+
+def test_messages_go_one_by_one() -> None:
+    check_books(planned(THREE_SENT, 2, "s"))
+
+
 def on_card(memory: str, rules: str = "mesh dp = 1") -> tuple[Plan | None, Sink]:
     card = f"device card {{\n  memory = {memory}\n  reserved = 1GB\n}}\n\n"
     text = llama(rules).replace("strategy s", f"{card}strategy s")

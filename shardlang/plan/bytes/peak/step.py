@@ -259,15 +259,19 @@ class _Line:
             yield from self._always(value)
         brought = orders(self.plan).line([(action.kind, action.stage) for action in self.actions])
         self._begin()
-        sent = 0
+        sent = list[int]()
         few, left = self._few(), Counter[str]()
         for at, action in enumerate(self.actions[: self.best_at + 1]):
-            over, own = sent * self._gives(action), list[tuple[str, int]]()
+            over, sent = (sent, []) if self._gives(action) else ([], sent)
+            own = list[tuple[str, int]]()
             if at not in few:  # what it leaves beside its own
-                found = self._rise(action, brought[at]).left
+                found = dict(self._rise(action, brought[at]).left)
+                if (made := found.pop(MESSAGES, 0)) == sum(over):  # which stand for those that it sends
+                    sent += over
+                else:
+                    left[MESSAGES] += made - sum(over)
+                    sent.append(made)
                 left.update({part: size for part, size in found.items() if part not in _OF_PASSES})
-                left[MESSAGES] -= over
-                sent += found.get(MESSAGES, 0) - over
                 continue
             yield from ((part, None, size) for part, size in left.items())
             left.clear()
@@ -276,8 +280,8 @@ class _Line:
             yield MESSAGES, "ahead", ahead
             for part, size in own:
                 yield part, (action.stage, action.microbatch) if part in _OF_PASSES else None, size
-            yield MESSAGES, None, -over
-            sent += sum(size for part, size in own if part == MESSAGES) - over
+            yield from ((MESSAGES, None, -size) for size in over)
+            sent += [size for part, size in own if part == MESSAGES]
             yield MESSAGES, "ahead", -ahead
         if self.best_at == len(self.actions):
             yield from ((COMING, None, size) for size in self._published())
