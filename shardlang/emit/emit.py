@@ -109,8 +109,8 @@ class Emission:
 
     @cached_property
     def shared(self) -> dict[Function, Code]:
-        """The functions that files of several texts call. Of two with one name the second stays in
-        its files, with what calls it."""
+        """The functions that files of several texts call. Where two have one name the second
+        stays in its files, with what calls it."""
         each = [self.listed[at] for at in sorted(set(self.first))]
         users = Counter(function for listed in each for function in listed)
         found: dict[str, Function] = {}

@@ -1,8 +1,7 @@
 """Calls of layers -> functions: one for each different block, called in a loop over neighbours of
 an array.
 
-Which calls are the same is said by plan/blocks. A layer of a line or two stays where it is called.
-"""
+plan/blocks says which calls are the same. A layer of a line or two stays where it is called."""
 
 from __future__ import annotations
 
@@ -39,10 +38,9 @@ MANY = 64  # layers of an array, which are a function and a loop even where they
 
 @dataclass(frozen=True)
 class Function:
-    """The function of a block. calls: the functions that it calls; two of one text are not the same
-    where these differ. draws: what it draws random numbers for, by path below the layer; with the
-    number of the call, if not 0. adds_rows: gradients that are rows are added in it, which
-    torch's compiler cannot do."""
+    """The function of a block. calls: those that it calls, by which two of one text differ. draws:
+    what it draws random numbers for, by path below the layer; with the number of the call, if not
+    0. adds_rows: gradients that are rows are added in it, which torch's compiler cannot do."""
 
     name: str
     rest: Code  # of its text, behind the name
@@ -364,8 +362,7 @@ class Body:
         return self._again(called.region, name, layer, *given) if again else call_of(name, layer, *given)
 
     def _again(self, group: int, *call: str) -> Code:
-        """The call of a function that backward calls again, or whose saved activations wait on the
-        host."""
+        """The call of a function that backward calls again, or that saves on the host."""
         of = self.plan.recompute[group]
         if of.to_host:
             return RT("saved_on_host", *call)
