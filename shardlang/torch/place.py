@@ -12,11 +12,11 @@ from torch import Tensor
 from shardlang.errors import RunError
 from shardlang.runtime import program as emitted
 from shardlang.runtime.data import loader
-from shardlang.runtime.program import Block, Program, dtype_of, listed
+from shardlang.runtime.program import Extent, RunProgram, dtype_of, listed
 
 
 @dataclass(frozen=True)
-class Field:
+class BatchField:
     """A field of a batch. shape: of the whole batch. parts: the slices of it that this rank has,
     for each microbatch; () where it reads nothing of the field. local_shape: of these parts put
     together."""
@@ -53,11 +53,11 @@ def apart(by: str) -> RunError:
     return RunError("SH620", fact, help="net.step(net.place(batch)), which runs all of a step")
 
 
-class Placing(loader.Cut):
+class BatchPlacement(loader.Cut):
     """Cuts batches that the user gives. fields: all that the source has, whether this rank reads
     them or not."""
 
-    def __init__(self, program: Program, source: emitted.Source) -> None:
+    def __init__(self, program: RunProgram, source: emitted.BatchSource) -> None:
         super().__init__(program, source)
         self.time = program.mesh._time
         blocks = {f.name: [own[at] for own in self.blocks] for at, f in enumerate(self.fields)}
@@ -68,11 +68,13 @@ class Placing(loader.Cut):
         """The dim that microbatches cut; -1 where each has the whole field."""
         return next((dim for dim, axes in field.cut.items() if self.time and self.time in listed(axes)), -1)
 
-    def _field(self, field: emitted.Field, dtype: torch.dtype, blocks: list[Block]) -> Field:
+    def _field(self, field: emitted.Field, dtype: torch.dtype, blocks: list[Extent]) -> BatchField:
         local = list(blocks[0].shape) if blocks else []
         if blocks and self.dims[field.name] >= 0:
             local[self.dims[field.name]] = sum(block.shape[self.dims[field.name]] for block in blocks)
-        return Field(field.name, dtype, tuple(field.shape), tuple(local), tuple(block.slices() for block in blocks))
+        return BatchField(
+            field.name, dtype, tuple(field.shape), tuple(local), tuple(block.slices() for block in blocks)
+        )
 
     def placed(self, given: Mapping[str, Any], whole: bool, rows: int | None = None) -> loader.Batch:
         """This rank's part of a batch. whole: else the batch is this rank's part already. rows: of
@@ -88,7 +90,7 @@ class Placing(loader.Cut):
         found = {f.name: self._checked(f, given[f.name], whole, rows) for f in self.all if f.name in due}
         at = dict.fromkeys(found, 0)
 
-        def take(field: emitted.Field, block: Block) -> Tensor:
+        def take(field: emitted.Field, block: Extent) -> Tensor:
             if whole:
                 return found[field.name][block.slices()].clone(memory_format=torch.contiguous_format)
             dim = self.dims[field.name]
@@ -100,7 +102,7 @@ class Placing(loader.Cut):
 
         return self.taken(take)
 
-    def _checked(self, field: Field, given: Any, whole: bool, rows: int | None) -> Tensor:
+    def _checked(self, field: BatchField, given: Any, whole: bool, rows: int | None) -> Tensor:
         """The values of a field, which are as they should be."""
         try:
             value = given.detach() if isinstance(given, Tensor) else torch.as_tensor(given)

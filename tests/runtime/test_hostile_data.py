@@ -15,7 +15,7 @@ from shardlang import runtime as rt
 from shardlang.errors import RunError
 from shardlang.runtime.data import token_files
 from shardlang.runtime.data.loader import load
-from shardlang.runtime.program import Block, Field
+from shardlang.runtime.program import Extent, Field
 
 FEATURES = (Field("x", "f32", (2, 2)), Field("label", "i64", (2,), bound=3))
 LINES = b"1,2,0\n3,4,2\n"
@@ -40,7 +40,7 @@ def read(source: rt.Source, base: Path) -> dict[str, list]:
     data = load(source, base)
     examples = np.arange(data.length)
     return {
-        f.name: data.take(f, examples, Block((0,) * len(f.shape), (data.length, *f.shape[1:]))).tolist()
+        f.name: data.take(f, examples, Extent((0,) * len(f.shape), (data.length, *f.shape[1:]))).tolist()
         for f in source.fields
     }
 
@@ -399,7 +399,7 @@ def test_tokens_as_they_are_found(tmp_path: Path) -> None:
 def test_text_of_any_make_becomes_the_same_tokens(tmp_path: Path) -> None:
     def tokens(content: bytes) -> list[int]:
         (tmp_path / "t").write_bytes(content)
-        token_files.write([tmp_path / "t"], tmp_path / "t.bin", token_files.Bytes())
+        token_files.write([tmp_path / "t"], tmp_path / "t.bin", token_files.ByteTokenizer())
         return token_files.mapped(tmp_path / "t.bin", None).tolist()
 
     plain = "Être, ou\nne pas être".encode()

@@ -21,7 +21,7 @@ import numpy as np
 from shardlang.errors import RunError
 from shardlang.runtime.data import csv_text, data_files
 from shardlang.runtime.data.dataset import Arrays, Dataset, Origin, require
-from shardlang.runtime.program import Block, Field, Source
+from shardlang.runtime.program import BatchSource, Extent, Field
 from shardlang.runtime.words import Text, Vocabulary, Words
 
 # A cell may be as long as a file. The limit of Python's reader is one of all readers.
@@ -61,7 +61,7 @@ class _Text:
             raise self.wrong(at, f"the line cannot be cut into cells: {error}", help) from None
 
 
-def read_csv(source: Source, base: Path, like: Dataset | None = None) -> Table:
+def read_csv(source: BatchSource, base: Path, like: Dataset | None = None) -> Table:
     """csv("file.csv", ...): numbers, packed with gzip or not. With a header, a field takes its
     columns by name (`x`, or `x0`, `x1`, ...; `x_0`, `x.0` too); without one, the columns go to the
     fields in their order."""
@@ -88,7 +88,7 @@ def read_csv(source: Source, base: Path, like: Dataset | None = None) -> Table:
     return Table(source, arrays, words, columns, like if isinstance(like, Table) else None, base, origin)
 
 
-def _named(source: Source, head: Sequence[str], text: _Text, line: int) -> bool:
+def _named(source: BatchSource, head: Sequence[str], text: _Text, line: int) -> bool:
     """Whether a first line is a header: where its cells are not all numbers, or, without a header,
     would not be numbers of the fields that want some."""
     numbers = [_number(cell) is not None for cell in head]
@@ -179,8 +179,8 @@ class Table(Arrays):
     encoders: Mapping[str, csv_text.Encoder]
 
     def __init__(
-        self, source: Source, arrays: Mapping[str, np.ndarray], cells: _Cells, columns: Mapping[str, Sequence[int]],
-        like: Table | None, base: Path, origin: Origin,
+        self, source: BatchSource, arrays: Mapping[str, np.ndarray], cells: _Cells,
+        columns: Mapping[str, Sequence[int]], like: Table | None, base: Path, origin: Origin,
     ) -> None:  # fmt: skip
         worded = {field.name: field.words for field in source.fields if isinstance(field.words, Words)}
         texts = {field.name: field for field in source.fields if isinstance(field.words, Text)}
@@ -198,7 +198,7 @@ class Table(Arrays):
         self.notes += [each.note for name, each in self.encoders.items() if each.note and name not in encoders]
         self.notes += [each.note for each in self.texts.values()]
 
-    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+    def take(self, field: Field, examples: np.ndarray, block: Extent) -> np.ndarray:
         text = self.texts.get(field.name)
         return super().take(field, examples, block) if text is None else text.take(examples, block)
 
@@ -268,7 +268,7 @@ def _width(field: Field) -> int:
     return 1 if isinstance(field.words, Text) else math.prod(field.shape[1:])
 
 
-def _in_order(source: Source, width: int, text: _Text, line: int) -> dict[str, list[int]]:
+def _in_order(source: BatchSource, width: int, text: _Text, line: int) -> dict[str, list[int]]:
     due = sum(_width(field) for field in source.fields)
     if due != width:
         help = "a first line of names lets fields take the columns that they name"

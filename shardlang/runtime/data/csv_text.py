@@ -16,9 +16,9 @@ import numpy as np
 
 from shardlang.errors import RunError
 from shardlang.hints.paths import OF_PROGRAM, instead
-from shardlang.runtime.data.text import PAD, UNKNOWN, Ragged, Vocabulary
+from shardlang.runtime.data.text import PAD, UNKNOWN, Ragged, TextVocabulary
 from shardlang.runtime.data.token_files import FromFile
-from shardlang.runtime.program import Block, Field
+from shardlang.runtime.program import Extent, Field
 from shardlang.runtime.words import Text
 
 
@@ -46,7 +46,7 @@ class _Words:
     unknown: int | None = UNKNOWN
 
     def __init__(self, text: Text, texts: Iterator[str]) -> None:
-        self.vocabulary = Vocabulary.built(texts, text.size)
+        self.vocabulary = TextVocabulary.built(texts, text.size)
         known = self.vocabulary.words
         self.told = f"text of {len(known)} words (checksum {zlib.crc32(json.dumps(known).encode()):08x})"
         begin = ", ".join(map(repr, known[:4])) + ", ..." * (len(known) > 4)
@@ -144,7 +144,7 @@ class Column:
             np.array([cut for _, cut in found], bool),
         )  # fmt: skip
 
-    def take(self, examples: np.ndarray, block: Block) -> np.ndarray:
+    def take(self, examples: np.ndarray, block: Extent) -> np.ndarray:
         """int64 [len(examples), the block's part of the length]"""
         length = self.field.shape[1]
         taken = np.full((len(examples), length), self.encoder.pad, np.int64)

@@ -16,7 +16,7 @@ import numpy as np
 
 from shardlang.errors import RunError
 from shardlang.facts.dtypes import DTYPES
-from shardlang.runtime.program import Block, Field
+from shardlang.runtime.program import Extent, Field
 
 # numpy lacks bf16.
 _NUMPY = {name: np.dtype(facts.bits if name != "bf16" else np.float32) for name, facts in DTYPES.items()}
@@ -60,7 +60,7 @@ class Dataset(Protocol):
     @property
     def notes(self) -> Sequence[str]: ...
 
-    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+    def take(self, field: Field, examples: np.ndarray, block: Extent) -> np.ndarray:
         """The given examples of a field [len(examples), *block.shape[1:]], dims past the batch
         sliced as `block` says."""
 
@@ -77,7 +77,7 @@ class Arrays:
         self.length, self.origin = next(iter(lengths.values()), 0), origin
         self.notes: list[str] = []
 
-    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+    def take(self, field: Field, examples: np.ndarray, block: Extent) -> np.ndarray:
         array = self.arrays[field.name]
         if block.shape[1:] == array.shape[1:]:
             # Whole examples are copied at once; by slices numpy goes through the elements.
