@@ -1,8 +1,8 @@
 """The index of a checkpoint: a small text that says which rank wrote which part of each tensor.
 
-Tensors that are cut in the same way share a `SavedLayout`: lengths along each dim, and a rank for each
-part. So the index grows with the ways to cut, not with the parts, and its parts can neither overlap
-nor leave anything out. Where a part lies in its rank's file, the file's own header says
+Tensors that are cut in the same way share a `SavedLayout`: lengths along each dim, and a rank for
+each part. So the index grows with the ways to cut, not with the parts, and its parts can neither
+overlap nor leave anything out. Where a part lies in its rank's file, the file's own header says
 (rank_files.py); the index has that header's checksum."""
 
 from __future__ import annotations

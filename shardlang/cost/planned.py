@@ -1,5 +1,5 @@
-"""A plan -> its `Workload`: the items of each stage's passes, layer by layer, and of what happens once
-a step."""
+"""A plan -> its `Workload`: the items of each stage's passes, layer by layer, and of what happens
+once a step."""
 
 from __future__ import annotations
 

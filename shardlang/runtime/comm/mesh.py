@@ -1,5 +1,5 @@
-"""Turns axis sizes into process groups: a `RankMesh` names axes over the ranks, a `Group` is the ranks
-that differ along some of them.
+"""Turns axis sizes into process groups: a `RankMesh` names axes over the ranks, a `Group` is the
+ranks that differ along some of them.
 
 Communication itself is in collectives.py; who starts the ranks is in launcher.py. A mesh can be
 written down before the ranks are connected; its groups are bound when they are first asked for. The
@@ -313,13 +313,13 @@ class TiedGroup(Group):
 
 
 class RankMesh:
-    """Named axes over the ranks, row-major, outermost first: `Mesh(dp=2, mp=4)`;
-    `Mesh(dp=2, microbatch=Time(4))`.
+    """Named axes over the ranks, row-major, outermost first: `rt.Mesh(dp=2, mp=4)`;
+    `rt.Mesh(dp=2, microbatch=Time(4))`.
 
     `mesh.dp` is the group along `dp`; `mesh["dp", "mp"]` the group over both, dp major; `mesh[()]`
-    this rank alone. `Mesh((mesh, "pp"), a=2, b=4)` is a further factoring of the ranks that share
-    this one's coordinate along `pp`. All own names begin with an underscore, since any other may be
-    an axis."""
+    this rank alone. `rt.Mesh((mesh, "pp"), a=2, b=4)` is a further factoring of the ranks that
+    share this one's coordinate along `pp`. All own names begin with an underscore, since any other
+    may be an axis."""
 
     def __init__(self, stage: tuple[RankMesh, str] | None = None, /, **sizes: int | Time) -> None:
         self._sizes = {name: size.parts if isinstance(size, Time) else size for name, size in sizes.items()}

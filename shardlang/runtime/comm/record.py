@@ -255,8 +255,8 @@ def naming(what: str, paths: Sequence[str]) -> about:
 
 
 class LoggedWork:
-    """A collective that is on record: `LoggedWork("all-gather", group, x).of(...)`, with what torch has
-    begun. size: its bytes, by default those of `x`."""
+    """A collective that is on record: `LoggedWork("all-gather", group, x).of(...)`, with what torch
+    has begun. size: its bytes, by default those of `x`."""
 
     __slots__ = ("at", "number", "on_host", "work")
 
