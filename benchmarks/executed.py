@@ -1,6 +1,6 @@
 """The work of a published row, as our plan has it -> as the measured system did it.
 
-    executed(row, system) -> Work   of all stages, for `shardlang.cost.timeline`
+    executed(row, system) -> Workload   of all stages, for `shardlang.cost.timeline`
 
 A system (`executors.System`) has kernels of its own, computes again what the row says, and adds up,
 sums and updates in its own way. All that becomes items; when they run is said by its overlap table."""

@@ -39,8 +39,8 @@ class OwnDefinition:
 @dataclass(frozen=True, slots=True)
 class OwnDecl:
     """own, and how it is called. settings: what the function gets. fields: of a source, as
-    `data_sources.Known` has them; dims: those that a call names; batch: the first dim of each
-    field. needs, state: of an optimizer."""
+    `data_sources.DataSourceKind` has them; dims: those that a call names; batch: the first dim of
+    each field. needs, state: of an optimizer."""
 
     own: OwnDefinition
     settings: tuple[Param, ...]

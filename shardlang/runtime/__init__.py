@@ -22,7 +22,6 @@ from shardlang.runtime.program import BatchSource as Source
 from shardlang.runtime.program import (
     Checkpoint,
     Evaluation,
-    Field,
     Linear,
     Optimizer,
     OwnSchedule,
@@ -33,6 +32,7 @@ from shardlang.runtime.program import (
     each,
 )
 from shardlang.runtime.program import RunProgram as Program
+from shardlang.runtime.program import SourceField as Field
 from shardlang.runtime.speed import Work
 from shardlang.runtime.stages import Order, Received, Schedule, Stage
 from shardlang.runtime.state.saved_on_host import saved_on_host

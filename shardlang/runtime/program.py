@@ -127,7 +127,7 @@ def each(layers: str, *tensors: AnyDeclared) -> list[AnyDeclared]:
 
 
 @dataclass(frozen=True)
-class Field:
+class SourceField:
     """A field of a data source, batch first. `bound`: whole numbers are from 0 and below it (the
     random source draws so), but those that all indexed uses ignore. `words`: of which they
     are, or how a text becomes them."""
@@ -149,7 +149,7 @@ class BatchSource:
     and once it has been read, its files, and for each field that reads words a text of its
     words."""
 
-    def __init__(self, kind: str, *, batch: int, fields: Sequence[Field], **arguments: Any) -> None:
+    def __init__(self, kind: str, *, batch: int, fields: Sequence[SourceField], **arguments: Any) -> None:
         self.kind, self.batch, self.fields = kind, batch, tuple(fields)
         self.arguments = arguments
         self.files: tuple[Path, ...] = ()
@@ -278,7 +278,7 @@ class RunProgram:
     late_from: Sequence[str] = ()
     eval_pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     eval_joined: tuple[str, ...] = ()
-    predicted: Sequence[Field] = ()
+    predicted: Sequence[SourceField] = ()
     epochs: int | None = None
     steps: int | None = None
     bucket_bytes: int = 25_000_000
@@ -367,7 +367,7 @@ class RunProgram:
         first that has it."""
         return self.pipeline is None or self.mesh[self.pipeline.axis].index == self.coordinates(tensor)[0]
 
-    def block(self, tensor: RunTensor | Field) -> Extent:
+    def block(self, tensor: RunTensor | SourceField) -> Extent:
         """This rank's block of a parameter, state or (of the current microbatch) field."""
         return block(tensor.mesh or self.mesh, tensor.shape, tensor.cut, tensor.sizes)
 
@@ -381,7 +381,7 @@ def load_own(program: RunProgram) -> list[str]:
     return [f"runs {name}, sha256 {digest}" for name, digest in program.own.files.items()]
 
 
-def dtype_of(program: RunProgram, tensor: RunTensor | Field | Received) -> torch.dtype:
+def dtype_of(program: RunProgram, tensor: RunTensor | SourceField | Received) -> torch.dtype:
     """float32 values become float64 in a run in float64; in bf16 runs parameters stay float32."""
     return torch.float64 if program.precision == "f64" and tensor.dtype == "f32" else DTYPES[tensor.dtype]
 

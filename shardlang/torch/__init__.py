@@ -15,8 +15,7 @@ try:
     from shardlang.torch.launch import launch
     from shardlang.torch.module import Figures, ShardModule
     from shardlang.torch.optimizers import NotElementwise
-    from shardlang.torch.place import Batch
-    from shardlang.torch.place import BatchField as Field
+    from shardlang.torch.place import Batch, Field
     from shardlang.torch.ranks import RankError
 except ImportError as _error:
     if (_lack := lacking(_error, "shardlang.torch")) is None:

@@ -31,7 +31,7 @@ from shardlang.runtime.step.microbatches import given_ahead
 from shardlang.runtime.step.stepper import Stepper
 from shardlang.runtime.step.totals import Pending
 from shardlang.torch import optimizers
-from shardlang.torch.place import Batch, BatchField, BatchPlacement, apart
+from shardlang.torch.place import Batch, BatchPlacement, Field, apart
 from shardlang.torch.ranks import agree
 
 
@@ -85,7 +85,7 @@ class ShardModule(nn.Module):
         self.rank, self.ranks = world.rank, world.size
         self.done = saved.step if saved is not None else 0
         self._cut = BatchPlacement(program, program.data)
-        self.fields: tuple[BatchField, ...] = self._cut.all
+        self.fields: tuple[Field, ...] = self._cut.all
         model = stepper.model
         self._trained = {t.path: nn.Parameter(model.trained[t.path].detach()) for t in model.parameters if not t.frozen}
         self._due, self._calls, self._synced = False, 0, os.environ.get("SHARD_SYNC") == "1"

@@ -16,7 +16,7 @@ from shardlang.runtime.program import Extent, RunProgram, dtype_of, listed
 
 
 @dataclass(frozen=True)
-class BatchField:
+class Field:
     """A field of a batch. shape: of the whole batch. parts: the slices of it that this rank has,
     for each microbatch; () where it reads nothing of the field. local_shape: of these parts put
     together."""
@@ -64,17 +64,15 @@ class BatchPlacement(loader.Cut):
         self.dims = {f.name: self._time_dim(f) for f in source.fields}
         self.all = tuple(self._field(f, dtype_of(program, f), blocks.get(f.name, [])) for f in source.fields)
 
-    def _time_dim(self, field: emitted.Field) -> int:
+    def _time_dim(self, field: emitted.SourceField) -> int:
         """The dim that microbatches cut; -1 where each has the whole field."""
         return next((dim for dim, axes in field.cut.items() if self.time and self.time in listed(axes)), -1)
 
-    def _field(self, field: emitted.Field, dtype: torch.dtype, blocks: list[Extent]) -> BatchField:
+    def _field(self, field: emitted.SourceField, dtype: torch.dtype, blocks: list[Extent]) -> Field:
         local = list(blocks[0].shape) if blocks else []
         if blocks and self.dims[field.name] >= 0:
             local[self.dims[field.name]] = sum(block.shape[self.dims[field.name]] for block in blocks)
-        return BatchField(
-            field.name, dtype, tuple(field.shape), tuple(local), tuple(block.slices() for block in blocks)
-        )
+        return Field(field.name, dtype, tuple(field.shape), tuple(local), tuple(block.slices() for block in blocks))
 
     def placed(self, given: Mapping[str, Any], whole: bool, rows: int | None = None) -> loader.Batch:
         """This rank's part of a batch. whole: else the batch is this rank's part already. rows: of
@@ -90,7 +88,7 @@ class BatchPlacement(loader.Cut):
         found = {f.name: self._checked(f, given[f.name], whole, rows) for f in self.all if f.name in due}
         at = dict.fromkeys(found, 0)
 
-        def take(field: emitted.Field, block: Extent) -> Tensor:
+        def take(field: emitted.SourceField, block: Extent) -> Tensor:
             if whole:
                 return found[field.name][block.slices()].clone(memory_format=torch.contiguous_format)
             dim = self.dims[field.name]
@@ -102,7 +100,7 @@ class BatchPlacement(loader.Cut):
 
         return self.taken(take)
 
-    def _checked(self, field: BatchField, given: Any, whole: bool, rows: int | None) -> Tensor:
+    def _checked(self, field: Field, given: Any, whole: bool, rows: int | None) -> Tensor:
         """The values of a field, which are as they should be."""
         try:
             value = given.detach() if isinstance(given, Tensor) else torch.as_tensor(given)

@@ -12,9 +12,9 @@ from shardlang.extensions.loaded import OwnFunction
 from shardlang.extensions.locks import digest
 from shardlang.runtime.data.loader import load
 from shardlang.runtime.data.own import OwnDataset
-from shardlang.runtime.program import BatchSource, Field
+from shardlang.runtime.program import BatchSource, SourceField
 
-FIELDS = [Field("x", "f32", (4, 3)), Field("label", "i64", (4,), bound=10)]
+FIELDS = [SourceField("x", "f32", (4, 3)), SourceField("label", "i64", (4,), bound=10)]
 GOOD = '{"x": [0, 1, 2], "label": 1}'
 
 

@@ -338,8 +338,9 @@ def test_a_start_does_not_see_what_an_earlier_one_has_left(monkeypatch: pytest.M
 def test_a_rank_that_waits_for_one_that_never_comes_ends_too(tmp_path: Path) -> None:
     """It is in its start, where it would wait for half an hour."""
     path = write(tmp_path, ranks=2)
-    dies = "import shardlang.runtime.step.train as train\nbegun = train.Run._connect\n"
-    dies += "train.Run._connect = lambda run: os.kill(os.getpid(), 9) if os.environ['RANK'] == '1' else begun(run)\n"
+    dies = "import shardlang.runtime.step.train as train\nbegun = train.TrainingRun._connect\n"
+    dies += "train.TrainingRun._connect = lambda run: "
+    dies += "os.kill(os.getpid(), 9) if os.environ['RANK'] == '1' else begun(run)\n"
     path.write_text(path.read_text().replace('if __name__ == "__main__":', dies + 'if __name__ == "__main__":'))
     ranks = apart(2, str(path), "--device", "cpu", folder=tmp_path)
     assert [rank.returncode for rank in ranks] == [3, -9]

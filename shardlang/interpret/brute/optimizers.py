@@ -146,7 +146,7 @@ class _OptimizerTrial:
             self.after.append(first)
 
     def compare(self, layout: TrainedBlocks, needs: str) -> None:
-        """Makes the steps in parts; Refused where one differs."""
+        """Makes the steps in parts; Breach where one differs."""
         parameter, state = self.begin
         for number, (gradient, wanted) in enumerate(zip(self.gradients, self.after, strict=True), 1):
             parameter, state = self._in_parts(layout, needs, parameter, gradient, state, number)

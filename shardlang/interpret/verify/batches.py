@@ -16,7 +16,7 @@ from shardlang.interpret.meaning import initial
 from shardlang.interpret.meaning.call import ELEMENTS
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.data.loader import Batch, Loader
-from shardlang.runtime.program import BatchSource, Extent, Field, RunProgram
+from shardlang.runtime.program import BatchSource, Extent, RunProgram, SourceField
 from shardlang.runtime.step.train import datasets
 
 
@@ -36,7 +36,7 @@ class RandomBatches:
     def length(self) -> int:
         return self.batch * self.steps
 
-    def take(self, field: Field, examples: np.ndarray, block: Extent) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         if not len(examples):
             return np.zeros(block.shape)
         step = int(examples[0]) // self.batch + 1

@@ -13,7 +13,7 @@ from shardlang.facts.buckets import filled
 from shardlang.matched.lines import AxisGroup, Line
 from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.settings import parameter
-from shardlang.matched.read_back.text import Declared
+from shardlang.matched.read_back.text import Variable
 from shardlang.matched.read_back.walk import learns
 from shardlang.records import dataclass
 from shardlang.types.dim import BYTES
@@ -64,7 +64,7 @@ def buckets(read: Read, here: int, tied: bool = False) -> list[EmittedBucket]:
     return found + _filled(read, items)
 
 
-def _held(read: Read, declared: Declared, places: tuple[int, ...], stages: tuple[int, ...]) -> tuple[Held, Line]:
+def _held(read: Read, declared: Variable, places: tuple[int, ...], stages: tuple[int, ...]) -> tuple[Held, Line]:
     first, *zero = parameter(read, declared)
     level, _ = declared.given.get("zero", (0, ()))
     shard = zero[0].group.axes if zero and read.text.degree(zero[0].group) > 1 else ()

@@ -11,7 +11,7 @@ from shardlang.facts.actions import listed as actions
 from shardlang.facts.figures import GRAD_NORM
 from shardlang.matched.lines import ActionRow, AxisGroup, Items, Line, gather_line
 from shardlang.matched.read_back.program import EmittedInput, Read, named
-from shardlang.matched.read_back.text import Declared
+from shardlang.matched.read_back.text import Variable
 from shardlang.paths.patterns import expanded
 
 
@@ -26,7 +26,7 @@ def parameters(read: Read) -> Mapping[str, Items]:
     return found
 
 
-def parameter(read: Read, declared: Declared) -> tuple[Line, ...]:
+def parameter(read: Read, declared: Variable) -> tuple[Line, ...]:
     """The sum of a parameter's gradient and, if ZeRO cuts it, its rows."""
     given, span = declared.given, read.text.main.span(declared.node)
     mesh, learns = read.text.meshes[given.get("mesh", "mesh")][0], not given.get("frozen")

@@ -27,7 +27,7 @@ _TYPE = re.compile(r"(\w+)\[([^\]]*)\]  ")
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class Variable:
     """A parameter or state as the text declares it: its part on a rank, and its arguments by
     name."""
 
@@ -207,9 +207,9 @@ class Emitted:
         raise InternalError(f"`{ast.unparse(node)}` of the emitted text is no group of ranks")
 
     @cached_property
-    def declared(self) -> Mapping[str, Declared]:
+    def declared(self) -> Mapping[str, Variable]:
         """Path -> the parameter or state; those of equal layers are one."""
-        found: dict[str, Declared] = {}
+        found: dict[str, Variable] = {}
         for name in ("parameters", "states"):
             listed = self.main.assigned(name)
             for node in listed.elts if isinstance(listed, ast.List) else ():
@@ -240,7 +240,7 @@ class Emitted:
         """The type of what is declared as `dtype`, in this run."""
         return "f64" if self.double and dtype == "f32" else dtype
 
-    def _declared(self, node: ast.expr, layers: Sequence[str]) -> dict[str, Declared]:
+    def _declared(self, node: ast.expr, layers: Sequence[str]) -> dict[str, Variable]:
         if isinstance(node, ast.Starred) and isinstance(node.value, ast.Call):
             first, *below = node.value.args
             inner = [f"{layer}{path}." for layer in layers for path in expanded(ast.literal_eval(first))]
@@ -250,7 +250,7 @@ class Emitted:
         path, shape, *_ = (ast.literal_eval(argument) for argument in node.args[:2])
         given = {str(word.arg): _literal(word.value) for word in node.keywords}
         dtype = self.wide(given.get("use") or given.get("dtype") or "f32")
-        made = Declared(Local(dtype, self.cut(shape, given)), given, node, is_runtime(node.func) == "Parameter")
+        made = Variable(Local(dtype, self.cut(shape, given)), given, node, is_runtime(node.func) == "Parameter")
         return {f"{layer}{path}": made for layer in layers}
 
     def cut(self, shape: Sequence[int], given: Mapping[str, Any]) -> tuple[Size, ...]:

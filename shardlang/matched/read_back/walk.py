@@ -18,7 +18,7 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.matched.lines import Again, AxisGroup, Items, Line, Local, Repeated, Size, Uneven
 from shardlang.matched.read_back.keeping import keeps
 from shardlang.matched.read_back.learning import learning
-from shardlang.matched.read_back.text import Declared, Emitted, File, Places, Wanted, is_detached, is_runtime, parts_of
+from shardlang.matched.read_back.text import Emitted, File, Places, Variable, Wanted, is_detached, is_runtime, parts_of
 from shardlang.matched.shapes import made_by
 from shardlang.matched.table import CONVERSIONS, HALVES, KEEPING, MEMBERS, OPERATORS
 from shardlang.records import dataclass
@@ -113,7 +113,7 @@ class Reader:
         return LayerRef(path) if declared is None else LocalValue(declared.local, learns(declared))
 
 
-def learns(declared: Declared) -> bool:
+def learns(declared: Variable) -> bool:
     """Whether it is trained."""
     return declared.trained and not declared.given.get("frozen")
 

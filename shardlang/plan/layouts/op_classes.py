@@ -87,7 +87,7 @@ class Planning:
         return self.known.table((about, self.meshes), make)
 
     def tensor(self, type: TensorType, kind: Kind, gradient: bool) -> ValueFacts:
-        """The one Tensor with these parts. Types are the graph's: one is known by its id."""
+        """The one `ValueFacts` with these parts. Types are the graph's: one is known by its id."""
         key = id(type), id(kind), gradient
         known = self._known.get(key)
         if known is None:

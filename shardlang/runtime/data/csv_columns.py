@@ -21,7 +21,7 @@ import numpy as np
 from shardlang.errors import RunError
 from shardlang.runtime.data import csv_text, data_files
 from shardlang.runtime.data.dataset import Arrays, Dataset, Origin, require
-from shardlang.runtime.program import BatchSource, Extent, Field
+from shardlang.runtime.program import BatchSource, Extent, SourceField
 from shardlang.runtime.words import Text, Vocabulary, Words
 
 # A cell may be as long as a file. The limit of Python's reader is one of all readers.
@@ -198,7 +198,7 @@ class Table(Arrays):
         self.notes += [each.note for name, each in self.encoders.items() if each.note and name not in encoders]
         self.notes += [each.note for each in self.texts.values()]
 
-    def take(self, field: Field, examples: np.ndarray, block: Extent) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         text = self.texts.get(field.name)
         return super().take(field, examples, block) if text is None else text.take(examples, block)
 
@@ -263,7 +263,7 @@ def _short(cell: str) -> str:
     return cell if len(cell) < 40 else f"{cell[:30]}... ({len(cell)} characters)"
 
 
-def _width(field: Field) -> int:
+def _width(field: SourceField) -> int:
     """How many columns a field takes. A text is in one."""
     return 1 if isinstance(field.words, Text) else math.prod(field.shape[1:])
 
@@ -280,7 +280,7 @@ def _in_order(source: BatchSource, width: int, text: _Text, line: int) -> dict[s
     return columns
 
 
-def _columns(field: Field, head: Sequence[str], text: _Text, line: int) -> list[int]:
+def _columns(field: SourceField, head: Sequence[str], text: _Text, line: int) -> list[int]:
     """The positions of a field's columns: those of its name, or its name and a number, in order."""
     named = [at for at, name in enumerate(head) if name == field.name]
     numbered = sorted((int(match[1]), at) for at, name in enumerate(head) if (match := _is_one(field, name)))
@@ -295,16 +295,16 @@ def _columns(field: Field, head: Sequence[str], text: _Text, line: int) -> list[
     return at
 
 
-def _is_one(field: Field, name: str) -> re.Match[str] | None:
+def _is_one(field: SourceField, name: str) -> re.Match[str] | None:
     """Whether a column is a numbered one of a field."""
     return re.fullmatch(re.escape(field.name) + r"[_.\[]?(\d+)\]?", name)
 
 
-def _is_of(field: Field, name: str) -> bool:
+def _is_of(field: SourceField, name: str) -> bool:
     return name == field.name or _is_one(field, name) is not None
 
 
-def _naming(field: Field, head: Sequence[str]) -> str:
+def _naming(field: SourceField, head: Sequence[str]) -> str:
     """How a field that finds no column could."""
     if field.name in head and len(field.shape) == 2 and field.dtype in ("i64", "i32"):
         return "one column of text is bounded by `words(most = 20000)`, or by a `tokenizer(..)`"

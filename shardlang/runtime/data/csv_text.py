@@ -18,7 +18,7 @@ from shardlang.errors import RunError
 from shardlang.hints.paths import OF_PROGRAM, instead
 from shardlang.runtime.data.text import PAD, UNKNOWN, Ragged, TextVocabulary
 from shardlang.runtime.data.token_files import FromFile
-from shardlang.runtime.program import Extent, Field
+from shardlang.runtime.program import Extent, SourceField
 from shardlang.runtime.words import Text
 
 
@@ -129,14 +129,14 @@ class Column:
     """The texts of a field. rows: the numbers of each text that the file has. which: the text of
     each example, int64 [examples]. cut: whether a text was."""
 
-    field: Field
+    field: SourceField
     encoder: Encoder
     rows: Ragged
     which: np.ndarray
     cut: np.ndarray
 
     @classmethod
-    def of(cls, field: Field, encoder: Encoder, texts: Sequence[str], which: np.ndarray) -> Column:
+    def of(cls, field: SourceField, encoder: Encoder, texts: Sequence[str], which: np.ndarray) -> Column:
         used, place = np.unique(which, return_inverse=True)
         found = list(encoder.numbers([texts[at] for at in used], field.shape[1], field.name))
         return cls(
@@ -171,7 +171,7 @@ class Column:
 
 
 def encoded(
-    fields: Mapping[str, tuple[Field, np.ndarray]], texts: Sequence[str], known: Mapping[str, Encoder], base: Path
+    fields: Mapping[str, tuple[SourceField, np.ndarray]], texts: Sequence[str], known: Mapping[str, Encoder], base: Path
 ) -> tuple[dict[str, Column], dict[str, Encoder]]:
     """The columns of the fields, each given with the text of each example, and what made their
     numbers, by the name that fields share. known: that of the training data, where this is
@@ -188,8 +188,8 @@ def encoded(
     return columns, encoders
 
 
-def _by_name(fields: Mapping[str, tuple[Field, np.ndarray]]) -> dict[str, list[tuple[Field, np.ndarray]]]:
-    found: dict[str, list[tuple[Field, np.ndarray]]] = {}
+def _by_name(fields: Mapping[str, tuple[SourceField, np.ndarray]]) -> dict[str, list[tuple[SourceField, np.ndarray]]]:
+    found: dict[str, list[tuple[SourceField, np.ndarray]]] = {}
     for field, which in fields.values():
         assert isinstance(field.words, Text)
         found.setdefault(field.words.name, []).append((field, which))

@@ -12,7 +12,7 @@ import numpy as np
 
 from shardlang.runtime import random
 from shardlang.runtime.data.dataset import Dataset
-from shardlang.runtime.program import BatchSource, Extent, Field
+from shardlang.runtime.program import BatchSource, Extent, SourceField
 
 _GOLDEN, _MIX_1, _MIX_2 = (np.uint64(v) for v in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
@@ -32,7 +32,7 @@ class RandomExamples:
         self.length, self.seed = length, seed
         self.notes: list[str] = []
 
-    def take(self, field: Field, examples: np.ndarray, block: Extent) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         index = examples.astype(np.uint64)
         for size, start, length in zip(field.shape[1:], block.offsets[1:], block.shape[1:], strict=True):
             line = np.arange(start, start + length, dtype=np.uint64)

@@ -30,7 +30,7 @@ from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.data.own import OwnDataset, Window
 from shardlang.runtime.data.workers import Ahead
 from shardlang.runtime.device import kind_of
-from shardlang.runtime.program import BatchSource, Extent, Field, RunProgram, dtype_of
+from shardlang.runtime.program import BatchSource, Extent, RunProgram, SourceField, dtype_of
 
 # From a source, the folder of its paths and, for `eval`, the training data, whose vocabulary it
 # shares.
@@ -116,7 +116,7 @@ class Cut:
         self.blocks = [[program.block(field) for field in self.fields] for _ in microbatches(program.microbatches)]
         self.dtypes = [dtype_of(program, field) for field in self.fields]
 
-    def taken(self, take: Callable[[Field, Extent], Tensor]) -> Batch:
+    def taken(self, take: Callable[[SourceField, Extent], Tensor]) -> Batch:
         """A batch on this rank's devices. take: gives a block of a field."""
         batch: Batch = [{} for _ in self.blocks]
         for part, blocks in zip(batch, self.blocks, strict=True):
@@ -229,7 +229,7 @@ class Loader(Cut):
     def _batch(self, examples: np.ndarray) -> Batch:
         """The batch that `examples` are."""
 
-        def take(field: Field, block: Extent) -> Tensor:
+        def take(field: SourceField, block: Extent) -> Tensor:
             mine = examples[block.slices()[0]]
             return torch.from_numpy(np.ascontiguousarray(self.dataset.take(field, mine, block)))
 

@@ -20,7 +20,7 @@ import torch
 from shardlang.errors import RunError
 from shardlang.extensions.loaded import OwnFunction, line_of
 from shardlang.runtime.data.dataset import Origin, fitted
-from shardlang.runtime.program import BatchSource, Extent, Field
+from shardlang.runtime.program import BatchSource, Extent, SourceField
 
 # Examples by number, ascending, and the fields of each: [numbers, ...].
 Window = tuple[np.ndarray, Mapping[str, np.ndarray]]
@@ -79,7 +79,7 @@ class OwnDataset(ABC):
         self.window = numbers, self.fetch(epoch, numbers) if len(numbers) else {}
         return self.window
 
-    def take(self, field: Field, examples: np.ndarray, block: Extent) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         numbers, arrays = self.window
         if not len(examples):
             return np.zeros((0, *block.shape[1:]))
@@ -100,7 +100,7 @@ class OwnDataset(ABC):
             found[field.name] = fitted(field, {field.name: array}, origin)
         return found
 
-    def _cell(self, field: Field, number: int, row: Any) -> np.ndarray:
+    def _cell(self, field: SourceField, number: int, row: Any) -> np.ndarray:
         if not isinstance(row, Mapping):
             help = f'give a dict: {{"{self.source.fields[0].name}": ...}}'
             raise self.wrong(f"example {number} is {_kind(row)}, where a dict by field is due", help)
@@ -120,7 +120,7 @@ class OwnDataset(ABC):
             raise self.wrong(f"{what} is {_kind(value)}, where numbers are due")
         return array
 
-    def _stacked(self, field: Field, numbers: Sequence[int], parts: Sequence[np.ndarray]) -> np.ndarray:
+    def _stacked(self, field: SourceField, numbers: Sequence[int], parts: Sequence[np.ndarray]) -> np.ndarray:
         due = tuple(field.shape[1:])
         for number, part in zip(numbers, parts, strict=True):
             if part.shape != due and [n for n in part.shape if n != 1] != [n for n in due if n != 1]:

@@ -17,7 +17,7 @@ from shardlang.errors import RunError
 from shardlang.hints.paths import instead, typed
 from shardlang.runtime.data import data_files, token_files
 from shardlang.runtime.data.dataset import Dataset, outside, require
-from shardlang.runtime.program import BatchSource, Extent, Field
+from shardlang.runtime.program import BatchSource, Extent, SourceField
 
 # The first numbers of a vocabulary.
 PAD, BEGIN, END, UNKNOWN = range(4)
@@ -50,7 +50,7 @@ class Tokens:
             f"{self.seq}; {left:,} tokens at the ends of files are in none"
         ]
 
-    def take(self, field: Field, examples: np.ndarray, block: Extent) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         first, width = block.offsets[1] + (field.name == "label"), block.shape[1]
         taken = np.empty((len(examples), width), np.int64)
         for row, example in enumerate(examples):
@@ -146,7 +146,7 @@ class Pairs:
         share = f"; {unknown:,} of {len(rows.flat):,} words in the text are unknown" if unknown else ""
         return f"{name}: a vocabulary of {words:,} words{share}{cut}"
 
-    def take(self, field: Field, examples: np.ndarray, block: Extent) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         taken = np.full((len(examples), field.shape[1]), PAD, np.int64)
         rows = self.sides[0 if field.name == "source" else 1]
         for at, example in enumerate(examples):

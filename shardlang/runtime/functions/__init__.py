@@ -2,8 +2,7 @@
 
 from shardlang.runtime.functions.attention import attention
 from shardlang.runtime.functions.context import even_attention, ring_attention
-from shardlang.runtime.functions.declared import DeclaredOperators as Declared
-from shardlang.runtime.functions.declared import Members
+from shardlang.runtime.functions.declared import Declared, Members
 from shardlang.runtime.functions.images import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,

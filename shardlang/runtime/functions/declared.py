@@ -55,7 +55,7 @@ def _listed(dims: Dims) -> tuple[int, ...]:
     return (dims,) if isinstance(dims, int) else tuple(dims)
 
 
-class DeclaredOperators:
+class Declared:
     """The Python files of a program's operators, by path, with the hashes of their texts. They are
     loaded (`loaded.load`) before the program begins."""
 

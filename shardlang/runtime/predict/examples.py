@@ -22,7 +22,7 @@ from shardlang.runtime.comm.primitives import put_together
 from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.logs import Log
-from shardlang.runtime.program import Field, RunProgram, dtype_of, numbers_of
+from shardlang.runtime.program import RunProgram, SourceField, dtype_of, numbers_of
 from shardlang.runtime.step.resume import resumed
 from shardlang.runtime.step.train import TrainingRun, require_ranks
 
@@ -44,7 +44,7 @@ class PredictedExamples:
                 self.parts[field.name].append(whole[:rows].cpu().numpy())
 
 
-def _mine(program: RunProgram, field: Field, blocks: Sequence[Tensor]) -> Tensor:
+def _mine(program: RunProgram, field: SourceField, blocks: Sequence[Tensor]) -> Tensor:
     """The batch, with zeros where this rank has nothing, or another one counts."""
     found = torch.zeros(field.shape, dtype=dtype_of(program, field), device=world.device)
     if blocks and counts(program, field):
@@ -53,7 +53,7 @@ def _mine(program: RunProgram, field: Field, blocks: Sequence[Tensor]) -> Tensor
     return found
 
 
-def counts(program: RunProgram, field: Field) -> bool:
+def counts(program: RunProgram, field: SourceField) -> bool:
     """Whether this rank is the first of those that hold the same block."""
     mesh = field.mesh or program.mesh
     cut = {axis for axes in field.cut.values() for axis in ((axes,) if isinstance(axes, str) else axes)}

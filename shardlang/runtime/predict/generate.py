@@ -27,7 +27,7 @@ from shardlang.runtime.data.loader import Cut
 from shardlang.runtime.logs import Log
 from shardlang.runtime.predict.examples import counts, trained
 from shardlang.runtime.predict.texts import Texts
-from shardlang.runtime.program import Extent, Field, RunProgram, dtype_of, numbers_of
+from shardlang.runtime.program import Extent, RunProgram, SourceField, dtype_of, numbers_of
 from shardlang.runtime.random import seeded_key
 from shardlang.runtime.step.train import TrainingRun
 
@@ -69,7 +69,7 @@ class Nothing:
     notes: Sequence[str] = ()
     length = 0
 
-    def take(self, field: Field, examples: np.ndarray, block: Extent) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         return np.zeros((len(examples), *block.shape[1:]))
 
 
@@ -99,7 +99,7 @@ class Passes:
         """[batch, vocab]: the scores at position `at[i]` of window i, the same on every rank.
         windows: int64 [batch, seq]."""
 
-        def take(field: Field, block: Extent) -> Tensor:
+        def take(field: SourceField, block: Extent) -> Tensor:
             if field.name == self.tokens.name:
                 return torch.from_numpy(np.ascontiguousarray(windows[block.slices()]))
             return torch.zeros(block.shape)
