@@ -26,22 +26,22 @@ from ranks import forked
 from timing import verdict
 
 from shardlang import runtime as rt
-from shardlang.checkpoints.index import INDEX, Index, Layout, text_of
+from shardlang.checkpoints.index import INDEX, Index, SavedLayout, text_of
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun
-from shardlang.runtime.state.shares import Shares
+from shardlang.runtime.state.shares import StateLayouts
 
 COUNT, SIZE = 16, 1024
 WHOLE = (SIZE, SIZE)
 
 
-def shares(ranks: int) -> dict[str, Layout]:
+def shares(ranks: int) -> dict[str, SavedLayout]:
     program = rt.Program(
         name="state", strategy="", ranks=ranks, mesh=rt.Mesh(dp=ranks),
         parameters=[rt.Parameter(f"layers[{n}].weight", WHOLE) for n in range(COUNT)],
         data=rt.Source("random", batch=ranks, fields=[]), optimizers=[rt.Optimizer("adamw", lr=0.1)],
     )  # fmt: skip
-    return Shares(program).tensors
+    return StateLayouts(program).tensors
 
 
 def timed(save: Callable[[], Callable[[], object]]) -> tuple[float, float]:
@@ -105,7 +105,8 @@ def write_large_index(folder: Path) -> None:
     """An index of 2.3 million parts on 16,384 ranks."""
     rows = [24] * 669 + [SIZE * 16 - 24 * 669]
     layouts = [
-        Layout("F32", (SIZE * 16, SIZE + kind), [rows, [SIZE + kind]], [stage * 1024 + kind + at for at in range(670)])
+        SavedLayout("F32", (SIZE * 16, SIZE + kind), [rows, [SIZE + kind]],
+                    [stage * 1024 + kind + at for at in range(670)])
         for stage in range(16) for kind in range(9)
     ]  # fmt: skip
     (folder / INDEX).write_text(text_of({

@@ -22,7 +22,7 @@ from timing import interleave, ratios, verdict
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from shardlang.runtime.comm.mesh import world
-from shardlang.runtime.step.model import Model
+from shardlang.runtime.step.model import RankModel
 
 MLP = Path(__file__).parent / "programs" / "mlp.shard"
 RANKS, BATCH, D, FFN = 4, 4, 16, 64
@@ -32,7 +32,7 @@ PASSES = 50
 def ours() -> Callable[[], None]:
     sizes = {"batch": str(BATCH), "d": str(D), "ffn": str(FFN)}
     program = emitted(MLP, "tensor_parallel", RANKS, sizes)
-    model = Model(program)
+    model = RankModel(program)
     x, label = torch.rand(BATCH, D), torch.rand(BATCH, D)
     mine = label[program.block(program.data.fields[1]).slices()].contiguous()
     leaves = list(model.leaves.values())

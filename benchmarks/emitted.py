@@ -23,9 +23,9 @@ from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.dataset import Arrays, Dataset, Origin
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.logs import Log
-from shardlang.runtime.program import Block, Program
-from shardlang.runtime.step.model import Model
-from shardlang.runtime.step.train import Run, datasets
+from shardlang.runtime.program import Extent, RunProgram
+from shardlang.runtime.step.model import RankModel
+from shardlang.runtime.step.train import TrainingRun, datasets
 from shardlang.source import Source
 
 
@@ -39,7 +39,7 @@ def planned(file: Path, strategy: str | None, ranks: int, settings: Mapping[str,
     return plan
 
 
-def emitted(file: Path, strategy: str | None, ranks: int, settings: Mapping[str, str] | None = None) -> Program:
+def emitted(file: Path, strategy: str | None, ranks: int, settings: Mapping[str, str] | None = None) -> RunProgram:
     """The emitted program of `file` for a strategy and a number of ranks; `settings` as `--set` gives them."""
     sink = Sink()
     files = driver.emit_plan(planned(file, strategy, ranks, settings), sink)
@@ -65,10 +65,10 @@ class Losses(Log):
         self.losses.append(figures["loss"])
 
 
-def training(program: Program, data: Mapping[str, Dataset], epochs: int) -> Callable[[], list[float]]:
+def training(program: RunProgram, data: Mapping[str, Dataset], epochs: int) -> Callable[[], list[float]]:
     """Makes this rank's run of a program; each call of the function trains on for so many epochs: the losses."""
     log = Losses()
-    run = Run(program, data, log)
+    run = TrainingRun(program, data, log)
     run.total = 0
 
     def further() -> list[float]:
@@ -80,11 +80,11 @@ def training(program: Program, data: Mapping[str, Dataset], epochs: int) -> Call
     return further
 
 
-def on_hand(program: Program) -> tuple[dict[str, Dataset], dict[str, Tensor]]:
+def on_hand(program: RunProgram) -> tuple[dict[str, Dataset], dict[str, Tensor]]:
     """The data of a program in memory: as its run takes it, and whole, by field."""
     source, read = program.data, datasets(program)["data"]
     every = np.arange(read.length)
-    whole = {field.name: Block((0,) * len(field.shape), field.shape) for field in source.fields}
+    whole = {field.name: Extent((0,) * len(field.shape), field.shape) for field in source.fields}
     arrays = {field.name: read.take(field, every, whole[field.name]) for field in source.fields}
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     return {"data": Arrays(source.fields, arrays, Origin(program.base))}, tensors
@@ -95,7 +95,7 @@ def beginning(file: Path, settings: Mapping[str, str] | None = None) -> dict[str
     return leaves(emitted(file, None, 1, settings))
 
 
-def leaves(program: Program) -> dict[str, Tensor]:
+def leaves(program: RunProgram) -> dict[str, Tensor]:
     """The same for a program that is emitted already, on this rank's device."""
-    found = Model(program).leaves
+    found = RankModel(program).leaves
     return {path.replace("[", ".").replace("]", ""): leaf.detach() for path, leaf in found.items()}

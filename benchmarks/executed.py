@@ -1,6 +1,6 @@
 """The work of a published row, as our plan has it -> as the measured system did it.
 
-    executed(row, system) -> Work   of all stages, for `shardlang.cost.timeline`
+    executed(row, system) -> Workload   of all stages, for `shardlang.cost.timeline`
 
 A system (`executors.System`) has kernels of its own, computes again what the row says, and adds up,
 sums and updates in its own way. All that becomes items; when they run is said by its overlap table."""
@@ -24,14 +24,14 @@ from shardlang.cost.work import (
     Coordinate,
     Gather,
     Item,
+    MemoryBound,
     Place,
     Product,
     Reduction,
     Segment,
-    Stage,
-    Stream,
+    StageWork,
     Transfer,
-    Work,
+    Workload,
 )  # fmt: skip
 from shardlang.facts.actions import Action
 from shardlang.plan.pipeline.schedules import SCHEDULES
@@ -41,7 +41,7 @@ from shardlang.types.mesh import Axis, Mesh
 STEP = Place("step", "", "step")  # what waits for all ranks, as the norm of gradients does
 
 
-def executed(row: Row, system: System) -> Work:
+def executed(row: Row, system: System) -> Workload:
     """The work of a step of a row."""
     return _Executed(row, system).work()
 
@@ -54,7 +54,7 @@ class _Executed:
             (("first", self.profile.first), ("layers", self.profile.layer), ("last", self.profile.last))
         )  # fmt: skip
 
-    def work(self) -> Work:
+    def work(self) -> Workload:
         row = self.row
         chunks = self._chunks()
         stages = tuple([self._stage(at, layers, len(chunks)) for at, layers in enumerate(chunks)])
@@ -67,7 +67,7 @@ class _Executed:
         coordinates = tuple([self._coordinate(tuple(range(at, len(chunks), row.pp)), chunks) for at in range(row.pp)])
         axes, sizes = row.mesh
         mesh = Mesh(tuple([Axis(axis, size) for axis, size in zip(axes, sizes, strict=True)]))
-        return Work(
+        return Workload(
             row.ranks, (mesh,), row.microbatches, stages, coordinates, actions, "pp" if row.pp > 1 else "", schedule,
             bucket_bytes=self._bucket(), flops=self.profile.flops, tokens=row.tokens,
         )  # fmt: skip
@@ -87,22 +87,22 @@ class _Executed:
         count = row.pp * row.virtual if row.pp > 1 else 1
         return [row.layers // count + (at < row.layers % count) for at in range(count)]
 
-    def _stage(self, at: int, layers: int, count: int) -> Stage:
+    def _stage(self, at: int, layers: int, count: int) -> StageWork:
         ends = ([self.first] if at == 0 else [], [self.last] if at == count - 1 else [])
         between = [tuple(dataclasses.replace(s, times=layers) for s in self.layer)] if layers else []
         run = [*ends[0], *between, *ends[1]]
         forward, backward = [f for f, _ in run], [b for _, b in reversed(run)]
         if self.row.pp == 1:
-            return Stage(tuple(forward), tuple(backward))
+            return StageWork(tuple(forward), tuple(backward))
         sent = self._sent()
         if self.system.hidden_transfers:
             there, back = (Transfer(phase, sent) for phase in (FORWARD, INPUTS))
-            return Stage(tuple(forward), tuple(backward), (there, back))
+            return StageWork(tuple(forward), tuple(backward), (there, back))
         if at < count - 1:
             forward.append(Segment("sends", self._sending(FORWARD, sent)))
         if at:
             backward.append(Segment("sends", self._sending(INPUTS, sent)))
-        return Stage(tuple(forward), tuple(backward))
+        return StageWork(tuple(forward), tuple(backward))
 
     def _sent(self) -> int:
         """Bytes of a microbatch's activations that a rank sends on: its part (N21, section 4.1;
@@ -150,7 +150,7 @@ class _Executed:
         match item:
             case Attention() if not self.system.flash:
                 yield from self._scores(item)
-            case Stream():
+            case MemoryBound():
                 yield from self._stream(item)
             case Collective(kind="all_to_all"):
                 pass  # queries that change places: L3 lays the sequence out in chunks beforehand (3.3.2)
@@ -168,7 +168,7 @@ class _Executed:
         if self.row.dropout:
             yield self._bytes(item.place, item.phase, 5 * size)
 
-    def _stream(self, item: Stream) -> Iterator[Item]:
+    def _stream(self, item: MemoryBound) -> Iterator[Item]:
         """A stream with the bytes of the system's kernel."""
         operator, back = item.place.operator, item.phase != FORWARD
         own = self.system.kernels.get(operator, (None, None))[back]
@@ -180,8 +180,8 @@ class _Executed:
         if size:
             yield self._bytes(item.place, item.phase, size)
 
-    def _bytes(self, place: Place, phase: str, size: float) -> Stream:
-        return Stream(place, phase, "bf16", int(size), 0, 0)
+    def _bytes(self, place: Place, phase: str, size: float) -> MemoryBound:
+        return MemoryBound(place, phase, "bf16", int(size), 0, 0)
 
     def _joined(self, items: Mapping[Item, int]) -> dict[Item, int]:
         """Items, with projections of one value as one product."""
@@ -207,7 +207,7 @@ class _Executed:
         elif self.row.recompute == "selective" and self.system.flash:
             # Attention and every second product are kept (torchtitan, selective, op).
             kept = [item for item, _ in items if isinstance(item, Product)][1::2]
-            items = [(x, n) for x, n in items if isinstance(x, (Product, Stream)) and x not in kept]
+            items = [(x, n) for x, n in items if isinstance(x, (Product, MemoryBound)) and x not in kept]
         elif self.row.recompute == "selective":
             items = [(x, n) for x, n in items if isinstance(x, Attention)]  # its core (K22, section 5)
         elif self.row.recompute == "none":

@@ -17,14 +17,14 @@ from by_hand import digits, mlp
 from emitted import emitted, on_hand, training
 from ranks import compared
 
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import RunProgram
 
 HERE = Path(__file__).parent
 EPOCHS = 3
 BATCH, D, FFN = 256, 256, 1024
 
 
-def trains(program: Program) -> tuple[Callable[[], None], Mapping[str, torch.Tensor]]:
+def trains(program: RunProgram) -> tuple[Callable[[], None], Mapping[str, torch.Tensor]]:
     """A function that trains on for some epochs, and the data as tensors by field."""
     program = dataclasses.replace(program, eval=None)
     program.data.arguments["shuffle"] = True

@@ -12,10 +12,10 @@ from executors import Machine, System
 from published_rows import Row
 
 from shardlang.cost.prices import Prices
-from shardlang.cost.timeline import Line, course
-from shardlang.cost.work import Collective, Item, Product, Work
+from shardlang.cost.timeline import CoordinateTimeline, course
+from shardlang.cost.work import Collective, Item, Product, Workload
 
-_KNOWN: dict[Row, Work] = {}
+_KNOWN: dict[Row, Workload] = {}
 
 
 class Parts(dict[str, float]):
@@ -28,7 +28,7 @@ class Parts(dict[str, float]):
         return sum(self.values())
 
 
-def _work(row: Row, system: System) -> Work:
+def _work(row: Row, system: System) -> Workload:
     """`executed`, once for each row."""
     if row not in _KNOWN:
         _KNOWN[row] = executed(row, system)
@@ -47,7 +47,7 @@ def predicted(row: Row, machine: Machine, share: float) -> Parts:
     return parts
 
 
-def _kinds(line: Line) -> Iterator[tuple[str, float]]:
+def _kinds(line: CoordinateTimeline) -> Iterator[tuple[str, float]]:
     for beat, times in line.beats.items():
         for item, seconds in beat.parts:
             if not isinstance(item, Collective):

@@ -16,7 +16,7 @@ from typing import TypeVar
 from published_rows import Row
 
 from shardlang.cost.planned import work
-from shardlang.cost.work import FORWARD, Gather, Item, Pass, Reduction, Segment, Work
+from shardlang.cost.work import FORWARD, Gather, Item, Pass, Reduction, Segment, Workload
 
 NAMES = ("forward", "backward", "gathers", "reductions")
 Counted = TypeVar("Counted", Item, Gather, Reduction)
@@ -46,7 +46,7 @@ class Profile:
 
 
 @cache
-def _work(row: Row, layers: int) -> Work:
+def _work(row: Row, layers: int) -> Workload:
     return work(row.plan(layers))
 
 
@@ -65,7 +65,7 @@ def profile(row: Row) -> Profile:
     return Profile(layer, _less(rest, last), last, flops)
 
 
-def _part(of: Work, some: Callable[[Pass], Iterable[Segment]]) -> Part:
+def _part(of: Workload, some: Callable[[Pass], Iterable[Segment]]) -> Part:
     stage, updates = of.stages[0], of.coordinates[0].updates
     forward, backward = some(stage.forward), some(stage.backward)
     return Part(

@@ -25,7 +25,7 @@ import torch.distributed as dist
 from timing import Timing, ratios, verdict
 
 from shardlang.runtime.comm import mesh
-from shardlang.runtime.launch.devices import Choice
+from shardlang.runtime.launch.devices import DeviceChoice
 
 WARMUP = 2  # turns that are not counted
 CLOSE = 1e-4  # relative: how much losses in float32 may differ
@@ -34,10 +34,10 @@ torch.set_num_threads(1)
 # What a turn of each side does; it gives the losses of its steps, or nothing.
 Turns = Mapping[str, Callable[[], Sequence[float] | None]]
 Sides = Callable[[], Turns]
-HOST = Choice("cpu")
+HOST = DeviceChoice("cpu")
 
 
-def forked(size: int, work: Callable[[], Any], where: Choice = HOST) -> list[Any]:
+def forked(size: int, work: Callable[[], Any], where: DeviceChoice = HOST) -> list[Any]:
     """What `work` gives on each of `size` ranks, forked and connected: anything that JSON has."""
     with tempfile.TemporaryDirectory() as folder:
         children = [_fork(rank, size, work, Path(folder), where) for rank in range(size)]
@@ -47,7 +47,7 @@ def forked(size: int, work: Callable[[], Any], where: Choice = HOST) -> list[Any
 
 
 def on_ranks(
-    size: int, sides: Sides, turns: int, where: Choice = HOST, close: float = CLOSE
+    size: int, sides: Sides, turns: int, where: DeviceChoice = HOST, close: float = CLOSE
 ) -> tuple[dict[str, Timing], dict[str, Timing]]:
     """Wall and processor seconds of each side's turns on `size` forked ranks.
 
@@ -72,7 +72,7 @@ def _together(of_ranks: Sequence[Sequence[float]]) -> Timing:
     return Timing(tuple(sum(turn) for turn in zip(*of_ranks, strict=True)))
 
 
-def _fork(rank: int, size: int, work: Callable[[], Any], folder: Path, where: Choice) -> int:
+def _fork(rank: int, size: int, work: Callable[[], Any], folder: Path, where: DeviceChoice) -> int:
     sys.stdout.flush()
     child = os.fork()
     if child:

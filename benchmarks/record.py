@@ -53,7 +53,11 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        bare: dict[str, Any] = {"Work": Bare(), "about": lambda _: contextlib.nullcontext(), "here": lambda _=1: b""}
+        bare: dict[str, Any] = {
+            "LoggedWork": Bare(),
+            "about": lambda _: contextlib.nullcontext(),
+            "here": lambda _=1: b"",
+        }
         modules = [vars(module) for name, module in sys.modules.items() if name.startswith("shardlang.runtime.")]
         self.there = [(module, name) for module in modules for name in bare if name in module]
         self.sides = [bare[name] for _, name in self.there], [module[name] for module, name in self.there]

@@ -18,7 +18,7 @@ from emitted import beginning, emitted
 from ranks import Turns, compared
 from torch import nn
 
-from shardlang.runtime.step.model import Model
+from shardlang.runtime.step.model import RankModel
 
 MLP = Path(__file__).parent / "programs" / "mlp.shard"
 BATCH, D, FFN = 64, 256, 1024
@@ -32,7 +32,7 @@ def sides(ranks: int, split: Callable[[mlp.Whole], nn.Module]) -> Callable[[], T
 
     def connected() -> Turns:
         mine = label[program.block(program.data.fields[1]).slices()].contiguous()
-        model, by_hand = Model(program), mlp.training(split(mlp.begun(weights)))
+        model, by_hand = RankModel(program), mlp.training(split(mlp.begun(weights)))
 
         def ours() -> list[float]:
             losses = []

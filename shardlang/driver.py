@@ -18,8 +18,8 @@ from shardlang.paths.patterns import SingleLayers
 from shardlang.source import Source, Span
 
 if TYPE_CHECKING:
-    from shardlang.check.own import Own, OwnDecl
-    from shardlang.check.program import Program
+    from shardlang.check.own import OwnDecl, OwnDefinition
+    from shardlang.check.program import CheckedProgram
     from shardlang.check.values import OperatorDecl
     from shardlang.cost.hardware import Hardware
     from shardlang.cost.predict import Prediction
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shardlang.plan.plan import Plan
     from shardlang.search.answer import Answer
     from shardlang.syntax import ast
-    from shardlang.views.diff import Seen
+    from shardlang.views.diff import PlanFacts
 
 R = TypeVar("R")
 
@@ -50,7 +50,7 @@ def format_source(source: Source, sink: Sink) -> str | None:
 def check_source(
     source: Source, sink: Sink, overrides: Mapping[str, str] | None = None, strategy: str | None = None,
     runs: bool = False, cluster: str | None = None,
-) -> Program | None:  # fmt: skip
+) -> CheckedProgram | None:  # fmt: skip
     """The checked program, with all it imports; None after errors. `overrides`: what `--set` gives.
     runs: as of `in_runs`. cluster: as of `with_cluster`.
 
@@ -121,7 +121,7 @@ def _tell_other(name: str, mistakes: int, wanted: str, sink: Sink) -> None:
     )  # fmt: skip
 
 
-def with_cluster(program: Program, name: str | None, sink: Sink) -> Program | None:
+def with_cluster(program: CheckedProgram, name: str | None, sink: Sink) -> CheckedProgram | None:
     """The program, planned for the cluster that `--cluster` names: one of the file, of a library
     (`std.clusters.h100_pod`), or the first of another file. None after errors."""
     from shardlang.check.train import clusters
@@ -129,7 +129,7 @@ def with_cluster(program: Program, name: str | None, sink: Sink) -> Program | No
     return program if name is None else clusters.with_cluster(program, name, sink, Files().load)
 
 
-def check_strategies(program: Program, name: str | None, ranks: int | None, sink: Sink) -> Plan | None:
+def check_strategies(program: CheckedProgram, name: str | None, ranks: int | None, sink: Sink) -> Plan | None:
     """The strategy asked for, or else all of them: by planning it (or the first) on `ranks`, the
     others without rank arithmetic. Where one is asked for, of the others is told only how many
     mistakes they have.
@@ -183,7 +183,7 @@ def compile_source(
 
 
 def plan_program(
-    program: Program, name: str | None, ranks: int, sink: Sink, memory: Sink | None = None
+    program: CheckedProgram, name: str | None, ranks: int, sink: Sink, memory: Sink | None = None
 ) -> Plan | None:  # fmt: skip
     """The plan on `ranks` ranks by the strategy `name`, or the first; None after errors. memory: is
     told of a plan that does not fit, which is given then."""
@@ -209,7 +209,7 @@ def _evaluated(plan: Plan, sink: Sink) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class TuneRequest:
     """The request of `shardc tune`."""
 
     ranks: int
@@ -220,7 +220,7 @@ class Asked:
 
 
 def tune_program(
-    program: Program, asked: Asked, sink: Sink, tell: Callable[[str], None] = lambda text: None
+    program: CheckedProgram, asked: TuneRequest, sink: Sink, tell: Callable[[str], None] = lambda text: None
 ) -> Answer | None:
     """The strategies that are predicted fastest; None after errors, or where nothing fits."""
     from shardlang.cost.hardware import with_speeds
@@ -229,7 +229,7 @@ def tune_program(
     from shardlang.plan.planner import can_be_planned
     from shardlang.search.answer import answer
     from shardlang.search.tune import tune
-    from shardlang.search.wanted import Wanted
+    from shardlang.search.wanted import SearchRequest
 
     hardware, has = with_speeds(program, asked.ranks, sink), device(program)
     if hardware is None or not can_be_planned(asked.ranks, sink):
@@ -241,7 +241,7 @@ def tune_program(
         prove_plan(plan, mine)
         return not mine.failed
 
-    wanted = Wanted(
+    wanted = SearchRequest(
         asked.ranks, lambda work: predict_work(work, hardware).step_s, has.memory if has is not None else None,
         hardware=hardware, reserved=has.reserved if has is not None else 0, count=asked.top, budget=asked.budget,
         sound=sound, tell=tell, mode=asked.mode,
@@ -250,14 +250,14 @@ def tune_program(
     return answer(tuned, asked.ranks, hardware) if tuned is not None else None
 
 
-def seen_plan(plan: Plan, sink: Sink) -> Seen:
+def seen_plan(plan: Plan, sink: Sink) -> PlanFacts:
     """A plan with what `shardc plan --json` says of it, the predicted step included."""
     from shardlang.cost.predict import plain
     from shardlang.plan.bytes.report import report
-    from shardlang.views.diff import Seen
+    from shardlang.views.diff import PlanFacts
 
     step = predict_plan(plan, sink)
-    return Seen(plan, {**report(plan), **({"predicted": plain(step)} if step is not None else {})})
+    return PlanFacts(plan, {**report(plan), **({"predicted": plain(step)} if step is not None else {})})
 
 
 def page_of_plans(plans: Sequence[Plan], sink: Sink) -> str:
@@ -272,12 +272,12 @@ def page_of_plans(plans: Sequence[Plan], sink: Sink) -> str:
 
 
 def explain_plan(
-    program: Program, name: str | None, ranks: int, what: str, sink: Sink, memory: Sink | None = None
+    program: CheckedProgram, name: str | None, ranks: int, what: str, sink: Sink, memory: Sink | None = None
 ) -> Mapping[str, Any] | None:
     """The reasons for `what` in a plan, a value or `mesh`, say, with what the alternatives cost;
     None after errors. memory: as of `plan_program`."""
     from shardlang.plan.planner import choose_strategy
-    from shardlang.views.alternatives import Asked
+    from shardlang.views.alternatives import StrategyCase
     from shardlang.views.neighbours import QUESTIONS, neighbours
     from shardlang.views.why import why
 
@@ -285,7 +285,7 @@ def explain_plan(
     if plan is None:
         return None
     strategy = choose_strategy(program, name, ranks, sink)[1]
-    asked = Asked(program, strategy, plan, hardware_of(plan, sink))
+    asked = StrategyCase(program, strategy, plan, hardware_of(plan, sink))
     return neighbours(asked, what) if what in QUESTIONS else why(asked, what, sink)
 
 
@@ -352,7 +352,7 @@ def _unverified(plan: Plan) -> list[tuple[str, Span, str, str]]:
     return list(found.values())
 
 
-def _piped(declared: Declaration | Own | OwnDecl) -> tuple[str, str]:
+def _piped(declared: Declaration | OwnDefinition | OwnDecl) -> tuple[str, str]:
     """The mistake of a program from a pipe that declares Python, and what helps."""
     kind = getattr(declared, "kind", "operator")
     fact = f"{kind} `{declared.name}` is in `{declared.file}`, and a program from a pipe loads no file"

@@ -32,7 +32,7 @@ _SAVES = b"\nCtrl-C: the run saves after this step and ends; a second Ctrl-C end
 _SAVES_NOTHING = b"SIGUSR1 saves nothing, as the program sets no `checkpoint`; the run goes on\n"
 
 
-class Saved(Exception):
+class SavedAndEnded(Exception):
     """The run has saved and ends, as SIGUSR1 asks; the text says after which step."""
 
 

@@ -120,7 +120,7 @@ def _check(source: Source, block: Block, sink: Sink) -> None:
         return
     tune = block.option("tune")
     if tune is not None:
-        driver.tune_program(program, driver.Asked(int(tune), block.option("strategy")), sink)
+        driver.tune_program(program, driver.TuneRequest(int(tune), block.option("strategy")), sink)
         return
     if "timed" in block.options:
         with_speeds(program, int(ranks or 1), sink)

@@ -28,10 +28,10 @@ from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.launch.devices import chosen
 from shardlang.runtime.launch.launcher import launch_program, read_program
 from shardlang.runtime.logs import Log
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import RunProgram
 from shardlang.runtime.state.checkpoints import Checkpoints, SavedRun
 from shardlang.runtime.step.resume import save
-from shardlang.runtime.step.train import Run
+from shardlang.runtime.step.train import TrainingRun
 from tests.emit.sources import emitted_files
 
 # The strategy and the ranks of each layout, by its name.
@@ -103,9 +103,9 @@ def tensors(folder: Path) -> dict[str, str]:
     return {name: hashlib.sha256(whole.numpy().tobytes()).hexdigest() for name, whole in found.items()}
 
 
-def work(again: Path, program: Program, data: Mapping[str, Dataset], log: Log, _: Path | None) -> None:
+def work(again: Path, program: RunProgram, data: Mapping[str, Dataset], log: Log, _: Path | None) -> None:
     """Trains on a rank; what has been read of a checkpoint goes to `again` first."""
-    run = Run(program, data, log)
+    run = TrainingRun(program, data, log)
     if program.resume:
         run._resume()
         kept = Checkpoints(again, 1, 0)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from shardlang.graph.places import Places
+from shardlang.graph.places import PathIndex
 from shardlang.paths.patterns import SingleLayers, matcher
 from tests.spent import at_most
 
@@ -21,13 +21,13 @@ def test_a_pattern_covers_in_places_what_it_covers_path_by_path() -> None:
         pattern = ".".join(draws.choices(wanted, k=draws.randint(1, 4)))
         match = matcher(pattern)
         expected = [(path, own) for path in dict.fromkeys(paths) if (own := match(path))]
-        assert Places(paths).covered(pattern) == expected, (pattern, paths)
+        assert PathIndex(paths).covered(pattern) == expected, (pattern, paths)
         some += bool(expected)
     assert some > 500
 
 
 def test_a_number_of_a_layer_is_not_looked_for_in_a_run() -> None:
-    run = Places(["a[0].w", "a[3-120].w", "b.w"])
+    run = PathIndex(["a[0].w", "a[3-120].w", "b.w"])
     assert run.covered("a[*].w") == [("a[0].w", "a[0].w"), ("a[3-120].w", "a[3-120].w")]
     for numbered in ("a[5].w", "b[1]", "a[0..4]"):
         with pytest.raises(SingleLayers):
@@ -45,12 +45,12 @@ def test_a_number_of_a_layer_is_not_looked_for_in_a_run() -> None:
     ],
 )
 def test_the_nearest_name_keeps_the_layers_that_are_written(written: str, meant: str | None) -> None:
-    assert Places([*(f"blocks[{n}].w" for n in range(8)), "embed.w"]).nearest(written) == meant
+    assert PathIndex([*(f"blocks[{n}].w" for n in range(8)), "embed.w"]).nearest(written) == meant
 
 
 def test_many_patterns_take_no_time_for_what_they_do_not_cover() -> None:
     with at_most(2.0):
-        places = Places(f"a[{n}].{name}" for n in range(14_000) for name in ("w", "b"))
+        places = PathIndex(f"a[{n}].{name}" for n in range(14_000) for name in ("w", "b"))
         for n in range(2_000):
             assert places.covered(f"a[{n}]") and not places.covered(f"a[*].q{n}") and not places.covered(f"b[{n}].**")
             assert places.nearest(f"b[{n}].q{n}") is None

@@ -21,7 +21,7 @@ from torch import Tensor
 from benchmarks.gpu.place import place
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.functions.attention import Merged, attention, kernel_for
-from shardlang.runtime.functions.attention_kernels import Seen
+from shardlang.runtime.functions.attention_kernels import AttentionScores
 from shardlang.runtime.functions.attention_scores import with_sinks
 
 # How far a whole tensor is from the formula's, by the norms of both. A wrong row in sixteen would be at 0.2.
@@ -81,7 +81,7 @@ def given(dtype: torch.dtype, sizes: Sequence[int]) -> Iterator[tuple[list[Tenso
 def in_parts(q: Tensor, k: Tensor, v: Tensor, slope: Tensor, bias: Tensor) -> list[Tensor]:
     """The result and the gradients of q, k and v: the keys come in parts, as they do in a ring."""
     kernel, found, scale = kernel_for(q), Merged(q), 1.0 / math.sqrt(q.shape[-1])
-    parts = [(k_now, v_now, Seen(scale, False, seen)) for k_now, v_now, seen in
+    parts = [(k_now, v_now, AttentionScores(scale, False, seen)) for k_now, v_now, seen in
              zip(k.chunk(4, 2), v.chunk(4, 2), bias.to(q.dtype).chunk(4, 3), strict=True)]  # fmt: skip
     for part in parts:
         found.add(kernel.forward(q, *part))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from benchmarks.gpu.place import place
 from shardlang.runtime.comm import blocks, primitives
-from shardlang.runtime.comm.mesh import Group, Mesh, world
+from shardlang.runtime.comm.mesh import Group, RankMesh, world
 from shardlang.runtime.comm.row_exchange import exchanged_embedding
 from shardlang.runtime.device import kind_of
 
@@ -44,7 +44,7 @@ class Alone(Group):
     """The group of this rank alone, with a process group, which the runtime does without."""
 
     def __init__(self, handle: Any) -> None:
-        super().__init__(Mesh(rank=1), ("rank",))
+        super().__init__(RankMesh(rank=1), ("rank",))
         self._handle = handle
 
     def handle(self, x: Tensor) -> Any:

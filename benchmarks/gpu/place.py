@@ -18,7 +18,7 @@ from timing import Timing, verdict
 
 from shardlang.errors import RunError
 from shardlang.runtime.device import KINDS
-from shardlang.runtime.launch.devices import Choice, chosen
+from shardlang.runtime.launch.devices import DeviceChoice, chosen
 
 # Operations a second of dense products in 16 bits, by a part of the maker's name; from the makers' data sheets.
 PEAKS = {
@@ -31,7 +31,7 @@ PEAKS = {
 class Place:
     """The devices of a script. whole: they are GPUs, so sizes are those of the claim and its limits are judged."""
 
-    devices: Choice
+    devices: DeviceChoice
     turns: int
 
     @property

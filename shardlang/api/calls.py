@@ -125,7 +125,7 @@ def _planned(
 
 def _checked(
     program: Given, strategy: str | None, given: Mapping[str, object], cluster: str | None, sink: Sink
-) -> checked.Program | None:
+) -> checked.CheckedProgram | None:
     text = program if isinstance(program, Source) else read(program)
     if not isinstance(strategy, str | None) or not isinstance(cluster, str | None):
         raise TypeError("`strategy` and `cluster` are names")
@@ -162,11 +162,11 @@ def _value(path: object, value: object) -> str:
     raise TypeError(f"`set`: the value of `{path}` is {type(value).__name__}, not a number, a bool or a text")
 
 
-def _report(sink: Sink, found: checked.Program | None) -> Report:
+def _report(sink: Sink, found: checked.CheckedProgram | None) -> Report:
     return Report(tuple(in_runs(sink.found)), _shown(found) if found is not None and not sink.failed else None)
 
 
-def _shown(found: checked.Program) -> Program:
+def _shown(found: checked.CheckedProgram) -> Program:
     from shardlang.syntax import ast
 
     graph, tree = found.graph, driver.parse_source(found.source, Sink())

@@ -18,7 +18,7 @@ from shardlang.diagnostics.rendered import OUTPUTS, rendered
 if TYPE_CHECKING:
     import pandas
 
-    from shardlang.cli.plan_view.columns import Line
+    from shardlang.cli.plan_view.columns import PlanLine
 
 # As wide as the text of a command that is piped.
 ROOM = 120
@@ -148,7 +148,7 @@ class _Seen:
         from shardlang.cli.plan_view.program import Detail, program
         from shardlang.cli.plan_view.screen import screen
 
-        def texts(lines: Iterable[Line]) -> Iterator[str]:
+        def texts(lines: Iterable[PlanLine]) -> Iterator[str]:
             return (line.text.rstrip() for line in lines)
 
         return "".join([

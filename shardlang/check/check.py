@@ -17,7 +17,7 @@ from shardlang.check.files.own import own_of
 from shardlang.check.model.expressions import evaluate
 from shardlang.check.model.generic import check_generically
 from shardlang.check.own import OwnDecl
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.check.train.finished import finish, report_unused
 from shardlang.check.train.graph_checks import report_moved
 from shardlang.check.train.hardware import machines
@@ -34,7 +34,7 @@ from shardlang.syntax import ast
 def check(
     file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str] | None = None, strategy: str | None = None,
     runs: bool = False,
-) -> Program | None:  # fmt: skip
+) -> CheckedProgram | None:  # fmt: skip
     """The checked program; None after errors. `overrides`: path -> text, as given to `--set`.
     strategy: that of which stages are made. runs: a run of equal layers is told once; SingleLayers
     where the program asks for single ones."""
@@ -57,7 +57,7 @@ def declared_operators(file: ast.File, sink: Sink, load: Loader) -> list[Operato
     return [*operators_of(scope), *own_of(scope, "optimizer")]
 
 
-def _check(file: ast.File, context: Context, overrides: Mapping[str, str]) -> Program | None:
+def _check(file: ast.File, context: Context, overrides: Mapping[str, str]) -> CheckedProgram | None:
     sink = context.sink
     given = read_overrides(file, overrides, sink)
     library = Library(context, given.get("dim", {}))
@@ -81,7 +81,7 @@ def _check(file: ast.File, context: Context, overrides: Mapping[str, str]) -> Pr
     _require_few(graph, context)
     if sink.failed:
         return None
-    return Program(
+    return CheckedProgram(
         file.source, graph, training, strategies=file.strategies, hardware=hardware, axis_overrides=axes,
         statics=_statics(scope), schedules=_schedules(file, context.load),
     )  # fmt: skip

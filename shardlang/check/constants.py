@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from shardlang.check.values import UNKNOWN, DimValue, Tensor, Text, Words, describe, unfit
+from shardlang.check.values import UNKNOWN, CsvText, CsvWords, DimValue, Tensor, describe, unfit
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Span
 from shardlang.syntax import ast
@@ -21,9 +21,10 @@ _FINEST = 2**1024
 _EXACT = 2**53
 # What to do with words or texts in the place of a number.
 _NUMBERED: Mapping[type, str] = {
-    Words: "words are numbered by a dim of the file: write `dim words = categories(..)` above the models, and `words` "
+    CsvWords: "words are numbered by a dim of the file: write `dim words = categories(..)` above the models, and "
+    "`words` here",
+    CsvText: "texts are numbered by a dim of the file: write `dim vocab = words(..)` above the models, and `vocab` "
     "here",
-    Text: "texts are numbered by a dim of the file: write `dim vocab = words(..)` above the models, and `vocab` here",
 }
 
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {"<": python.lt, "<=": python.le, ">": python.gt, ">=": python.ge}

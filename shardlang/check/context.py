@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
-from shardlang.check.graph.drafts import Builder
+from shardlang.check.graph.drafts import GraphBuilder
 from shardlang.check.graph.unify import Unifier
 from shardlang.check.values import UNKNOWN, FileScope, FunctionDecl, Instance, ModelDecl, Numbering, Tensor
 from shardlang.diagnostics.diagnostic import Sink
@@ -47,7 +47,7 @@ class Context:
     sink: Sink
     dtype: str = "f32"
     dims: Unifier = field(default_factory=Unifier)
-    build: Builder = field(default_factory=Builder)
+    build: GraphBuilder = field(default_factory=GraphBuilder)
     used: set[int] = field(default_factory=set)
     candidates: dict[int, tuple[str, str, Span]] = field(default_factory=dict)
     stack: list[FunctionDecl] = field(default_factory=list)

@@ -28,7 +28,7 @@ def require_once(names: Iterable[ast.Name], fact: str, help: str, sink: Sink) ->
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredKind:
     """`doc`: a sentence or a formula a line. `params`: as an operator's."""
 
     doc: str
@@ -41,7 +41,7 @@ class Declared:
 
 
 @dataclass(frozen=True)
-class Limit:
+class ArgumentLimit:
     """The values that are allowed for an argument, and these in words."""
 
     fits: Callable[[Any], bool]
@@ -49,29 +49,29 @@ class Limit:
     code: str = "SH237"
 
 
-_FROM_0, _FROM_1 = Limit(lambda v: v >= 0, "at least 0"), Limit(lambda v: v >= 1, "at least 1", "SH213")
+_FROM_0, _FROM_1 = ArgumentLimit(lambda v: v >= 0, "at least 0"), ArgumentLimit(lambda v: v >= 1, "at least 1", "SH213")
 _RATES = ("lr", "min", "momentum", "dampening", "weight_decay", "eps", "l1", "l2", "initial_accumulator")
 # What gives words of csv data numbers (model/words.py), and what its texts.
-WORDS: Mapping[str, Declared] = {
-    "categories": Declared(
+WORDS: Mapping[str, DeclaredKind] = {
+    "categories": DeclaredKind(
         "Listed words are 0, 1, ... in their order, or the `most` most frequent ones of the training file. `unknown` "
         "gives all others one more number; without it they have one if `most` is given.",
         (Param("most", "int", None), Param("unknown", "bool", None)),
     ),
-    "hashed": Declared("A word is its CRC-32 modulo `count`.", (Param("count", "int"),)),
+    "hashed": DeclaredKind("A word is its CRC-32 modulo `count`.", (Param("count", "int"),)),
 }
-TEXTS: Mapping[str, Declared] = {
-    "words": Declared(
+TEXTS: Mapping[str, DeclaredKind] = {
+    "words": DeclaredKind(
         "The `most` most frequent words of the training file are 4 and on; 0 to 3 are padding, beginning, end and "
         "unknown.",
         (Param("most", "int"),),
     ),
-    "tokenizer": Declared(
+    "tokenizer": DeclaredKind(
         "The tokens of a tokenizer.json, below `size`, with the marks that it gives to a text. `pad` fills a text up; "
         "by default it is the tokenizer's own padding.",
         (Param("path", "str"), Param("size", "int"), Param("pad", "int", None)),
     ),
-    "bytes": Declared(
+    "bytes": DeclaredKind(
         "Each byte of a text in UTF-8 is a number. `pad` fills a text up; a `pad` of 256 is one number more.",
         (Param("pad", "int", 256),),
     ),
@@ -79,15 +79,17 @@ TEXTS: Mapping[str, Declared] = {
 # What ends a line, quotes a cell, or is a part of numbers.
 _NO_DELIMITER = '\n\r\0".+-0123456789eE'
 # By the name of an argument or a setting, whatever it belongs to.
-LIMITS: Mapping[str, Limit] = {
+LIMITS: Mapping[str, ArgumentLimit] = {
     **dict.fromkeys((*_RATES, "warmup", "seed", "workers", "pad", "keep"), _FROM_0),
     **dict.fromkeys(("epochs", "steps", "batches", "threshold", "patience", "most", "size"), _FROM_1),
-    "betas": Limit(lambda v: all(0 <= beta < 1 for beta in v), "at least 0 and below 1"),
-    "lr_power": Limit(lambda v: v < 0, "below 0"),
-    "clip": Limit(lambda v: v > 0, "above 0"),
-    "ema": Limit(lambda v: 0 < v < 1, "above 0 and below 1"),
-    "split": Limit(lambda v: v in ("train", "test"), '"train" or "test"'),
-    "dtype": Limit(lambda v: v in ("u16", "u32"), '"u16" or "u32"'),
-    "delimiter": Limit(lambda v: len(v) == 1 and v not in _NO_DELIMITER, 'one character that no number has, as ";"'),
-    "to": Limit(bool, "the name of a folder"),
+    "betas": ArgumentLimit(lambda v: all(0 <= beta < 1 for beta in v), "at least 0 and below 1"),
+    "lr_power": ArgumentLimit(lambda v: v < 0, "below 0"),
+    "clip": ArgumentLimit(lambda v: v > 0, "above 0"),
+    "ema": ArgumentLimit(lambda v: 0 < v < 1, "above 0 and below 1"),
+    "split": ArgumentLimit(lambda v: v in ("train", "test"), '"train" or "test"'),
+    "dtype": ArgumentLimit(lambda v: v in ("u16", "u32"), '"u16" or "u32"'),
+    "delimiter": ArgumentLimit(
+        lambda v: len(v) == 1 and v not in _NO_DELIMITER, 'one character that no number has, as ";"'
+    ),
+    "to": ArgumentLimit(bool, "the name of a folder"),
 }

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.graph.graph import Graph, Kind, Value
+from shardlang.graph.graph import Graph, GraphValue, Kind
 from shardlang.records import dataclass
 from shardlang.types.dim import term_size
 
@@ -14,13 +14,13 @@ from shardlang.types.dim import term_size
 class Generates:
     """scores: of the type [batch, seq, vocab]; tokens: whole numbers [batch, seq] below `vocab`."""
 
-    scores: Value
-    tokens: Value
+    scores: GraphValue
+    tokens: GraphValue
     vocab: int
     seq: int
 
 
-def generates(program: Program, scores: Value | None, sink: Sink) -> Generates | None:
+def generates(program: CheckedProgram, scores: GraphValue | None, sink: Sink) -> Generates | None:
     """scores: the value that its user names; None: what the model of `train` returns. None after a
     report."""
     graph = program.graph
@@ -53,11 +53,11 @@ def generates(program: Program, scores: Value | None, sink: Sink) -> Generates |
     return Generates(scores, field, vocab, seq)
 
 
-def _dims(field: Value) -> str:
+def _dims(field: GraphValue) -> str:
     return str(field.type).partition("[")[2].rstrip("]")
 
 
-def returned(graph: Graph) -> Value | None:
+def returned(graph: Graph) -> GraphValue | None:
     """The value that the model returns, if it is one."""
     found = {graph.values[at] for path, ids in graph.addresses.items() if path == "return" for at in ids}
     return found.pop() if len(found) == 1 else None

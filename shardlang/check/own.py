@@ -17,7 +17,7 @@ NEEDS = {"elements": "elements", "rows": "rows", "whole matrices": "whole"}
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnDefinition:
     """A Python function of the user's, and the declaration of it.
 
     file: the Python file, from the folder of the program. path: the same file, to read it. source,
@@ -39,10 +39,10 @@ class Own:
 @dataclass(frozen=True, slots=True)
 class OwnDecl:
     """own, and how it is called. settings: what the function gets. fields: of a source, as
-    `data_sources.Known` has them; dims: those that a call names; batch: the first dim of each
-    field. needs, state: of an optimizer."""
+    `data_sources.DataSourceKind` has them; dims: those that a call names; batch: the first dim of
+    each field. needs, state: of an optimizer."""
 
-    own: Own
+    own: OwnDefinition
     settings: tuple[Param, ...]
     fields: Mapping[str, tuple[str, tuple[int | str, ...], int | str | None]] = field(default_factory=dict)
     dims: tuple[str, ...] = ()

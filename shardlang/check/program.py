@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from shardlang.check.own import Own, OwnDecl
+from shardlang.check.own import OwnDecl, OwnDefinition
 from shardlang.check.values import Numbering
 from shardlang.facts.figures import GRAD_NORM
 from shardlang.graph.graph import Graph
@@ -29,7 +29,7 @@ class DataSource:
     arguments: Mapping[str, Any]
     fields: tuple[str, ...]
     batch: int
-    own: Own | None = None
+    own: OwnDefinition | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     words: Mapping[str, tuple[str, Numbering]] = field(default_factory=dict)
 
@@ -92,7 +92,7 @@ class Training:
     eval: DataSource | None
     optimizers: tuple[OptimizerSetting, ...]
     stream: bool
-    own_schedule: Own | None
+    own_schedule: OwnDefinition | None
     late: Graph | None
     epochs: int | None = None
     steps: int | None = None
@@ -120,7 +120,7 @@ class Training:
         return asked or self.precision == "f16"
 
     @property
-    def own(self) -> list[Own]:
+    def own(self) -> list[OwnDefinition]:
         """The Python functions of the user's that the run calls, but for operators."""
         sources = [source.own for source in (self.data, self.eval) if source is not None]
         optimizers = [each.own.own for each in self.optimizers if each.own is not None]
@@ -136,7 +136,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Program:
+class CheckedProgram:
     """A checked file. `strategies` in file order
     (overrides of axes are in `axis_overrides`: strategy -> axis -> size, 0 for `auto`). `statics`:
     names an expression in a strategy may use (file dims). `hardware`: by its name in the file.

@@ -19,7 +19,7 @@ EVERYWHERE: Specificity = (-1, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SelectorScope:
     """values: value id -> specificity of its closest selector. named: values named by selectors.
     wrong: the places of selectors that were reported."""
 
@@ -37,10 +37,10 @@ def specificity(selector: ast.Selector) -> Specificity:
     return exact, -deep, -stars
 
 
-def select(graph: Graph, selectors: Sequence[ast.Selector], sink: Sink) -> Scope:
+def select(graph: Graph, selectors: Sequence[ast.Selector], sink: Sink) -> SelectorScope:
     """The values that any of `selectors` covers; reports each that matches nothing at all, and the
     one with which all that were read were too much (SH331)."""
-    scope = Scope({}, {}, set())
+    scope = SelectorScope({}, {}, set())
     within, places = graph.within_statements(), graph.places()
     for selector in selectors:
         if places.looked > MOST_LOOKED:

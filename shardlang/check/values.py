@@ -43,7 +43,7 @@ class DimValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class CsvWords:
     """How words of a csv file become numbers: those that are listed, or (`most`) so many of the
     most frequent ones, in their order; `unknown`: every other word is the last number. Or their
     hash below `hashed`."""
@@ -65,7 +65,7 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class CsvText:
     """How the texts of a csv file become numbers below `count`: by its most frequent words
     (`form` "words"), by bytes ("bytes"), or by the file `path` of a tokenizer ("tokenizer"). `pad`:
     the number that fills texts up; None where it is the tokenizer's own."""
@@ -82,7 +82,7 @@ class Text:
 
 
 # What gives the cells of a csv file numbers.
-Numbering = Words | Text
+Numbering = CsvWords | CsvText
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class CallResults:
     """The values of a call whose body returns several."""
 
     values: tuple[Tensor, ...]
@@ -229,9 +229,9 @@ _KINDS: Mapping[type, str] = {
     Tensor: "a tensor", DimValue: "a dim", bool: "a truth value", int: "a number", float: "a number",
     Fraction: "a number", str: "a text", tuple: "a tuple", Instance: "a layer", LayerArray: "an array of layers",
     Every: "every layer of an array", Figure: "a figure of the step",
-    Results: "several values", ModelDecl: "a model", FunctionDecl: "a function",
-    OperatorDecl: "an operator", HardwareDecl: "hardware", Words: "words of csv data",
-    Text: "text of csv data", OwnDecl: "a source, schedule or optimizer",
+    CallResults: "several values", ModelDecl: "a model", FunctionDecl: "a function",
+    OperatorDecl: "an operator", HardwareDecl: "hardware", CsvWords: "words of csv data",
+    CsvText: "text of csv data", OwnDecl: "a source, schedule or optimizer",
 }  # fmt: skip
 
 

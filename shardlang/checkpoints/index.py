@@ -1,8 +1,8 @@
 """The index of a checkpoint: a small text that says which rank wrote which part of each tensor.
 
-Tensors that are cut in the same way share a `Layout`: lengths along each dim, and a rank for each
-part. So the index grows with the ways to cut, not with the parts, and its parts can neither overlap
-nor leave anything out. Where a part lies in its rank's file, the file's own header says
+Tensors that are cut in the same way share a `SavedLayout`: lengths along each dim, and a rank for
+each part. So the index grows with the ways to cut, not with the parts, and its parts can neither
+overlap nor leave anything out. Where a part lies in its rank's file, the file's own header says
 (rank_files.py); the index has that header's checksum."""
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Part:
     lengths: tuple[int, ...]
 
 
-class Layout:
+class SavedLayout:
     """How tensors of a shape are cut: lengths along each dim, and the rank of each part, in
     row-major order."""
 
@@ -167,7 +167,7 @@ class Index:
         self.files = [FileFacts(*each) if each is not None else None for each in found["files"]]
         if not all(_whole([f.size, f.header, f.crc32]) for f in self.files if f is not None):
             raise ValueError("the sizes of files")
-        layouts = [Layout(*each) for each in found["layouts"]]
+        layouts = [SavedLayout(*each) for each in found["layouts"]]
         for layout in layouts:
             layout.require(len(self.files))
         self.tensors = {str(name): layouts[number] for name, number in found["tensors"].items()}

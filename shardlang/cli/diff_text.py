@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from shardlang.cli.plan_view.columns import Line, filled
+from shardlang.cli.plan_view.columns import PlanLine, filled
 from shardlang.display import duration, one_line, percent, size, width
 
 Found = Mapping[str, Any]
@@ -15,13 +15,13 @@ MOST = 12
 _NOTHING = "-"
 
 
-def lines(found: Found, room: int, full: bool) -> Iterator[Line]:
+def lines(found: Found, room: int, full: bool) -> Iterator[PlanLine]:
     """The titles of the two plans, and all that differs."""
     columns = _Columns(room)
     heads = found["left"], found["right"]
     if found["equal"]:
         names = [one_line(" ".join(filter(None, (head["program"], head["strategy"])))) for head in heads]
-        yield Line(f"the two plans are equal: {' and '.join(names)}")
+        yield PlanLine(f"the two plans are equal: {' and '.join(names)}")
         return
     yield from columns.row("", *[_title(head, heads) for head in heads], kind="title")
     for row in found["settings"]:
@@ -40,17 +40,17 @@ class _Columns:
         self.room, self.name = room, max(22, room // 5)
         self.side = (room - self.name - 4) // 2
 
-    def row(self, name: str, *given: str, kind: str = "", margin: str = "") -> Iterator[Line]:
+    def row(self, name: str, *given: str, kind: str = "", margin: str = "") -> Iterator[PlanLine]:
         """A row, its name behind a margin."""
         names = filled(one_line(name).split(" "), self.room, margin, f"{margin}  ")
         if len(names) > 1 or width(names[0]) > self.name:
-            yield from (Line(line, kind) for line in names)
+            yield from (PlanLine(line, kind) for line in names)
             names = []
         sides = [filled(one_line(text).split(" "), self.side, rest="  ") for text in given]
         for cells in zip_longest(names, *sides, fillvalue=""):
             widths = self.name, self.side, 0
             padded = (cell + " " * (wide - width(cell)) for cell, wide in zip(cells, widths, strict=True))
-            yield Line("  ".join(padded).rstrip(), kind)
+            yield PlanLine("  ".join(padded).rstrip(), kind)
 
 
 def _title(head: Found, heads: Sequence[Found]) -> str:
@@ -65,10 +65,12 @@ def _setting(value: Any) -> str:
     return percent(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
 
 
-def _part(title: str, columns: _Columns, rows: Sequence[Found], text: Any = None, before: str = "") -> Iterator[Line]:
+def _part(
+    title: str, columns: _Columns, rows: Sequence[Found], text: Any = None, before: str = ""
+) -> Iterator[PlanLine]:
     if rows:
-        yield Line("")
-        yield Line(title, "title")
+        yield PlanLine("")
+        yield PlanLine(title, "title")
     for row in rows:
         name = row["what"] if row["what"] in ("all", "peak") else f"{before}{row['what']}"
         shown = text or (percent if row["what"] == "MFU" else duration)
@@ -80,19 +82,19 @@ def _stage(stage: Found) -> str:
     return f"{', '.join(stage['layers'])}: {size(stage['bytes'])}"
 
 
-def _values(rows: Sequence[Found], columns: _Columns, full: bool) -> Iterator[Line]:
+def _values(rows: Sequence[Found], columns: _Columns, full: bool) -> Iterator[PlanLine]:
     """The values, with the most that a rank sends in a step for one of them."""
     if not rows:
         return
-    yield Line("")
-    yield Line("values, with what a rank sends for one in a step, the largest difference first", "title")
+    yield PlanLine("")
+    yield PlanLine("values, with what a rank sends for one in a step, the largest difference first", "title")
     shown = rows if full else rows[:MOST]
     for row in shown:
         many = f" ({row['count']})" if row["count"] > 1 else ""
         name, sides = f"{', '.join(row['paths'])}{many}", (_form(row["left"]), _form(row["right"]))
         yield from columns.row(name, *sides, margin="  ")
     if len(rows) > len(shown):
-        yield Line(f"  ({len(rows) - len(shown)} more, which --full shows)")
+        yield PlanLine(f"  ({len(rows) - len(shown)} more, which --full shows)")
 
 
 def _form(form: Found | None) -> str:

@@ -12,12 +12,12 @@ from pathlib import Path
 import click
 
 from shardlang.disk.locks import synced
-from shardlang.disk.owned import Kind, target
+from shardlang.disk.owned import FileKind, target
 from shardlang.errors import RunError
 from shardlang.files import umask
 
 
-def claimed(name: str | Path | None, kind: Kind) -> None:
+def claimed(name: str | Path | None, kind: FileKind) -> None:
     """Ends the command where a path (None: there is none) leads to what is none of this kind, or
     to a folder that is not there, before any work is done for it."""
     if name is None:

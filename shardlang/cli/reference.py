@@ -14,14 +14,14 @@ from typing import Any
 
 from shardlang.check.constants import show
 from shardlang.check.context import Context
-from shardlang.check.declared import TEXTS, WORDS, Declared
+from shardlang.check.declared import TEXTS, WORDS, DeclaredKind
 from shardlang.check.files.imports import Library
 from shardlang.check.graph.drafts import OpDraft
 from shardlang.check.model.expressions import evaluate
 from shardlang.check.model.generic import check_function
 from shardlang.check.model.initial import KINDS as STARTS
 from shardlang.check.model.operators import operator_names
-from shardlang.check.train.data_sources import SOURCES, Known
+from shardlang.check.train.data_sources import SOURCES, DataSourceKind
 from shardlang.check.train.frozen import FREEZE
 from shardlang.check.train.hardware import SETTINGS as HARDWARE
 from shardlang.check.train.late import FIGURES
@@ -40,10 +40,10 @@ from shardlang.source import Source
 from shardlang.syntax.parse import parse
 from shardlang.syntax.words import CLAUSES, ITEMS, MEMBERS, RULES, Word
 
-Explained = Declared | Word | Shipped
+Explained = DeclaredKind | Word | Shipped
 # What is declared besides operators: the heading it stands under, what all under it share, and the
 # declarations.
-DECLARED: Sequence[tuple[str, str, Mapping[str, Declared]]] = (
+DECLARED: Sequence[tuple[str, str, Mapping[str, DeclaredKind]]] = (
     ("Optimizers", "w is a parameter, g its gradient after `clip`, t the number of the step from 1; b1 and b2 are the "
      "two `betas`. Each line is a step for each element. The optimizer's state starts at 0.", OPTIMIZERS),
     ("Schedules of the learning rate", "lr is the learning rate of each optimizer.", SCHEDULES),
@@ -245,10 +245,10 @@ def _all(items: Iterable[str]) -> str:
 
 
 def declared_entry(name: str, declared: Explained) -> str:
-    if not isinstance(declared, Declared):
+    if not isinstance(declared, DeclaredKind):
         return f"### {name}\n\n{textwrap.indent(declared.form, '    ')}\n\n{filled(declared.doc)}"
     written = signature(name, declared.params)
-    if not isinstance(declared, Known):
+    if not isinstance(declared, DataSourceKind):
         return f"### {name}\n\n    {written}\n\n{filled(declared.doc)}"
     if declared.fields is None:
         written = written.replace("(", "(field: type, ..., ", 1)

@@ -8,7 +8,7 @@ from shardlang.cli.plan_view.columns import END, filled, table
 from shardlang.cli.plan_view.screen import sizes
 from shardlang.display import duration, one_line, percent, rounded_up, width
 from shardlang.plan.work import amounts
-from shardlang.search.answer import Answer, Row, differing
+from shardlang.search.answer import Answer, RankedStrategy, differing
 from shardlang.search.tune import MARGIN
 
 
@@ -29,7 +29,7 @@ def told(answer: Answer, room: int | None = None) -> str:
     return "".join(f"{one_line(line)}\n" for line in [*text, "", *_best(answer.rows, room or END), "", *last])
 
 
-def _best(rows: Sequence[Row], room: int) -> Iterator[str]:
+def _best(rows: Sequence[RankedStrategy], room: int) -> Iterator[str]:
     """A table of the best. Facts for which a line has no room are below it, the widest first."""
     first = rows[0].facts
     beside = ["mesh", *(what for what in first if what != "mesh" and len({row.facts[what] for row in rows}) > 1)]
@@ -49,7 +49,7 @@ def _best(rows: Sequence[Row], room: int) -> Iterator[str]:
             yield from filled(f"{what} {row.facts[what]}".split(), room, "   ", "     ")
 
 
-def _cells(at: int, row: Row, facts: Sequence[str]) -> list[str]:
+def _cells(at: int, row: RankedStrategy, facts: Sequence[str]) -> list[str]:
     of = row.prediction
     numbers = duration(of.step_s), percent(of.mfu), rounded_up(row.memory)
     return [str(at), *(row.facts[what] for what in facts), *numbers]

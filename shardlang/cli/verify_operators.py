@@ -23,7 +23,7 @@ from shardlang.extensions import locks
 if TYPE_CHECKING:
     from shardlang.check.own import OwnDecl
     from shardlang.check.values import OperatorDecl
-    from shardlang.interpret.brute.declared import Verdict
+    from shardlang.interpret.brute.declared import TrialVerdict
 
 
 def verify(name: str, operators: Sequence[OperatorDecl | OwnDecl], as_json: bool, limit: float) -> int:
@@ -47,7 +47,7 @@ def verify(name: str, operators: Sequence[OperatorDecl | OwnDecl], as_json: bool
             _report(verdict, operator, sink)
         else:
             declaration = operator.declaration
-            passed[declaration.name] = locks.Passed(declaration.digest, declaration.source)
+            passed[declaration.name] = locks.LockEntry(declaration.digest, declaration.source)
     write(lock, locks.written(passed))
     if as_json:
         print(json.dumps({"file": name, "lock": str(lock), "operators": [_plain(*one) for one in told]}, indent=2))
@@ -67,13 +67,13 @@ def _from_here(error: RunError) -> RunError:
     return RunError(error.code, error.message, file=Path(os.path.relpath(error.file)), line=error.line, help=error.help)
 
 
-def _report(verdict: Verdict, operator: OperatorDecl | OwnDecl, sink: Sink) -> None:
+def _report(verdict: TrialVerdict, operator: OperatorDecl | OwnDecl, sink: Sink) -> None:
     fact = f"`{verdict.declaration.name}` is not what it is declared to be: {verdict.refused}"
     notes = [f"tried with {verdict.at}"] if verdict.at else []
     sink.report("SH618", fact, operator.span, "declared here", notes=notes, help=verdict.help)
 
 
-def _words(verdict: Verdict, seconds: float) -> str:
+def _words(verdict: TrialVerdict, seconds: float) -> str:
     free = " and ".join(f"`{name}`" for name in verdict.free)
     optimizer = getattr(verdict.declaration, "kind", "") == "optimizer"
     more = f"; {f'`needs {verdict.free[0]}` would do' if optimizer else f'{free} could be free'}" if free else ""
@@ -82,7 +82,7 @@ def _words(verdict: Verdict, seconds: float) -> str:
     return f"{name}: {verdict.tried} splits at {verdict.sets} {sizes} agree ({seconds:.1f} s){more}"
 
 
-def _plain(verdict: Verdict, seconds: float) -> dict[str, object]:
+def _plain(verdict: TrialVerdict, seconds: float) -> dict[str, object]:
     return {
         "operator": verdict.declaration.name, "ok": not verdict.refused, "refused": verdict.refused or None,
         "splits": verdict.tried, "sets": verdict.sets, "could_be_free": list(verdict.free),

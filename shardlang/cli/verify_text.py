@@ -13,12 +13,12 @@ from shardlang.plan.bytes.block_report import same_layers
 from shardlang.records import dataclass
 
 if TYPE_CHECKING:
-    from shardlang.interpret.verify.compare import Comparison, Difference
-    from shardlang.interpret.verify.judge import Job, Verdict
+    from shardlang.interpret.verify.compare import Comparison, ValueDifference
+    from shardlang.interpret.verify.judge import Verdict, VerifyJob
 
 
 @dataclass(frozen=True)
-class Wanted:
+class VerifyRequest:
     """The options of the command line. real: run the emitted program too."""
 
     file: str
@@ -34,7 +34,7 @@ class Check:
     """One strategy: its verdict, or why there is none."""
 
     strategy: str
-    job: Job | None = None
+    job: VerifyJob | None = None
     verdict: Verdict | None = None
     skipped: str = ""
 
@@ -52,7 +52,7 @@ _BLAME = {
 }
 
 
-def tell(check: Check, wanted: Wanted, sink: Sink) -> None:
+def tell(check: Check, wanted: VerifyRequest, sink: Sink) -> None:
     """Prints that all agree, or reports what does not."""
     verdict, job = check.verdict, check.job
     name = f"{wanted.file}, strategy {check.strategy}" if check.strategy else wanted.file
@@ -70,7 +70,7 @@ def tell(check: Check, wanted: Wanted, sink: Sink) -> None:
         _report(check, job, verdict, verdict.difference, sink)
 
 
-def _compared(verdict: Verdict, wanted: Wanted) -> Iterator[str]:
+def _compared(verdict: Verdict, wanted: VerifyRequest) -> Iterator[str]:
     """Lines on what was compared of each, and what was not."""
     why = "" if verdict.drawn.startswith("--") else f" ({verdict.drawn})"
     steps, data = verdict.simulated.step, f"random data{why}" if verdict.drawn else "the program's data"
@@ -96,7 +96,7 @@ def _undecided(verdict: Verdict) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _report(check: Check, job: Job, verdict: Verdict, first: Difference, sink: Sink) -> None:
+def _report(check: Check, job: VerifyJob, verdict: Verdict, first: ValueDifference, sink: Sink) -> None:
     """The first difference, where it is, and who is to blame."""
     span, same = job.plan.graph.values[first.form[0]].span, same_layers(job.plan, first.path)
     notes = [
@@ -112,7 +112,7 @@ def _report(check: Check, job: Job, verdict: Verdict, first: Difference, sink: S
     )  # fmt: skip
 
 
-def _named(job: Job, found: Difference) -> str:
+def _named(job: VerifyJob, found: ValueDifference) -> str:
     """The name of the value in the emitted program."""
     if found.kind not in ("value", "gradient", "step"):
         return ""
@@ -124,7 +124,7 @@ def _named(job: Job, found: Difference) -> str:
     return f", where it is `{home.name}`" if home.file == "main.py" else f", where it is `{home.name}` of {home.file}"
 
 
-def _others(verdict: Verdict, first: Difference) -> Iterator[str]:
+def _others(verdict: Verdict, first: ValueDifference) -> Iterator[str]:
     """How the two stand that are not the first difference's own."""
     for who, report in (("the emitted program", verdict.emitted), ("the plan, on simulated ranks,", verdict.simulated)):
         if report is None:
@@ -140,7 +140,7 @@ def _others(verdict: Verdict, first: Difference) -> Iterator[str]:
         yield "the emitted program failed after that"
 
 
-def as_json(checks: list[Check], wanted: Wanted) -> dict[str, Any]:
+def as_json(checks: list[Check], wanted: VerifyRequest) -> dict[str, Any]:
     """All verdicts; see specs/verify.md for the names."""
     return {
         "file": wanted.file,
@@ -149,7 +149,7 @@ def as_json(checks: list[Check], wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def _check_json(check: Check, wanted: Wanted) -> dict[str, Any]:
+def _check_json(check: Check, wanted: VerifyRequest) -> dict[str, Any]:
     head = {"strategy": check.strategy, "ranks": wanted.ranks, "dtype": wanted.dtype}
     verdict = check.verdict
     if verdict is None:
@@ -174,7 +174,7 @@ _SHOWN = (
 )  # fmt: skip
 
 
-def _difference_json(found: Difference | None) -> dict[str, Any] | None:
+def _difference_json(found: ValueDifference | None) -> dict[str, Any] | None:
     return None if found is None else {name: _finite(getattr(found, name)) for name in _SHOWN}
 
 

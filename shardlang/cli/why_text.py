@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shardlang.cli.plan_view.columns import Line, filled, table
+from shardlang.cli.plan_view.columns import PlanLine, filled, table
 from shardlang.cli.plan_view.screen import collective, over, sent
 from shardlang.display import duration, one_line, percent, size
 
@@ -21,14 +21,14 @@ _PROPAGATED = "no rule speaks of it: of the layouts that its neighbours leave, t
 _STORED = "stored as it is read, and no rule speaks of what reads it"
 
 
-def lines(found: Found, room: int) -> Iterator[Line]:
+def lines(found: Found, room: int) -> Iterator[PlanLine]:
     """The whole answer; the alternatives are the end of it."""
     strategy = f", strategy {found['strategy']}" if found["strategy"] else ""
     what = f": {found['layout']}" if "layout" in found else ""
     title = f"{found['name']}{what} in {found['program']} on {found['ranks']:,} ranks{strategy}"
-    yield from (Line(text, "title") for text in filled(one_line(title).split(" "), room, "", "  "))
+    yield from (PlanLine(text, "title") for text in filled(one_line(title).split(" "), room, "", "  "))
     for text in (*_is(found), _decided(found["decided"]), *_made(found), *_axes(found)):
-        yield from (Line(line) for line in filled(one_line(text).split(" "), room, "", "  "))
+        yield from (PlanLine(line) for line in filled(one_line(text).split(" "), room, "", "  "))
     yield from _layer(found, room) if found["kind"] == "layer" else ()
     yield from _stages(found, room)
     yield from _alternatives(found, room)
@@ -59,7 +59,7 @@ def _axes(found: Found) -> Iterator[str]:
         yield f"{name}{used}{';' * bool(used)} sent over it in a step: {moves or 'nothing'}{waits}"
 
 
-def _stages(found: Found, room: int) -> Iterator[Line]:
+def _stages(found: Found, room: int) -> Iterator[PlanLine]:
     rows = found.get("stages")
     if not rows:
         return
@@ -71,9 +71,9 @@ def _stages(found: Found, room: int) -> Iterator[Line]:
         for row in rows
     ]  # fmt: skip
     head, *rest = table([names, *cells], room, (3, 4, 5), 2)
-    yield Line("")
-    yield Line(head, "title")
-    yield from map(Line, rest)
+    yield PlanLine("")
+    yield PlanLine(head, "title")
+    yield from map(PlanLine, rest)
 
 
 def _decided(decided: Found) -> str:
@@ -106,33 +106,33 @@ def _seconds(each: Found) -> str:
     return f", {duration(each['seconds'])}, {waited} of it waited for"
 
 
-def _layer(found: Found, room: int) -> Iterator[Line]:
+def _layer(found: Found, room: int) -> Iterator[PlanLine]:
     rows = [
         (each["name"], each["layout"], each["decided"]["by"], sent(each["forward_bytes"] + each["backward_bytes"]))
         for each in found["values"]
     ]
     names = ("value", "layout", "decided by", "sent")
     head, *rest = table([names, *([*map(one_line, row)] for row in rows)], room, (3,), 1)
-    yield Line("")
-    yield Line(head, "title")
-    yield from map(Line, rest)
+    yield PlanLine("")
+    yield PlanLine(head, "title")
+    yield from map(PlanLine, rest)
 
 
-def _alternatives(found: Found, room: int) -> Iterator[Line]:
+def _alternatives(found: Found, room: int) -> Iterator[PlanLine]:
     """A row for each, with the difference that it makes; below those that are refused."""
     now, others = found["now"], found["alternatives"]
-    yield Line("")
+    yield PlanLine("")
     seconds = f", a step takes {duration(now['step_s'])} (predicted)" if now["step_s"] is not None else ""
     send = f"ranks, one at each coordinate of {found['stages_over']}, send" if found["stages_over"] else "a rank sends"
     holds = f"{'one' if found['stages_over'] else 'it'} holds at most {size(now['peak_bytes'])}"
     text = f"now {send} {size(now['sent_bytes'])} in a step, and {holds}{seconds}"
-    yield from (Line(line) for line in filled(one_line(text).split(" "), room, "", "  "))
+    yield from (PlanLine(line) for line in filled(one_line(text).split(" "), room, "", "  "))
     if not others:
         return
     for text in _verdict(now, [each for each in others if not each["refused"]]):
-        yield from (Line(line) for line in filled(one_line(text).split(" "), room, "", "  "))
+        yield from (PlanLine(line) for line in filled(one_line(text).split(" "), room, "", "  "))
     timed = now["step_s"] is not None
-    yield Line("instead, all else being laid out by the same rules:", "title")
+    yield PlanLine("instead, all else being laid out by the same rules:", "title")
     rows = [("", "sends", "holds", "takes" if timed else "")]
     for each in others:
         if not each["refused"]:
@@ -140,13 +140,13 @@ def _alternatives(found: Found, room: int) -> Iterator[Line]:
             sends, holds = (more(each[key] - now[key], size) for key in ("sent_bytes", "peak_bytes"))
             rows.append((f"  {one_line(each['told'])}", sends, holds, takes))
     if len(rows) > 1:
-        yield from map(Line, table(rows, room, (1, 2, 3)))
+        yield from map(PlanLine, table(rows, room, (1, 2, 3)))
     for each in others:
         for why in each["refused"][:1]:
             place = f" ({why['source']})" if why["source"] and not why["source"].startswith("the alternative") else ""
             said = "does not fit" if why["code"] == "SH450" else "not legal"
             text = f"{each['told']}: {said}, {why['message']}{place}; {'; '.join(why['help'])}"
-            yield from (Line(line) for line in filled(one_line(text).split(" "), room, "  ", "    "))
+            yield from (PlanLine(line) for line in filled(one_line(text).split(" "), room, "  ", "    "))
 
 
 def _verdict(now: Found, others: Sequence[Found]) -> Iterator[str]:

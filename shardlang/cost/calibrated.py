@@ -14,7 +14,7 @@ from typing import Any, Final
 from shardlang.cost.hardware import Hardware
 from shardlang.cost.predict import predict_work
 from shardlang.cost.profile import FORMAT, Profile, read_profile
-from shardlang.cost.work import Work
+from shardlang.cost.work import Workload
 from shardlang.ops.declaration import Operator
 
 # A launch that is longer than any kernel of a small program, to count these by.
@@ -24,7 +24,7 @@ _PARTS: Final = (
 )  # fmt: skip
 
 
-def profile_of(found: Mapping[str, Any], name: str, small: Mapping[str, Work]) -> str:
+def profile_of(found: Mapping[str, Any], name: str, small: Mapping[str, Workload]) -> str:
     """The text of the profile. found: what was measured; name: of the `device`; small: the work of
     the programs whose steps were timed."""
     made = {"format": FORMAT, "device": name, **{part: found[part] for part in _PARTS}}
@@ -59,7 +59,7 @@ def calls_of(operators: Iterable[Operator]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def constants(steps: Mapping[str, float], small: Mapping[str, Work], profile: Profile) -> tuple[float, float]:
+def constants(steps: Mapping[str, float], small: Mapping[str, Workload], profile: Profile) -> tuple[float, float]:
     """Seconds of a launch, and of a step beside its operators: with them the predicted steps of
     small programs are nearest to the measured ones (microseconds), relative to these, by least
     squares.
@@ -78,7 +78,7 @@ def constants(steps: Mapping[str, float], small: Mapping[str, Work], profile: Pr
     return launch, max(0.0, (t - n * launch) / one)
 
 
-def meeting(steps: Mapping[str, float], small: Mapping[str, Work], profile: Profile) -> float:
+def meeting(steps: Mapping[str, float], small: Mapping[str, Workload], profile: Profile) -> float:
     """Seconds that an emitted program adds to a collective, beside those of the collective by
     itself: its call, the ranks' wait for each other, and the wake-up of the threads that send.
 
@@ -93,7 +93,7 @@ def meeting(steps: Mapping[str, float], small: Mapping[str, Work], profile: Prof
     return max(0.0, ct / cc) if cc else 0.0
 
 
-def _step(work: Work, profile: Profile, launch: float, step: float = 0.0, meeting: float = 0.0) -> float:
+def _step(work: Workload, profile: Profile, launch: float, step: float = 0.0, meeting: float = 0.0) -> float:
     """The predicted step on a device with these curves."""
     bare = Hardware(profile.device, compute=1e12, compute_f32=1e12, bandwidth=1e12, link=1e12, devices=0,
                     launch=launch, step=step, meeting=meeting, profile=profile)  # fmt: skip

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any, Final
 
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.check.train.hardware import SETTINGS
 from shardlang.cost.overlap import Overlap, emitted
 from shardlang.cost.profile import Profile, Wrong, read_profile
@@ -123,7 +123,7 @@ _OF_CLUSTER: Mapping[str, tuple[str, float]] = {
 }  # fmt: skip
 
 
-def described(program: Program, sink: Sink | None = None) -> Hardware | None:
+def described(program: CheckedProgram, sink: Sink | None = None) -> Hardware | None:
     """The hardware that a program is planned for: the first cluster of the file with its device, or
     the one that `--cluster` names; without a cluster the first device, of which one node has all
     ranks. None where there is none, and after SH242: the profile cannot be read."""
@@ -187,14 +187,14 @@ def _numbers(said: Mapping[str, ast.Expr], known: Mapping[str, tuple[str, float]
     }
 
 
-def of_gpus(program: Program) -> bool:
+def of_gpus(program: CheckedProgram) -> bool:
     """Whether the file describes a device that computes beside its host, as GPUs do: one of a data
     sheet, or measured as such."""
     found = described(program)
     return found is not None and (found.profile is None or found.profile.asynchronous)
 
 
-def hosts_of(program: Program, ranks: int) -> tuple[int, str]:
+def hosts_of(program: CheckedProgram, ranks: int) -> tuple[int, str]:
     """How many hosts so many ranks need on the file's cluster, and its name; (1, "") where it says
     nothing, or hosts would have unequal numbers of them."""
     found = described(program)
@@ -217,7 +217,7 @@ def missing(hardware: Hardware, ranks: int) -> tuple[tuple[str, str, str], ...]:
     return tuple(found)
 
 
-def with_speeds(program: Program, ranks: int, sink: Sink) -> Hardware | None:
+def with_speeds(program: CheckedProgram, ranks: int, sink: Sink) -> Hardware | None:
     """The hardware of a program whose time on so many ranks is asked for; SH241 and None where the
     file does not have all that a time needs."""
     before = len(sink.found)

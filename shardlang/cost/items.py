@@ -18,15 +18,15 @@ from shardlang.cost.work import (
     Collective,
     Copy,
     Item,
+    MemoryBound,
     Place,
     Product,
-    Stream,
 )
 from shardlang.graph.graph import Kind, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import SENT, TO_DEVICE, TO_HOST, TRANSFER
 from shardlang.ops.rule import FactorRule, factor_rule
-from shardlang.ops.saved_activations import Local, elements
+from shardlang.ops.saved_activations import LocalOp, elements
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.traffic import copy_bytes
 from shardlang.plan.dim_factors import of_factors
@@ -164,7 +164,7 @@ class Steps:
     def _phase(self, op: Op, operand: int) -> str:
         return WEIGHTS if op.operands[operand] in self._weights else INPUTS
 
-    def _computed(self, place: Place, planned: PlannedOp, op: Op, local: Local) -> Iterator[Item]:
+    def _computed(self, place: Place, planned: PlannedOp, op: Op, local: LocalOp) -> Iterator[Item]:
         operator = REGISTRY[op.operator]
         if operator.product is not None:
             batch, m, n, k = operator.product(self.rule(planned, op))
@@ -184,7 +184,7 @@ class Steps:
             for operand in (at for at, flows in enumerate(local.gradient) if flows):
                 yield Product(place, self._phase(op, operand), dtype, 1, side, side, side)
 
-    def _attention(self, place: Place, planned: PlannedOp, op: Op, local: Local) -> Iterator[Attention]:
+    def _attention(self, place: Place, planned: PlannedOp, op: Op, local: LocalOp) -> Iterator[Attention]:
         mesh, rule = self.plan.meshes[planned.mesh], self.rule(planned, op)
         (*heads, queries, width), (*kv_heads, keys, _), (*_, out) = local.operands[:3]
         whole, both = REGISTRY[op.operator].flops(op.rule, op.attrs), width + out
@@ -205,7 +205,7 @@ class Steps:
                     causal=bool(op.attrs["causal"]), cut=cut, fused=True, pairs=most, flops=flops,
                 )  # fmt: skip
 
-    def _streamed(self, place: Place, op: Op, local: Local, at: int) -> Iterator[Stream]:
+    def _streamed(self, place: Place, op: Op, local: LocalOp, at: int) -> Iterator[MemoryBound]:
         operator = REGISTRY[op.operator]
         streamed = operator.streamed(local)
         if operator.flops(op.rule, op.attrs) and op.attrs.get("chunks") is None:
@@ -217,7 +217,7 @@ class Steps:
         dtype = local.result_types[0].dtype
         for when, way in ((FORWARD, streamed.forward), (phase, streamed.backward)):
             if way.kernels and not (when == FORWARD and at in self._fused):
-                yield Stream(place, when, dtype, way.read, way.written, size, way.kernels)
+                yield MemoryBound(place, when, dtype, way.read, way.written, size, way.kernels)
 
     def _inside(self, place: Place, planned: PlannedOp, op: Op) -> Iterator[Collective]:
         """The collectives that the operator itself runs."""
@@ -251,8 +251,8 @@ class Steps:
             )
         if copied := self._moved(c):
             count = copied // BYTES[dtype]
-            forward += [Stream(place, FORWARD, dtype, copied, copied, count)] * bool(by[0])
-            backward += [Stream(place, INPUTS, dtype, copied, copied, count)] * bool(by[1] and c.gradient)
+            forward += [MemoryBound(place, FORWARD, dtype, copied, copied, count)] * bool(by[0])
+            backward += [MemoryBound(place, INPUTS, dtype, copied, copied, count)] * bool(by[1] and c.gradient)
         return tuple(forward), tuple(backward)
 
     def _moved(self, c: Conversion) -> int:

@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from shardlang.cost.items import class_of, layer_of
-from shardlang.cost.work import FORWARD, WEIGHTS, Collective, Gather, Item, Place, Reduction, Stream, Update
+from shardlang.cost.work import FORWARD, WEIGHTS, Collective, Gather, Item, MemoryBound, Place, Reduction, Update
 from shardlang.facts.buckets import filled
 from shardlang.plan.bytes.gradient_sums import bucket_kind, gradient_sums
 from shardlang.plan.bytes.memory import coordinates_of, stored_type
 from shardlang.plan.bytes.own_optimizers import gathered
-from shardlang.plan.bytes.peak.reductions import Sizes, sizes_of
+from shardlang.plan.bytes.peak.reductions import ParameterBytes, sizes_of
 from shardlang.plan.bytes.pipeline_report import whole_mesh
 from shardlang.plan.bytes.zero3_gathers import part_bytes
 from shardlang.plan.plan import ParamPlan, Plan, Step
@@ -32,9 +32,9 @@ class Parameters:
         self._gathers: dict[frozenset[int], tuple[Gather, ...]] = {}
         self._accumulated: dict[int, tuple[Item, ...]] = {}
         self._reductions: dict[object, Reduction | None] = {}
-        self._sizes: dict[object, Sizes] = {}
+        self._sizes: dict[object, ParameterBytes] = {}
 
-    def sizes(self, param: ParamPlan) -> Sizes:
+    def sizes(self, param: ParamPlan) -> ParameterBytes:
         """The bytes of one; those of equal layers are found once."""
         type, host = self.plan.graph.values[param.value].type, self.plan.memory_of.get(param.value)
         key = id(type), id(param.stored), param.zero, param.zero_axes, host, param.value if param.sparse else -1
@@ -125,13 +125,13 @@ class Parameters:
         kernels, place = converts + adds, self._place(value, "gradient")
         found = []
         if kernels:
-            found.append(Stream(place, WEIGHTS, "f32", read, written, wide // 4, kernels))
+            found.append(MemoryBound(place, WEIGHTS, "f32", read, written, wide // 4, kernels))
         if self._sends(value) and param.zero >= 2:
             found.append(self._packed(value, wide))
         return tuple(found)
 
-    def _packed(self, value: int, wide: int) -> Stream:
-        return Stream(self._place(value, "pack"), WEIGHTS, "f32", wide, wide, wide // 4)
+    def _packed(self, value: int, wide: int) -> MemoryBound:
+        return MemoryBound(self._place(value, "pack"), WEIGHTS, "f32", wide, wide, wide // 4)
 
     def _sends(self, value: int) -> bool:
         return bool(gradient_sums(self.plan)[value]) or bool(self.plan.params[value].zero)
@@ -176,7 +176,9 @@ class Parameters:
                 found.append(self._packed(value, sizes.whole))
             if dtype != stored_type(plan, param) and param.zero < 3:
                 low = sizes.updated * BYTES[dtype] // BYTES["f32"]
-                found.append(Stream(self._place(value, "copy"), FORWARD, dtype, sizes.updated, low, sizes.updated // 4))
+                found.append(
+                    MemoryBound(self._place(value, "copy"), FORWARD, dtype, sizes.updated, low, sizes.updated // 4)
+                )
         found += [self._seen(value) for value in self._mine(stages) if value in gathered(plan)]
         found += self._tied(stages)
         training = plan.program.training

@@ -1,5 +1,5 @@
-"""A plan -> its `Work`: the items of each stage's passes, layer by layer, and of what happens once
-a step."""
+"""A plan -> its `Workload`: the items of each stage's passes, layer by layer, and of what happens
+once a step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ from dataclasses import replace
 
 from shardlang.cost.items import Items, Steps, class_of
 from shardlang.cost.parameters import Parameters
-from shardlang.cost.work import FORWARD, INPUTS, Coordinate, Copy, Item, Pass, Place, Segment, Stage, Transfer, Work
+from shardlang.cost.work import (
+    FORWARD,
+    INPUTS,
+    Coordinate,
+    Copy,
+    Item,
+    Pass,
+    Place,
+    Segment,
+    StageWork,
+    Transfer,
+    Workload,
+)
 from shardlang.facts.actions import alone
 from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.peak.passes import received
@@ -24,7 +36,7 @@ from shardlang.records import remembered
 
 
 @remembered
-def work(plan: Plan) -> Work:
+def work(plan: Plan) -> Workload:
     """The work of a step of a plan."""
     return _Planned(plan).work()
 
@@ -39,7 +51,7 @@ class _Planned:
         self._segments: dict[object, Segment] = {}
         self._copies: dict[tuple[str, str, int], Items] = {}
 
-    def work(self) -> Work:
+    def work(self) -> Workload:
         plan, pipeline = self.plan, self.plan.pipeline
         body = set(self.phases.body) if self.phases is not None else set(plan.steps)
         here = self._here(body)
@@ -50,14 +62,14 @@ class _Planned:
         meshes = tuple([whole_mesh(plan, i) for i in range(len(plan.meshes))])
         coordinates = tuple([self._coordinate(each) for each in mine])
         known = plan.bucket_bytes, step_flops(plan.graph), hidden_flops(plan), step_tokens(plan)
-        return Work(plan.ranks, meshes, plan.microbatches, stages, coordinates, *named, *known)
+        return Workload(plan.ranks, meshes, plan.microbatches, stages, coordinates, *named, *known)
 
     def _here(self, some: set[Step]) -> Mapping[int, list[Step]]:
         """Stage -> the steps of some that it runs, in order."""
         found = steps_of_stages(self.plan).items()
         return {stage: [s for s in steps if s in some and not received(self.plan, s)] for stage, steps in found}
 
-    def _stage(self, stage: int, steps: Sequence[Step]) -> Stage:
+    def _stage(self, stage: int, steps: Sequence[Step]) -> StageWork:
         parts = self._parts(steps)
         forward = [
             self._segment(key, [*(self.steps.forward(s) for s in part), self._sent(key, part, FORWARD)])
@@ -74,7 +86,7 @@ class _Planned:
         if stage == 0 or pipeline is None or pipeline.coordinates[stage] == pipeline.coordinates[stage - 1]:
             there = back = 0
         sent = (Transfer("forward", there), Transfer("inputs", back)) if there else ()
-        return Stage(run(forward), run(backward), sent)
+        return StageWork(run(forward), run(backward), sent)
 
     def _parts(self, steps: Sequence[Step]) -> list[tuple[str, list[Step]]]:
         """Runs of steps: of each layer of an array; outside of arrays each reads the parameters of

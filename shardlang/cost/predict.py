@@ -13,8 +13,8 @@ from shardlang.cost.hardware import DATA_SHEET, DEFAULT, MEASURED, Hardware
 from shardlang.cost.overlap import Overlap
 from shardlang.cost.planned import work as work_of
 from shardlang.cost.prices import Prices
-from shardlang.cost.timeline import Course, Line, course
-from shardlang.cost.work import AGAIN, Attention, Collective, Place, Product, Work
+from shardlang.cost.timeline import CoordinateTimeline, Course, course
+from shardlang.cost.work import AGAIN, Attention, Collective, Place, Product, Workload
 from shardlang.plan.plan import Plan
 from shardlang.records import dataclass
 
@@ -29,7 +29,7 @@ class Assumption:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CoordinateTime:
     """Seconds of a step at one coordinate: computed, and waited for in collectives."""
 
     compute_s: float = 0.0
@@ -59,8 +59,8 @@ class Prediction:
     bubble: float
     update_s: float
     coordinate: int
-    by_layer: Mapping[str, Part]
-    by_operator: Mapping[Place, Part]
+    by_layer: Mapping[str, CoordinateTime]
+    by_operator: Mapping[Place, CoordinateTime]
     assumptions: tuple[Assumption, ...]
 
 
@@ -70,7 +70,7 @@ def predict(plan: Plan, hardware: Hardware, spread: float = 0.0) -> Prediction:
     return predict_work(work_of(plan), hardware, None, spread)
 
 
-def predict_work(work: Work, hardware: Hardware, overlap: Overlap | None = None, spread: float = 0.0) -> Prediction:
+def predict_work(work: Workload, hardware: Hardware, overlap: Overlap | None = None, spread: float = 0.0) -> Prediction:
     """That of items that an executor runs with this overlap table, by default the emitted
     program's on this hardware. The work keeps its last one."""
     kept, asked = vars(work), (hardware, overlap, spread)
@@ -83,7 +83,7 @@ def predict_work(work: Work, hardware: Hardware, overlap: Overlap | None = None,
     return found
 
 
-def _prediction(work: Work, prices: Prices, found: Course, spread: float) -> Prediction:
+def _prediction(work: Workload, prices: Prices, found: Course, spread: float) -> Prediction:
     at = min(range(len(found.lines)), key=lambda n: found.lines[n].idle)
     line, step = found.lines[at], found.step * (1 + spread)
     layers, exposed = _layers(line), _exposed(line)
@@ -100,7 +100,7 @@ def _prediction(work: Work, prices: Prices, found: Course, spread: float) -> Pre
     )  # fmt: skip
 
 
-def _dtype(work: Work) -> str:
+def _dtype(work: Workload) -> str:
     """The type in which most is multiplied."""
     found: dict[str, int] = {}
     for stage in work.stages:
@@ -111,7 +111,7 @@ def _dtype(work: Work) -> str:
     return max(found, key=lambda dtype: found[dtype], default="f32")
 
 
-def _again(work: Work) -> int:
+def _again(work: Workload) -> int:
     """Operations that each rank of all stages together computes again, masked pairs included."""
     total = 0.0
     for stage in work.stages:
@@ -123,21 +123,21 @@ def _again(work: Work) -> int:
     return round(total)
 
 
-def _waits(line: Line) -> Iterator[tuple[str, str, tuple[str, ...], float]]:
+def _waits(line: CoordinateTimeline) -> Iterator[tuple[str, str, tuple[str, ...], float]]:
     """The waits: layer, kind, axes, seconds."""
     for beat, times in line.beats.items():
         yield from ((beat.layer, kind, axes, seconds * times) for (kind, axes), seconds in beat.waits.items())
     yield from ((layer, kind, axes, seconds) for (layer, kind, axes), seconds in line.waits.items())
 
 
-def _exposed(line: Line) -> dict[tuple[str, tuple[str, ...]], float]:
+def _exposed(line: CoordinateTimeline) -> dict[tuple[str, tuple[str, ...]], float]:
     found: dict[tuple[str, tuple[str, ...]], float] = {}
     for _, kind, axes, seconds in _waits(line):
         found[kind, axes] = found.get((kind, axes), 0.0) + seconds
     return {key: seconds for key, seconds in sorted(found.items(), key=lambda each: -each[1]) if seconds > 0}
 
 
-def _layers(line: Line) -> dict[str, Part]:
+def _layers(line: CoordinateTimeline) -> dict[str, CoordinateTime]:
     compute: dict[str, float] = {}
     exposed: dict[str, float] = {}
     for beat, times in line.beats.items():
@@ -146,17 +146,17 @@ def _layers(line: Line) -> dict[str, Part]:
         compute[layer] = compute.get(layer, 0.0) + seconds
     for layer, _, _, seconds in _waits(line):
         exposed[layer] = exposed.get(layer, 0.0) + seconds
-    return {layer: Part(compute.get(layer, 0.0), exposed.get(layer, 0.0)) for layer in {**compute, **exposed}}
+    return {layer: CoordinateTime(compute.get(layer, 0.0), exposed.get(layer, 0.0)) for layer in {**compute, **exposed}}
 
 
-def operators(line: Line) -> dict[Place, Part]:
+def operators(line: CoordinateTimeline) -> dict[Place, CoordinateTime]:
     """The parts of a coordinate's step by operator, the longest first."""
-    found: dict[Place, Part] = {}
+    found: dict[Place, CoordinateTime] = {}
     for beat, times in line.beats.items():
         for item, seconds in beat.parts:
-            before, waits = found.get(item.place, Part()), isinstance(item, Collective)
+            before, waits = found.get(item.place, CoordinateTime()), isinstance(item, Collective)
             more = seconds * times
-            part = Part(before.compute_s + more * (not waits), before.exposed_s + more * waits)
+            part = CoordinateTime(before.compute_s + more * (not waits), before.exposed_s + more * waits)
             found[item.place] = part
     return dict(sorted(found.items(), key=lambda each: -each[1].total))
 

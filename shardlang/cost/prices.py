@@ -7,7 +7,19 @@ from dataclasses import field
 from shardlang.cost import collectives, operators
 from shardlang.cost.collectives import Placing, placed
 from shardlang.cost.hardware import Hardware
-from shardlang.cost.work import AGAIN, FORWARD, Attention, Collective, Copy, Gather, Item, Product, Stream, Update, Work
+from shardlang.cost.work import (
+    AGAIN,
+    FORWARD,
+    Attention,
+    Collective,
+    Copy,
+    Gather,
+    Item,
+    MemoryBound,
+    Product,
+    Update,
+    Workload,
+)
 from shardlang.records import dataclass
 
 
@@ -15,7 +27,7 @@ from shardlang.records import dataclass
 class Prices:
     """The seconds of a work's items."""
 
-    work: Work
+    work: Workload
     hardware: Hardware
     _known: dict[Item, float] = field(default_factory=dict)
     _placings: dict[tuple[int, tuple[str, ...]], Placing] = field(default_factory=dict)
@@ -42,7 +54,7 @@ class Prices:
                 return operators.product(hardware, item.batch, item.m, item.n, item.k, item.dtype)
             case Attention():
                 return self._attention(item)
-            case Stream():
+            case MemoryBound():
                 more = (item.kernels - 1) * hardware.launch
                 operator = item.place.operator
                 back = item.phase not in (FORWARD, AGAIN)

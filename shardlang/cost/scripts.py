@@ -32,7 +32,7 @@ Axes = tuple[str, ...]
 PIECES = 4
 
 
-class Job(NamedTuple):
+class CollectiveTime(NamedTuple):
     """A collective on its way. lane: the level of the cluster that it crosses."""
 
     seconds: float
@@ -45,7 +45,7 @@ class Unit(NamedTuple):
     """Parameters, by their paths, that come at one time. keep: once a step."""
 
     paths: frozenset[str]
-    jobs: tuple[Job, ...]
+    jobs: tuple[CollectiveTime, ...]
     keep: bool
 
 
@@ -69,8 +69,8 @@ class Bucket:
     the end of the step. each: in every microbatch. held: ZeRO's, of which one is on its way at a
     time. at: the stage, and the place of the beat in its backward, that make it whole."""
 
-    first: tuple[Job, ...]
-    then: tuple[Job, ...]
+    first: tuple[CollectiveTime, ...]
+    then: tuple[CollectiveTime, ...]
     each: bool
     held: bool
     at: tuple[int, int]
@@ -157,7 +157,7 @@ class Scripts:
         if self.overlap.copies:
             compute += sum(self.prices.unpacked(gather) for gather in gathers)
         total = compute + sum(waits.values())
-        units: dict[tuple[frozenset[str], bool], list[Job]] = {}
+        units: dict[tuple[frozenset[str], bool], list[CollectiveTime]] = {}
         for gather in gathers:
             units.setdefault((gather.unit, gather.keep), []).append(self.gather(gather))
         made = tuple([Unit(paths, tuple(jobs), keep) for (paths, keep), jobs in units.items()])
@@ -169,9 +169,9 @@ class Scripts:
             return 0.0
         return min(seconds, sum(self.prices.item(each) for each in item.beside) * count)
 
-    def gather(self, gather: Gather) -> Job:
+    def gather(self, gather: Gather) -> CollectiveTime:
         lane = self.prices.placing(gather.mesh, gather.axes).level
-        return Job(self.prices.gather(gather), lane, "all_gather", gather.axes)
+        return CollectiveTime(self.prices.gather(gather), lane, "all_gather", gather.axes)
 
     # --- gradients
 
@@ -200,7 +200,7 @@ class Scripts:
         jobs = []
         for (kind, axes), size in sums.items():
             seconds = self.prices.collective(kind, mesh, axes, size)
-            jobs.append(Job(seconds, self.prices.placing(mesh, axes).level, kind, axes))
+            jobs.append(CollectiveTime(seconds, self.prices.placing(mesh, axes).level, kind, axes))
         first = tuple([job for job in jobs if job.kind == "reduce_scatter" or not held])
         then = tuple([job for job in jobs if job not in first])
         return Bucket(first, then, members[0].each, held, at)
@@ -217,9 +217,9 @@ def joined(buckets: Sequence[Bucket]) -> list[Bucket]:
     return found
 
 
-def _added(jobs: Sequence[Job]) -> tuple[Job, ...]:
+def _added(jobs: Sequence[CollectiveTime]) -> tuple[CollectiveTime, ...]:
     """Jobs of one kind as one."""
     sums: dict[tuple[int, str, Axes], float] = {}
     for job in jobs:
         sums[job[1:]] = sums.get(job[1:], 0.0) + job.seconds
-    return tuple([Job(seconds, *kind) for kind, seconds in sums.items()])
+    return tuple([CollectiveTime(seconds, *kind) for kind, seconds in sums.items()])

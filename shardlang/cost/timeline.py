@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from shardlang.cost.overlap import Overlap
 from shardlang.cost.prices import Prices
-from shardlang.cost.scripts import Axes, Beat, Bucket, Job, Scripts
-from shardlang.cost.work import Items, Work
+from shardlang.cost.scripts import Axes, Beat, Bucket, CollectiveTime, Scripts
+from shardlang.cost.work import Items, Workload
 from shardlang.facts.actions import Action
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.records import dataclass
@@ -28,7 +28,7 @@ STEP, BETWEEN = "step", "stages"
 ROUNDS = 3
 
 
-class Span(NamedTuple):
+class TimelineSpan(NamedTuple):
     """Something on a lane of a coordinate. lane: -1 for compute, else the level."""
 
     begin: float
@@ -47,7 +47,7 @@ def _zeros() -> dict[Any, float]:
 
 
 @dataclass
-class Line:
+class CoordinateTimeline:
     """The course of one coordinate. beats: how often each; waits: seconds by layer, kind and axes;
     slower: seconds that compute has lost beside collectives, by layer; idle: seconds; once: seconds
     of the update and what is around it."""
@@ -57,7 +57,7 @@ class Line:
     slower: dict[str, float] = field(default_factory=_zeros)
     idle: float = 0.0
     once: dict[str, float] = field(default_factory=_zeros)
-    spans: list[Span] = field(default_factory=list)
+    spans: list[TimelineSpan] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Course:
     the step."""
 
     step: float
-    lines: tuple[Line, ...]
+    lines: tuple[CoordinateTimeline, ...]
 
 
 def course(prices: Prices, overlap: Overlap, whole: bool = False) -> Course:
@@ -83,7 +83,7 @@ def course(prices: Prices, overlap: Overlap, whole: bool = False) -> Course:
     return Course(a.step + (b.step - a.step) * times, tuple(lines))
 
 
-def _fewer(work: Work) -> tuple[tuple[int, tuple[tuple[Action, ...], ...]], ...] | None:
+def _fewer(work: Workload) -> tuple[tuple[int, tuple[tuple[Action, ...], ...]], ...] | None:
     """Numbers of microbatches with the actions for them, one round apart; None where the whole is
     no more, or the schedule is a file's."""
     count, coordinates = work.microbatches, len(work.coordinates)
@@ -99,14 +99,14 @@ def _fewer(work: Work) -> tuple[tuple[int, tuple[tuple[Action, ...], ...]], ...]
     return tuple([(n, known.make(stages, coordinates, n)) for n in (less, more)])
 
 
-def _further(a: Line, b: Line, times: float) -> Line:
+def _further(a: CoordinateTimeline, b: CoordinateTimeline, times: float) -> CoordinateTimeline:
     """A line with what `b` has more than `a`, so many times."""
 
     def further(x: Mapping[Any, float], y: Mapping[Any, float]) -> dict[Any, float]:
         return {key: x.get(key, 0.0) + (y.get(key, 0.0) - x.get(key, 0.0)) * times for key in {**x, **y}}
 
     made = {name: further(getattr(a, name), getattr(b, name)) for name in ("beats", "waits", "slower", "once")}
-    return Line(idle=a.idle + (b.idle - a.idle) * times, spans=b.spans, **made)
+    return CoordinateTimeline(idle=a.idle + (b.idle - a.idle) * times, spans=b.spans, **made)
 
 
 class _Simulation:
@@ -171,7 +171,7 @@ class _Coordinate:
     def __init__(self, scripts: Scripts, at: int, actions: Sequence[Action]) -> None:
         self.scripts, self.actions = scripts, actions
         self.own = scripts.prices.work.coordinates[at]
-        self.line, self.now, self.at = Line(), 0.0, 0
+        self.line, self.now, self.at = CoordinateTimeline(), 0.0, 0
         self.begins: list[float] = []
         self.free: dict[int, float] = {}
         self.slow = scripts.prices.hardware.shares.beside - 1
@@ -180,8 +180,8 @@ class _Coordinate:
             self.buckets.setdefault(bucket.at, []).append(bucket)
         self.last = {a.stage: n for n, a in enumerate(actions) if a.to_parameters}
         self.sums: dict[tuple[str, Axes], float] = {}  # of what has been sent, when it ends
-        self.latest: tuple[float, Job] | None = None  # of ZeRO's
-        self.then: list[Job] = []
+        self.latest: tuple[float, CollectiveTime] | None = None  # of ZeRO's
+        self.then: list[CollectiveTime] = []
         self.first = {a.stage: n for n, a in reversed([*enumerate(actions)]) if a.forward}
         self.brought = self._gathers() if scripts.prices.work.zero3 else []
         self.units = (jobs for found in self.brought for units in found.values() for jobs in units)
@@ -204,12 +204,12 @@ class _Coordinate:
 
     # --- gathers of ZeRO 3
 
-    def _gathers(self) -> list[dict[int, list[tuple[Job, ...]]]]:
+    def _gathers(self) -> list[dict[int, list[tuple[CollectiveTime, ...]]]]:
         """For each action the places of beats, with the units that are brought for each: not what
         is there, which the last unit of the pass before may be."""
-        found, there = list[dict[int, list[tuple[Job, ...]]]](), frozenset[tuple[int, int, str]]()
+        found, there = list[dict[int, list[tuple[CollectiveTime, ...]]]](), frozenset[tuple[int, int, str]]()
         for at, action in enumerate(self.actions):
-            brought: dict[int, list[tuple[Job, ...]]] = {}
+            brought: dict[int, list[tuple[CollectiveTime, ...]]] = {}
             script = self.scripts.script(action.stage, action.kind)
             for place, beat in enumerate(script):
                 layer = place if action.forward else len(script) - 1 - place
@@ -226,17 +226,17 @@ class _Coordinate:
         jobs = next(self.units, None)
         return self._send(jobs, time) if jobs is not None else None
 
-    def _send(self, jobs: Sequence[Job], time: float) -> float:
+    def _send(self, jobs: Sequence[CollectiveTime], time: float) -> float:
         end = time
         for job in jobs:
             begin = self.free.get(job.lane, 0.0)
             begin = time if time > begin else begin
             over = self.free[job.lane] = begin + job.seconds
-            self.line.spans.append(Span(begin, over, job.lane, _name(job.kind, job.axes)))
+            self.line.spans.append(TimelineSpan(begin, over, job.lane, _name(job.kind, job.axes)))
             end = over if over > end else end
         return end
 
-    def _wait(self, end: float, layer: str, job: Job) -> None:
+    def _wait(self, end: float, layer: str, job: CollectiveTime) -> None:
         """Stands until something has come."""
         if end > self.now:
             self.line.waits[layer, job.kind, job.axes] += end - self.now
@@ -265,10 +265,10 @@ class _Coordinate:
                     self._compute(beat, len(sums))
                 self._reduce(beat, bucket, last)
         name = f"{action.stage}{action.kind}{action.microbatch}"
-        self.line.spans.append(Span(self.begins[-1], self.now, -1, name))
+        self.line.spans.append(TimelineSpan(self.begins[-1], self.now, -1, name))
         self.at += 1
 
-    def _open(self, beat: Beat, job: Job) -> None:
+    def _open(self, beat: Beat, job: CollectiveTime) -> None:
         """A unit is used: it must have come, and the next one begins to travel."""
         if self.coming is None:
             self.coming = self._begin(self.now)
@@ -303,7 +303,7 @@ class _Coordinate:
     def settle(self) -> None:
         """All sums of gradients have come."""
         for (kind, axes), end in sorted(self.sums.items(), key=lambda each: each[1]):
-            self._wait(end, STEP, Job(0.0, 0, kind, axes))
+            self._wait(end, STEP, CollectiveTime(0.0, 0, kind, axes))
         if self.then:
             self._wait(self._send(self.then, self.now), STEP, self.then[-1])
 
@@ -330,4 +330,4 @@ class _Coordinate:
         if items:
             beat, begin = self.scripts.once(STEP, items), self.now
             self._compute(beat)
-            self.line.spans.append(Span(begin, self.now, -1, name))
+            self.line.spans.append(TimelineSpan(begin, self.now, -1, name))

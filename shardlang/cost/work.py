@@ -76,7 +76,7 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class MemoryBound:
     """Work that memory bounds: bytes read and written, in so many kernels; elements: of the largest
     tensor in it."""
 
@@ -165,7 +165,7 @@ class Update:
     tensors: int
 
 
-Item = Product | Attention | Stream | Collective | Copy
+Item = Product | Attention | MemoryBound | Collective | Copy
 # An item -> how often it is done.
 Items = Mapping[Item, int]
 
@@ -190,7 +190,7 @@ Pass = Sequence[Segment]
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageWork:
     """A microbatch on a stage. forward: with items of FORWARD; backward: with items of AGAIN,
     INPUTS and WEIGHTS, from the last layer to the first. received: what it gets from the stage
     before, and of the stage after the gradients (nothing where that is on the same rank)."""
@@ -214,7 +214,7 @@ class Coordinate:
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """meshes: of all ranks, as items name their axes. stages: stages that are alike are one object.
     actions: of each coordinate, in order, by the schedule of that name. axis: that of the stages.
     flops: of the model, on all ranks together; hidden: those of pairs that a causal mask hides,
@@ -223,7 +223,7 @@ class Work:
     ranks: int
     meshes: tuple[Mesh, ...]
     microbatches: int
-    stages: tuple[Stage, ...]
+    stages: tuple[StageWork, ...]
     coordinates: tuple[Coordinate, ...]
     actions: tuple[tuple[Action, ...], ...]
     axis: str = ""

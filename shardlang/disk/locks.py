@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shardlang import ending
-from shardlang.disk.owned import Kind, target
+from shardlang.disk.owned import FileKind, target
 from shardlang.errors import RunError
 from shardlang.records import dataclass
 
@@ -134,7 +134,7 @@ class Claims:
             raise unwritable(path, what, error) from None
         self._take(path, path / LOCK, what, is_folder=True)
 
-    def file(self, path: Path, kind: Kind) -> Path:
+    def file(self, path: Path, kind: FileKind) -> Path:
         """A file that is replaced once its draft is whole; where that is, links followed. RunError
         where something of the user's is in the way of either, or another run writes to it."""
         path = target(path, kind)
@@ -147,7 +147,7 @@ class Claims:
             draft.unlink(missing_ok=True)
         return path
 
-    def lines(self, path: Path, kind: Kind) -> Path:
+    def lines(self, path: Path, kind: FileKind) -> Path:
         """A file that is written line by line: it is locked itself."""
         path = target(path, kind)
         require_apart(path, kind.what, is_folder=False)

@@ -98,7 +98,7 @@ def _is_figures(path: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Kind:
+class FileKind:
     """A kind of file that shardlang writes. what: in words. option: its name. streams: pipes."""
 
     what: str
@@ -107,31 +107,31 @@ class Kind:
     streams: bool = False
 
 
-EMITTED = Kind("the emitted program", _begins(f"\n{EMITTED_MARK}".encode(), None), "another folder")
-LOG = Kind("a rank's log", _begins(LOG_MARK.encode()), "another folder for --log-dir")
-RECORD = Kind("a rank's collectives", _begins(RECORD_MARK), "another folder for --log-dir")
-FLIGHT = Kind("the flight recorder of a rank", _begins(FLIGHT_MARK), "another folder for --log-dir")
-EVENTS = Kind("events", _begins(EVENTS_MARK), "another file for --log", streams=True)
-FIGURES = Kind("figures", _is_figures, "another file for --metrics", streams=True)
-WEIGHTS = Kind("saved weights", _begins(WEIGHTS_MARK.encode(), 8), "another file for --save-weights")
-SAVED = Kind("saved weights", _begins_either(SAVED_MARK, WORDS_MARK), "another file for --save-weights")
-TRACE = Kind("a trace", _begins(TRACE_MARK.encode()), "another folder for --log-dir")
-JOB = Kind("a file of the job", _begins(JOB_MARK.encode(), None), "another folder")
-COURSE = Kind("the course of a step", _begins(TRACE_MARK.encode()), "another file for --trace", streams=True)
-PAGE = Kind("the page", _begins(PAGE_MARK.encode(), None), "another file for -o", streams=True)
-MACHINE = Kind("the measured machine", _begins(MACHINE_MARK.encode()), "another file for -o")
-PROFILE = Kind("the profile", _begins(PROFILE_MARK.encode()), "another file for -o")
-MODEL = Kind("the imported program", _begins(MODEL_MARK.encode()), "another file for -o")
-LOCK = Kind("the lock of what was verified", _begins(LOCK_MARK.encode()), "the file of operators another name")
-NAMES = Kind("the name map", _begins(NAMES_MARK.encode()), "another file for -o")
-OPAQUE = Kind("the steps of the module", _begins(f'"""{OPAQUE_MARK}'.encode()), "another file for -o")
-REPORT = Kind("the report", _begins(REPORT_MARK.encode()), "another file for --report")
-PREDICTED = Kind("what is predicted", _ends(PREDICTED_MARK), "another file for --out")
-GENERATED = Kind("what is generated", _begins(GENERATED_MARK), "another file for --out")
-TOKENS = Kind("tokens", _begins(TOKENS_MARK), "another file for -o")
+EMITTED = FileKind("the emitted program", _begins(f"\n{EMITTED_MARK}".encode(), None), "another folder")
+LOG = FileKind("a rank's log", _begins(LOG_MARK.encode()), "another folder for --log-dir")
+RECORD = FileKind("a rank's collectives", _begins(RECORD_MARK), "another folder for --log-dir")
+FLIGHT = FileKind("the flight recorder of a rank", _begins(FLIGHT_MARK), "another folder for --log-dir")
+EVENTS = FileKind("events", _begins(EVENTS_MARK), "another file for --log", streams=True)
+FIGURES = FileKind("figures", _is_figures, "another file for --metrics", streams=True)
+WEIGHTS = FileKind("saved weights", _begins(WEIGHTS_MARK.encode(), 8), "another file for --save-weights")
+SAVED = FileKind("saved weights", _begins_either(SAVED_MARK, WORDS_MARK), "another file for --save-weights")
+TRACE = FileKind("a trace", _begins(TRACE_MARK.encode()), "another folder for --log-dir")
+JOB = FileKind("a file of the job", _begins(JOB_MARK.encode(), None), "another folder")
+COURSE = FileKind("the course of a step", _begins(TRACE_MARK.encode()), "another file for --trace", streams=True)
+PAGE = FileKind("the page", _begins(PAGE_MARK.encode(), None), "another file for -o", streams=True)
+MACHINE = FileKind("the measured machine", _begins(MACHINE_MARK.encode()), "another file for -o")
+PROFILE = FileKind("the profile", _begins(PROFILE_MARK.encode()), "another file for -o")
+MODEL = FileKind("the imported program", _begins(MODEL_MARK.encode()), "another file for -o")
+LOCK = FileKind("the lock of what was verified", _begins(LOCK_MARK.encode()), "the file of operators another name")
+NAMES = FileKind("the name map", _begins(NAMES_MARK.encode()), "another file for -o")
+OPAQUE = FileKind("the steps of the module", _begins(f'"""{OPAQUE_MARK}'.encode()), "another file for -o")
+REPORT = FileKind("the report", _begins(REPORT_MARK.encode()), "another file for --report")
+PREDICTED = FileKind("what is predicted", _ends(PREDICTED_MARK), "another file for --out")
+GENERATED = FileKind("what is generated", _begins(GENERATED_MARK), "another file for --out")
+TOKENS = FileKind("tokens", _begins(TOKENS_MARK), "another file for -o")
 
 
-def target(path: Path, kind: Kind) -> Path:
+def target(path: Path, kind: FileKind) -> Path:
     """Where to write a file of a kind to `path`: links are followed. RunError if it is in use."""
     try:
         found = path.stat()
@@ -148,7 +148,7 @@ def target(path: Path, kind: Kind) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _foreign(path: Path, mode: int, kind: Kind) -> str:
+def _foreign(path: Path, mode: int, kind: FileKind) -> str:
     """Why what is there is not shardlang's to replace; "" where it is."""
     if stat.S_ISDIR(mode):
         return "a folder"
@@ -160,7 +160,7 @@ def _foreign(path: Path, mode: int, kind: Kind) -> str:
         return f"a file that cannot be read ({error.strerror})"
 
 
-def is_own(path: Path, *kinds: Kind) -> bool:
+def is_own(path: Path, *kinds: FileKind) -> bool:
     """Whether a path is a regular file, no link, of one of the kinds."""
     try:
         return stat.S_ISREG(path.lstat().st_mode) and any(kind.is_own(path) for kind in kinds)

@@ -45,7 +45,7 @@ class Accumulator:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class EvalPass:
     """Accumulators by value id; `after`: the operators (indices into `Plan.ops`) after them;
     `predicted`: the forms of values that are kept for each example."""
 
@@ -110,7 +110,7 @@ class _Search:
         )
 
 
-def evaluation(plan: Plan, sink: Sink | None) -> Evaluation | None:
+def evaluation(plan: Plan, sink: Sink | None) -> EvalPass | None:
     """The sums that `eval` accumulates; a metric for which there is no way is reported (SH400), or
     our fault without a sink."""
     graph = plan.graph
@@ -124,7 +124,7 @@ def evaluation(plan: Plan, sink: Sink | None) -> Evaluation | None:
             _report(plan, sink, name, value, str(reason))
             fine = False
     kept = _predicted(plan, sink)
-    return Evaluation(search.found, tuple(sorted(search.after)), kept) if fine else None
+    return EvalPass(search.found, tuple(sorted(search.after)), kept) if fine else None
 
 
 def _predicted(plan: Plan, sink: Sink | None) -> tuple[Form, ...]:

@@ -11,13 +11,13 @@ from dataclasses import replace
 from functools import cached_property
 
 from shardlang.diagnostics.diagnostic import InternalError, Sink
-from shardlang.emit.accumulators import Evaluation, evaluation
+from shardlang.emit.accumulators import EvalPass, evaluation
 from shardlang.emit.evaluate import Evaluate, evaluate_of, evaluate_text, finish_text
 from shardlang.emit.forward import Forward, forward_of, forward_text, named
-from shardlang.emit.functions import Function, Functions
+from shardlang.emit.functions import BlockFunctions, Function
 from shardlang.emit.header import docstring, imports, mesh_lines, own_files, parameter_lines, state_lines
 from shardlang.emit.once import late_text, once_names, once_texts
-from shardlang.emit.scope import Scope, scopes
+from shardlang.emit.scope import FileContents, scopes
 from shardlang.emit.settings import program_text
 from shardlang.emit.stages import LAYERS, layers_docstring, schedule_text, stage_docstring, stage_list, stage_name
 from shardlang.emit.text.sizes import Groups
@@ -71,10 +71,10 @@ def files_of(made: Emission) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFunctions:
     """The functions of a file, in order, and which functions of layers they call."""
 
-    scope: Scope
+    scope: FileContents
     texts: tuple[Code, ...]
     called: frozenset[str]
 
@@ -84,11 +84,11 @@ class Emission:
     """A plan's functions as they are emitted, by file: main.py, or the stages in order."""
 
     plan: Plan
-    functions: Functions
+    functions: BlockFunctions
     forwards: tuple[Forward, ...]
     tests: tuple[Evaluate | None, ...]
-    written: tuple[Written, ...]
-    evaluated: Evaluation | None
+    written: tuple[WrittenFunctions, ...]
+    evaluated: EvalPass | None
 
     @property
     def modules(self) -> list[str]:
@@ -125,7 +125,7 @@ def emission(plan: Plan, sink: Sink | None = None, folded: bool = True) -> Emiss
     training = plan.program.training
     groups = Groups(plan.meshes)
     evaluated = evaluation(plan, sink) if training is not None and training.eval is not None else None
-    functions = Functions(plan, groups, folded)
+    functions = BlockFunctions(plan, groups, folded)
     found = [
         (forward_of(scope, functions), evaluate_of(scope, evaluated, functions) if evaluated is not None else None)
         for scope in scopes(plan)
@@ -137,14 +137,14 @@ def emission(plan: Plan, sink: Sink | None = None, folded: bool = True) -> Emiss
     return Emission(plan, functions, forwards, tests, written, evaluated)
 
 
-def _written(parts: tuple[Forward, Evaluate | None], groups: Groups) -> Written:
+def _written(parts: tuple[Forward, Evaluate | None], groups: Groups) -> WrittenFunctions:
     forward, tested = parts
     once = once_texts(forward.scope, groups)
     first = [once[name] for name in ("before_microbatch", "before_step") if name in once]
     last = [once["conclude"]] if "conclude" in once else []
     test = [evaluate_text(tested, groups)] if tested is not None else []
     called = frozenset({*forward.called, *(tested.body.called if tested is not None else ())})
-    return Written(forward.scope, (*first, forward_text(forward, groups), *last, *test), called)
+    return WrittenFunctions(forward.scope, (*first, forward_text(forward, groups), *last, *test), called)
 
 
 def _file(

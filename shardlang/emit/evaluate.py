@@ -10,17 +10,17 @@ from collections.abc import Set
 from dataclasses import replace
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.emit.accumulators import Accumulator, Evaluation, wanted_values
+from shardlang.emit.accumulators import Accumulator, EvalPass, wanted_values
 from shardlang.emit.forward import dict_text, function_text, received_lines, signature
-from shardlang.emit.functions import Body, Functions
-from shardlang.emit.scene import Scene
-from shardlang.emit.scope import Scope, is_transfer
-from shardlang.emit.statements import Writer, blocks_text, operator
+from shardlang.emit.functions import BlockFunctions, FunctionBody
+from shardlang.emit.scene import FileContext
+from shardlang.emit.scope import FileContents, is_transfer
+from shardlang.emit.statements import StatementWriter, blocks_text, operator
 from shardlang.emit.text.citations import place
-from shardlang.emit.text.lines import Block, Line
+from shardlang.emit.text.lines import Stmt, Titled
 from shardlang.emit.text.names import number_text, short_names
 from shardlang.emit.text.sites import Sites
-from shardlang.emit.text.sizes import Groups, Sizes
+from shardlang.emit.text.sizes import Groups, LocalSizes
 from shardlang.graph.graph import Kind
 from shardlang.ops.code import RT, TORCH, Code, around, infix, method
 from shardlang.ops.declaration import Total
@@ -38,12 +38,12 @@ from shardlang.records import dataclass
 class Evaluate:
     """`evaluate` of one file: the accumulators whose totals it has, and their computations."""
 
-    scope: Scope
-    evaluation: Evaluation
+    scope: FileContents
+    evaluation: EvalPass
     totals: tuple[Accumulator, ...]
     predicted: tuple[Form, ...]
     sent: tuple[Form, ...]
-    body: Body
+    body: FunctionBody
 
     def names(self) -> dict[Form, str]:
         """The names of its forms: without dropout, its result is its operand."""
@@ -52,7 +52,7 @@ class Evaluate:
         return functions.naming.names(values, reserved=[*self.body.called, *functions.named])
 
 
-def evaluate_of(scope: Scope, evaluation: Evaluation, functions: Functions) -> Evaluate:
+def evaluate_of(scope: FileContents, evaluation: EvalPass, functions: BlockFunctions) -> Evaluate:
     """The steps of `evaluate`, with the layers in it."""
     plan, wanted = scope.plan, evaluated_steps(scope.plan, evaluation)
     sends = zip(scope.sent, evaluated_sends(scope, wanted), strict=True)
@@ -60,7 +60,7 @@ def evaluate_of(scope: Scope, evaluation: Evaluation, functions: Functions) -> E
     predicted = tuple(at for at in evaluation.predicted if made_here(scope, at[0]))
     ends = [*sent, *(at for a in mine for at in _summed_forms(plan, a)), *predicted]
     steps = [step for step in plan.steps if step in wanted and step in scope.steps]
-    scene = Scene(plan, False, Forms(plan, standing=_without_dropout(plan)), steps, scope.stage)
+    scene = FileContext(plan, False, Forms(plan, standing=_without_dropout(plan)), steps, scope.stage)
     return Evaluate(scope, evaluation, mine, predicted, sent, functions.body(scene, steps, ends))
 
 
@@ -73,7 +73,7 @@ def evaluate_text(parts: Evaluate, groups: Groups) -> Code:
     """`def evaluate(p, x, label, rows): ...`: one batch of `eval` to its sums and counts; a stage
     sends on first what later ones need for theirs."""
     scope, body = parts.scope, parts.body
-    plan, names, sizes = scope.plan, parts.names(), Sizes(scope.plan, groups)
+    plan, names, sizes = scope.plan, parts.names(), LocalSizes(scope.plan, groups)
     writer, own = body.writer(names, sizes), short_names(plan.graph)
     blocks = body.blocks(writer)
     for at in [*parts.sent, *(at for a in parts.totals for at in _summed_forms(plan, a)), *parts.predicted]:
@@ -94,14 +94,14 @@ def evaluate_text(parts: Evaluate, groups: Groups) -> Code:
     return around(around("@", TORCH("no_grad"), "\n"), text)
 
 
-def evaluated_values(scope: Scope, evaluation: Evaluation) -> list[int]:
+def evaluated_values(scope: FileContents, evaluation: EvalPass) -> list[int]:
     """The received values that an evaluation needs."""
     steps = evaluated_steps(scope.plan, evaluation)
     ops = {v: at for at, p in enumerate(scope.plan.ops) for v in scope.plan.graph.ops[p.op].results}
     return [value for value in scope.received if Step("op", ops[value]) in steps]
 
 
-def evaluated_sends(scope: Scope, steps: Set[Step]) -> list[bool]:
+def evaluated_sends(scope: FileContents, steps: Set[Step]) -> list[bool]:
     """Whether an evaluation needs each value that a stage sends."""
     pipeline, plan = scope.plan.pipeline, scope.plan
     if pipeline is None or scope.stage is None:
@@ -110,12 +110,12 @@ def evaluated_sends(scope: Scope, steps: Set[Step]) -> list[bool]:
     return [s in steps for s in following if pipeline.op_stage[plan.ops[s.index].op] == scope.stage + 1]
 
 
-def accumulators_of(scope: Scope, evaluation: Evaluation) -> list[Accumulator]:
+def accumulators_of(scope: FileContents, evaluation: EvalPass) -> list[Accumulator]:
     """The accumulators of a file: those of its own values; of parameters, in the loss's file."""
     return [a for a in _ordered(evaluation) if made_here(scope, a.value)]
 
 
-def made_here(scope: Scope, value: int) -> bool:
+def made_here(scope: FileContents, value: int) -> bool:
     """Whether a value is made in a file; one that is not computed counts where the loss is."""
     graph = scope.plan.graph
     made = value in scope.received or Step("op", graph.producers.get(value, -1)) in scope.steps
@@ -128,7 +128,7 @@ def _summed(groups: Groups, accumulator: Accumulator, name: str) -> str:
     return f"rt.all_reduce({name}, {groups.text(first, accumulator.mesh)})" if first else name
 
 
-def _ordered(evaluation: Evaluation) -> list[Accumulator]:
+def _ordered(evaluation: EvalPass) -> list[Accumulator]:
     return list(evaluation.accumulators.values())
 
 
@@ -142,7 +142,7 @@ def _without_dropout(plan: Plan) -> dict[Form, Form]:
     return found
 
 
-def evaluated_steps(plan: Plan, evaluation: Evaluation) -> frozenset[Step]:
+def evaluated_steps(plan: Plan, evaluation: EvalPass) -> frozenset[Step]:
     """The steps before the accumulators, without the operators that only training has."""
     wanted: list[Form] = []
     # A sum of losses needs no count of its items: it is divided by what all batches together have.
@@ -157,34 +157,34 @@ def evaluated_steps(plan: Plan, evaluation: Evaluation) -> frozenset[Step]:
     return frozenset(s for s in steps if s.kind != "op" or not operator(plan, plan.ops[s.index]).train_only)
 
 
-def _total_block(writer: Writer, accumulator: Accumulator, name: str) -> Block:
+def _total_block(writer: StatementWriter, accumulator: Accumulator, name: str) -> Titled:
     """The statement of one accumulator: its local sum and count, float64."""
     ranked = writer.plan.meshes[accumulator.mesh].ranked(accumulator.pending)
     marks = f" +{_axes_text(ranked)}" if ranked else ""
     comment = "the items of this batch" if accumulator.joined else f"f64[2]  (sum, count){marks}"
     if accumulator.op < 0:
-        return Block("", [Line(around(f"{name} = ", _carried_text(writer, accumulator)), comment)])
+        return Titled("", [Stmt(around(f"{name} = ", _carried_text(writer, accumulator)), comment)])
     planned = writer.plan.ops[accumulator.op]
     title = place(writer.plan.graph.ops[planned.op], writer.plan.graph, writer.plan.program.source).title
     site = writer.sites.site(planned)
-    block, texts = Block(title, writer.checked(planned)), []
+    block, texts = Titled(title, writer.checked(planned)), []
     for use, text in zip(planned.operands, site.operands, strict=True):
         if use.layout.pending:
             whole = writer.sizes.taken.claim(f"{text.removesuffix('_pending')}_whole")
             group = writer.sizes.groups.text(use.layout.pending, use.layout.mesh)
             layout = replace(use.layout, pending=())
             made = around(f"{whole} = ", RT("all_reduce", text, group))
-            block.lines.append(Line(made, writer.comment(use.value, layout)))
+            block.lines.append(Stmt(made, writer.comment(use.value, layout)))
             text = whole
         texts.append(text)
     accumulate = operator(writer.plan, planned).accumulate
     if accumulate is None:
         raise InternalError(f"operator {operator(writer.plan, planned).name} reduces, but has no text to accumulate")
-    block.lines.append(Line(around(f"{name} = ", accumulate(replace(site, operands=tuple(texts)))), comment))
+    block.lines.append(Stmt(around(f"{name} = ", accumulate(replace(site, operands=tuple(texts)))), comment))
     return block
 
 
-def _carried_text(writer: Writer, accumulator: Accumulator) -> Code:
+def _carried_text(writer: StatementWriter, accumulator: Accumulator) -> Code:
     """A number without the batch, once for all ranks that sum it, so that sum / count is it."""
     value = writer.names[accumulator.form]
     mesh = writer.plan.meshes[layout_of(writer.plan, accumulator.form).mesh]
@@ -197,10 +197,10 @@ def _axes_text(axes: tuple[str, ...]) -> str:
     return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
 
 
-def finish_text(plan: Plan, evaluation: Evaluation) -> Code:
+def finish_text(plan: Plan, evaluation: EvalPass) -> Code:
     """`def finish(totals): ...`: from sums over the set to the loss and metrics."""
     own = short_names(plan.graph)
-    taken = Sizes(plan, Groups(plan.meshes)).taken
+    taken = LocalSizes(plan, Groups(plan.meshes)).taken
     used = {a.value for a in _ordered(evaluation)}
     after = [at for at in evaluation.after if not is_transfer(plan, Step("op", at))]
     used.update(value for at in after for value in plan.graph.ops[plan.ops[at].op].results)
@@ -208,8 +208,8 @@ def finish_text(plan: Plan, evaluation: Evaluation) -> Code:
     for op in plan.graph.ops:
         if op.operator == TRANSFER and (op.operands[0], -1) in names:
             names[op.results[0], -1] = names[op.operands[0], -1]
-    totals = [Line(around(f"{names[a.value, -1]} = ", _total_text(plan, a))) for a in _ordered(evaluation)]
-    blocks = [Block("", totals)]
+    totals = [Stmt(around(f"{names[a.value, -1]} = ", _total_text(plan, a))) for a in _ordered(evaluation)]
+    blocks = [Titled("", totals)]
     blocks.extend(_after_block(plan, at, names) for at in after)
     shown = {name: names[value, -1] for name, value in wanted_values(plan).items()}
     return function_text("def finish(totals):", [], blocks_text(blocks), f"    return {dict_text(shown)}")
@@ -228,16 +228,16 @@ def _joined_text(plan: Plan, accumulator: Accumulator, total: str) -> str:
     planned = plan.ops[accumulator.op]
     forms = {form(use): f"{total}[{at}]" for at, use in enumerate(planned.operands)}
     whole = replace(planned, factor_axes=((),) * len(planned.factor_axes))
-    return operator(plan, planned).emit(Sites(plan, forms, Sizes(plan, Groups(plan.meshes)), False).site(whole))
+    return operator(plan, planned).emit(Sites(plan, forms, LocalSizes(plan, Groups(plan.meshes)), False).site(whole))
 
 
-def _after_block(plan: Plan, at: int, names: dict[Form, str]) -> Block:
+def _after_block(plan: Plan, at: int, names: dict[Form, str]) -> Titled:
     """One operator on whole numbers; no axis splits it any more."""
     planned = plan.ops[at]
     op = plan.graph.ops[planned.op]
     constants = {use.value: number_text(plan.graph.values[use.value].constant or 0) for use in planned.operands}
     whole = replace(planned, factor_axes=((),) * len(op.rule.factors))
     forms = {form(use): names.get((use.value, -1), constants[use.value]) for use in planned.operands}
-    site = Sites(plan, forms, Sizes(plan, Groups(plan.meshes)), False).site(whole)
+    site = Sites(plan, forms, LocalSizes(plan, Groups(plan.meshes)), False).site(whole)
     title = place(op, plan.graph, plan.program.source).title
-    return Block(title, [Line(around(f"{names[op.results[0], -1]} = ", operator(plan, planned).emit(site)))])
+    return Titled(title, [Stmt(around(f"{names[op.results[0], -1]} = ", operator(plan, planned).emit(site)))])

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from shardlang.emit.functions import Body, Function, Functions
-from shardlang.emit.scene import Scene
-from shardlang.emit.scope import Scope
-from shardlang.emit.statements import Writer, blocks_text
+from shardlang.emit.functions import BlockFunctions, Function, FunctionBody
+from shardlang.emit.scene import FileContext
+from shardlang.emit.scope import FileContents
+from shardlang.emit.statements import StatementWriter, blocks_text
 from shardlang.emit.step_inputs import apart, handed_names, sum_names
 from shardlang.emit.text.lines import indented
-from shardlang.emit.text.sizes import Groups, Sizes
+from shardlang.emit.text.sizes import Groups, LocalSizes
 from shardlang.ops.code import TORCH, Code, around, joined, used
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.plan import Plan
@@ -29,10 +29,10 @@ _MANY = 16
 class Forward:
     """The parts of `forward` in one file. trained: for the loss. shown: for metrics alone."""
 
-    scope: Scope
+    scope: FileContents
     ends: tuple[Form, ...]
-    trained: Body
-    shown: Body
+    trained: FunctionBody
+    shown: FunctionBody
 
     @property
     def called(self) -> dict[str, Function]:
@@ -49,7 +49,7 @@ class Forward:
         return {value for value, _ in forms} | last | (set() if self.scope.loss is None else {self.scope.loss})
 
 
-def forward_of(scope: Scope, functions: Functions) -> Forward:
+def forward_of(scope: FileContents, functions: BlockFunctions) -> Forward:
     """The parts of `forward`, with the layers in them."""
     plan, found = scope.plan, scope.phases
     losses = [] if scope.loss is None else [scope.loss]
@@ -59,7 +59,7 @@ def forward_of(scope: Scope, functions: Functions) -> Forward:
     shown = [step for step in found.body if step not in for_loss]
     later = [*ends, *scope.sent, *(final_form(plan, value) for value in scope.metrics.values()), *found.handed]
     later += [(plan.conversions[at].value, plan.conversions[at].parent) for at in found.sums]
-    scene = Scene(plan, True, Forms(plan, frozenset(found.step_inputs)), trained, scope.stage)
+    scene = FileContext(plan, True, Forms(plan, frozenset(found.step_inputs)), trained, scope.stage)
     read = [at for step in shown for at in scene.forms.reads(step)]
     bodies = [
         functions.body(scene, trained, [*later, *read]),
@@ -68,7 +68,7 @@ def forward_of(scope: Scope, functions: Functions) -> Forward:
     return Forward(scope, tuple(ends), *bodies)
 
 
-def named(parts: Forward, functions: Functions) -> Scope:
+def named(parts: Forward, functions: BlockFunctions) -> FileContents:
     """The file's part of the plan with the names that its functions have in common."""
     scope = parts.scope
     reserved, sums = [*parts.called, *functions.named], apart(scope.plan, scope.phases)
@@ -82,7 +82,7 @@ def forward_text(parts: Forward, groups: Groups) -> Code:
     made of."""
     scope = parts.scope
     plan, names, found = scope.plan, scope.names, scope.phases
-    sizes = Sizes(plan, groups)
+    sizes = LocalSizes(plan, groups)
     losses = [] if scope.loss is None else [scope.loss]
     shown = {name: value for name, value in scope.metrics.items() if value not in found.last}
     sums = {**sum_names(plan, found.sums, names), **handed_names(plan, found.handed, names, groups)}
@@ -103,7 +103,7 @@ def forward_text(parts: Forward, groups: Groups) -> Code:
     )
 
 
-def received_lines(writer: Writer, names: Mapping[Form, str], received: Iterable[int]) -> list[str]:
+def received_lines(writer: StatementWriter, names: Mapping[Form, str], received: Iterable[int]) -> list[str]:
     """A comment for each value that a stage receives."""
     produced = writer.plan.produced
     return [comment(f"{names[v, -1]}: {writer.comment(v, produced[v])}") for v in received]

@@ -12,18 +12,18 @@ from dataclasses import field
 from functools import cached_property
 
 from shardlang.emit.recomputed_regions import Region, arranged
-from shardlang.emit.scene import Item, Loop, Scene
-from shardlang.emit.statements import Writer, blocks_text
+from shardlang.emit.scene import FileContext, Item, Loop
+from shardlang.emit.statements import StatementWriter, blocks_text
 from shardlang.emit.text.citations import cited, file_text
-from shardlang.emit.text.lines import Block, Line, call_text, indented
-from shardlang.emit.text.names import RESERVED, Naming, Taken, attribute, function_name, identifier
-from shardlang.emit.text.sizes import Groups, Sizes
+from shardlang.emit.text.lines import Stmt, Titled, call_text, indented
+from shardlang.emit.text.names import RESERVED, Naming, TakenNames, attribute, function_name, identifier
+from shardlang.emit.text.sizes import Groups, LocalSizes
 from shardlang.graph.graph import Kind, Op
 from shardlang.ops.code import RT, Code, around, call_of
 from shardlang.ops.declaration import REGISTRY
 from shardlang.paths.patterns import SingleLayers
 from shardlang.plan.blocks.blocks import Blocks, call_tree
-from shardlang.plan.blocks.call import ROOT, Call, is_below, origin, relative, runs
+from shardlang.plan.blocks.call import ROOT, BlockCall, is_below, origin, relative, runs
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import Plan, Step
@@ -60,7 +60,7 @@ class Function:
 
 
 @dataclass
-class Functions:
+class BlockFunctions:
     """The functions of one program. counts: how often a block is called, and a layer of an array.
     folded: whether there are any (tests hold the program without them to the same numbers)."""
 
@@ -69,7 +69,7 @@ class Functions:
     folded: bool = True
     counts: Counter[int | str] = field(default_factory=Counter)
     made: dict[tuple[int, bool], Function] = field(default_factory=dict)
-    bodies: dict[tuple[int, bool], Body] = field(default_factory=dict)
+    bodies: dict[tuple[int, bool], FunctionBody] = field(default_factory=dict)
     worth: dict[tuple[int, bool], bool] = field(default_factory=dict)
     blocks: Blocks = field(default_factory=Blocks)
     outer: set[tuple[int, bool]] = field(default_factory=set)  # those that `forward` or `evaluate` calls
@@ -79,33 +79,33 @@ class Functions:
     def naming(self) -> Naming:
         return Naming(self.plan)
 
-    def body(self, scene: Scene, steps: Sequence[Step], ends: Sequence[Form]) -> Body:
+    def body(self, scene: FileContext, steps: Sequence[Step], ends: Sequence[Form]) -> FunctionBody:
         """The body of `forward` (or `evaluate`) that these steps are; what calls are in it is taken
         into account, for what is called once alone needs no function."""
         tree = call_tree(self.plan, steps, ends, self.blocks, scene.forms)
         calls = [tree]
         for call in calls:  # with those that are found on the way
-            calls += [item for item in call.items if isinstance(item, Call)]
+            calls += [item for item in call.items if isinstance(item, BlockCall)]
             self.counts[call.block] += 1
             self.stages.setdefault(call.block, set()).add(scene.stage)
             if call.array is not None:
                 self.counts[call.array[0]] += len(call.array[1])
-        return Body(self, scene, tree, tuple(scene.forms.form(*at) for at in ends))
+        return FunctionBody(self, scene, tree, tuple(scene.forms.form(*at) for at in ends))
 
-    def flow(self, call: Call) -> list[Step | Call]:
+    def flow(self, call: BlockCall) -> list[Step | BlockCall]:
         """The contents of a call, with layers that have no function of their own written out."""
-        found: list[Step | Call] = []
+        found: list[Step | BlockCall] = []
         for item in call.items:
             found.extend([item] if isinstance(item, Step) or self._worth(item) else self._alone(item))
         return found
 
-    def _alone(self, call: Call) -> list[Step | Call]:
+    def _alone(self, call: BlockCall) -> list[Step | BlockCall]:
         """The contents of a call that has no function of its own."""
         if call.times > 1:
             raise SingleLayers
         return self.flow(call)
 
-    def _worth(self, call: Call) -> bool:
+    def _worth(self, call: BlockCall) -> bool:
         """Whether a call has a function: it is computed again in backward, or it has three
         operators and is called twice or one of several layers of an array, or that has very many;
         and it has parameters, by which it is known which layer it is."""
@@ -117,20 +117,20 @@ class Functions:
             self.worth[key] = self.folded and call.call != ROOT and enough and self._reads_own(call)
         return self.worth[key]
 
-    def _operators(self, call: Call) -> int:
+    def _operators(self, call: BlockCall) -> int:
         """How many operators and functions stand in a call, besides what is only converted."""
-        return sum(isinstance(item, Call) or item.kind == "op" for item in self.flow(call))
+        return sum(isinstance(item, BlockCall) or item.kind == "op" for item in self.flow(call))
 
-    def _reads_own(self, call: Call) -> bool:
+    def _reads_own(self, call: BlockCall) -> bool:
         values, forms = self.plan.graph.values, Forms(self.plan)
         read = (value for step in call.steps() for value, _ in forms.reads(step))
         return any(values[v].kind in (Kind.PARAM, Kind.STATE) and is_below(values[v].path, call.path) for v in read)
 
-    def function(self, call: Call, scene: Scene) -> Function:
+    def function(self, call: BlockCall, scene: FileContext) -> Function:
         """The function of a call, written where it is the first of its block."""
         key = call.block, scene.training
         if key not in self.made:
-            body = Body(self, scene, call)
+            body = FunctionBody(self, scene, call)
             text = body.text()
             twin = self.made.get((call.block, not scene.training))
             name = twin.name if twin is not None and twin.rest == text else self._name(call)
@@ -141,16 +141,16 @@ class Functions:
             self.made[key] = Function(name, text, calls, draws, adds)
         return self.made[key]
 
-    def _name(self, call: Call) -> str:
+    def _name(self, call: BlockCall) -> str:
         """The name of a function: one that no other has in the files that it may stand in."""
         mine, taken = self.stages[call.block], {*RESERVED, "layers", *(mesh.name for mesh in self.plan.meshes)}
         for (block, _), other in self.made.items():
             stages = self.stages[block]
             if mine & stages or len(mine) > 1 < len(stages):
                 taken.add(other.name)
-        return Taken(taken).claim(function_name(call.model))
+        return TakenNames(taken).claim(function_name(call.model))
 
-    def _draws(self, call: Call, ops: Sequence[Op], training: bool) -> tuple[str | tuple[str, int], ...]:
+    def _draws(self, call: BlockCall, ops: Sequence[Op], training: bool) -> tuple[str | tuple[str, int], ...]:
         random = [op for op in ops if (o := REGISTRY[op.operator]).random(op.attrs) and (training or not o.train_only)]
         below = {(relative(op.path, call.path), op.call): None for op in random}
         return tuple((path, number) if number else path for path, number in below)
@@ -173,9 +173,9 @@ class Functions:
         return {f: f.compiled if f.name in outer else f.text for f in by_name.values() if f.name in wanted}
 
 
-def loops(items: Sequence[Step | Call], ends: Set[Form], forms: Forms) -> list[Item]:
+def loops(items: Sequence[Step | BlockCall], ends: Set[Form], forms: Forms) -> list[Item]:
     """The items with neighbours of an array joined where a loop can stand for them."""
-    read = [item.reads if isinstance(item, Call) else set(forms.reads(item)) for item in items]
+    read = [item.reads if isinstance(item, BlockCall) else set(forms.reads(item)) for item in items]
     readers = Counter([*ends, *itertools.chain.from_iterable(read)])
     found: list[Item] = []
     for run in runs(items):
@@ -189,7 +189,7 @@ def loops(items: Sequence[Step | Call], ends: Set[Form], forms: Forms) -> list[I
     return found
 
 
-def _carried(run: Sequence[Call], readers: Mapping[Form, int]) -> dict[int, int] | None:
+def _carried(run: Sequence[BlockCall], readers: Mapping[Form, int]) -> dict[int, int] | None:
     """Operand -> result of the call before; None where the calls are no loop."""
     if len(run) < 2:
         return None
@@ -212,13 +212,13 @@ def _carried(run: Sequence[Call], readers: Mapping[Form, int]) -> dict[int, int]
 
 
 @dataclass
-class Body:
+class FunctionBody:
     """Writes the body of one function: that of a block, or of `forward` and `evaluate` (for the
     root). ends: forms that are read after it."""
 
-    functions: Functions
-    scene: Scene
-    call: Call
+    functions: BlockFunctions
+    scene: FileContext
+    call: BlockCall
     ends: tuple[Form, ...] = ()
     called: dict[str, Function] = field(default_factory=dict)
 
@@ -235,7 +235,7 @@ class Body:
     def items(self) -> list[Item]:
         flow = self.functions.flow(self.call)
         for item in flow:
-            if isinstance(item, Call):
+            if isinstance(item, BlockCall):
                 function = self.functions.function(item, self.scene)
                 self.called[function.name] = function
                 if self.call.call == ROOT:
@@ -261,7 +261,7 @@ class Body:
         graph = self.plan.graph
         for item in self.items:
             first = item.calls[0] if isinstance(item, Loop) else item
-            given = graph.calls[first.call].arguments if isinstance(first, Call) else {}
+            given = graph.calls[first.call].arguments if isinstance(first, BlockCall) else {}
             for value, _ in self.scene.read(item):
                 if value in values and origin(graph, value) in given:
                     found.setdefault(value, given[origin(graph, value)])
@@ -271,11 +271,11 @@ class Body:
         """The function of a block from its arguments on: `p, x):` and what is below it."""
         call = self.call
         names = self.names
-        writer = self.writer(names, Sizes(self.plan, self.functions.groups, inside=True))
+        writer = self.writer(names, LocalSizes(self.plan, self.functions.groups, inside=True))
         blocks = self.blocks(writer)
         if self.plan.graph.calls[call.call].span.source.library:  # the reader has no such file open
-            blocks = [Block("", [line for block in blocks for line in block.lines])]
-        blocks[:0] = [Block("", [Line(definition) for definition in writer.sizes.definitions])]
+            blocks = [Titled("", [line for block in blocks for line in block.lines])]
+        blocks[:0] = [Titled("", [Stmt(definition) for definition in writer.sizes.definitions])]
         body = blocks_text(block for block in blocks if block.lines)
         given = ["p", *(names[at] for at in call.reads)]
         made = ", ".join(names[at] for at in call.gives)
@@ -293,10 +293,10 @@ class Body:
                 names[at], names[plain] = names[plain], names[at]
         return names
 
-    def writer(self, names: dict[Form, str], sizes: Sizes) -> Writer:
+    def writer(self, names: dict[Form, str], sizes: LocalSizes) -> StatementWriter:
         """The writer of the steps of this function."""
         sizes.taken.names.update([*names.values(), *self.called])
-        writer = Writer(self.plan, names, sizes, self.scene.training, fusions(self.plan), self.layer)
+        writer = StatementWriter(self.plan, names, sizes, self.scene.training, fusions(self.plan), self.layer)
         return writer.within([self.steps_here])
 
     def _said(self) -> str:
@@ -311,10 +311,10 @@ class Body:
 
     def _layout(self, at: Form) -> str:
         layout = layout_of(self.plan, at)
-        type = Sizes(self.plan, self.functions.groups, inside=True).type(self.plan.graph.values[at[0]].type)
+        type = LocalSizes(self.plan, self.functions.groups, inside=True).type(self.plan.graph.values[at[0]].type)
         return layout_text(type, layout, self.plan.meshes[layout.mesh])
 
-    def blocks(self, writer: Writer) -> list[Block]:
+    def blocks(self, writer: StatementWriter) -> list[Titled]:
         """The lines of the body, in order."""
         for step in self.steps_here:
             self._name_read(step, writer.names)
@@ -322,8 +322,8 @@ class Body:
         inside = [[s for s in item.items if isinstance(s, Step)] for item in items if isinstance(item, Region)]
         return self._blocks(writer.within([*inside, [s for s in items if isinstance(s, Step)]]), items)
 
-    def _blocks(self, writer: Writer, items: Sequence[Item | Region]) -> list[Block]:
-        found: list[Block] = []
+    def _blocks(self, writer: StatementWriter, items: Sequence[Item | Region]) -> list[Titled]:
+        found: list[Titled] = []
         for is_step, group in itertools.groupby(items, lambda item: isinstance(item, Step)):
             if is_step:
                 found.extend(writer.blocks(step for step in group if isinstance(step, Step)))
@@ -332,13 +332,13 @@ class Body:
                 match item:
                     case Region():
                         found.extend(self._region(writer, item))
-                    case Call():
-                        found.append(Block(self._title(item), [self._called(writer, item)]))
+                    case BlockCall():
+                        found.append(Titled(self._title(item), [self._called(writer, item)]))
                     case Loop():
-                        found.append(Block(self._title(item.calls[0]), self._loop(writer, item)))
+                        found.append(Titled(self._title(item.calls[0]), self._loop(writer, item)))
         return found
 
-    def _title(self, call: Call) -> str:
+    def _title(self, call: BlockCall) -> str:
         """The statement that calls a layer."""
         statement = self.plan.graph.calls[call.call].statement
         return cited(statement, self.plan.program.source).title if statement is not None else ""
@@ -350,13 +350,13 @@ class Body:
             if at in names:
                 names[form] = names[at]
 
-    def _called(self, writer: Writer, call: Call) -> Line:
+    def _called(self, writer: StatementWriter, call: BlockCall) -> Stmt:
         made = ", ".join(writer.names[at] for at in call.gives)
         layer = attribute("p", relative(call.path, self.layer))
         text = self._call_text(call, layer, [writer.names[at] for at in call.reads])
-        return Line(around(f"{made} = ", text), self._comment(writer, call))
+        return Stmt(around(f"{made} = ", text), self._comment(writer, call))
 
-    def _call_text(self, called: Call, layer: str, given: Sequence[str]) -> Code:
+    def _call_text(self, called: BlockCall, layer: str, given: Sequence[str]) -> Code:
         name = self.functions.function(called, self.scene).name
         again = called.region >= 0 and self.scene.training
         return self._again(called.region, name, layer, *given) if again else call_of(name, layer, *given)
@@ -368,32 +368,32 @@ class Body:
             return RT("saved_on_host", *call)
         return RT("recompute", *call, **({"drop_results": True} if of.drops else {}))
 
-    def _comment(self, writer: Writer, call: Call) -> str:
+    def _comment(self, writer: StatementWriter, call: BlockCall) -> str:
         return "; ".join(writer.comment(value, layout_of(self.plan, (value, at))) for value, at in call.gives)
 
-    def _loop(self, writer: Writer, loop: Loop) -> list[Line]:
+    def _loop(self, writer: StatementWriter, loop: Loop) -> list[Stmt]:
         first, last, names = loop.calls[0], loop.calls[-1], writer.names
         made = [names[at] for at in last.gives]
         given = [made[loop.carried[i]] if i in loop.carried else names[at] for i, at in enumerate(first.reads)]
         begins = {made[result]: names[first.reads[at]] for at, result in loop.carried.items()}
-        lines = [Line(f"{name} = {value}") for name, value in begins.items() if name != value]
+        lines = [Stmt(f"{name} = {value}") for name, value in begins.items() if name != value]
         array = first.array[0] if first.array else ""
         layer = writer.sizes.taken.first([identifier(array.rpartition(".")[2].removesuffix("s") or "layer"), "layer"])
         some = "" if self.scene.arrays[array] == set(loop.layers) else f"[{loop.layers.start}:{loop.layers.stop}]"
-        lines.append(Line(f"for {layer} in {attribute('p', relative(array, self.layer))}{some}:"))
+        lines.append(Stmt(f"for {layer} in {attribute('p', relative(array, self.layer))}{some}:"))
         code = around(f"{', '.join(made)} = ", self._call_text(first, layer, given))
-        return [*lines, Line(code, self._comment(writer, last), 1)]
+        return [*lines, Stmt(code, self._comment(writer, last), 1)]
 
-    def _region(self, writer: Writer, region: Region) -> list[Block]:
+    def _region(self, writer: StatementWriter, region: Region) -> list[Titled]:
         """A function within this one, and its call: backward computes it again, and keeps none."""
         path = region.path.replace("].", "_").replace("[", "_").replace(".", "_")
         name = writer.sizes.taken.claim("recomputed" if self.plan.recompute[region.group].drops else identifier(path))
         given = list(dict.fromkeys(writer.names[at] for at in region.reads))
         made = ", ".join(dict.fromkeys(writer.names[at] for at in region.gives))
         rows = [line for block in self._blocks(writer, region.items) for line in block.lines]
-        head = Line(around("def ", call_of(name, *given), ":"))
-        body = [head, *(Line(r.code, r.comment, r.depth + 1) for r in rows), Line(f"return {made}", depth=1)]
+        head = Stmt(around("def ", call_of(name, *given), ":"))
+        body = [head, *(Stmt(r.code, r.comment, r.depth + 1) for r in rows), Stmt(f"return {made}", depth=1)]
         title = f"{region.path} is not kept for backward, but computed again there"
         if self.plan.recompute[region.group].to_host:
             title = f"what {region.path} saves for backward waits on the host"
-        return [Block("", body), Block(title, [Line(around(f"{made} = ", self._again(region.group, name, *given)))])]
+        return [Titled("", body), Titled(title, [Stmt(around(f"{made} = ", self._again(region.group, name, *given)))])]

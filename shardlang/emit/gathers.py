@@ -10,7 +10,7 @@ from shardlang.emit.text.fold import patterns, runs
 from shardlang.emit.text.lines import call_text
 from shardlang.facts.actions import ACTIONS
 from shardlang.paths.patterns import indexes, span
-from shardlang.plan.bytes.zero3_gathers import Orders, Unit, orders
+from shardlang.plan.bytes.zero3_gathers import GatherUnit, Orders, orders
 from shardlang.plan.plan import Plan
 from shardlang.python_text import literal
 
@@ -25,16 +25,16 @@ def order_arguments(plan: Plan, stage: int, depth: int) -> list[str]:
     return [f"gathers={call_text('rt.Order', made, depth + 2)}"] if made else []
 
 
-def _onward(kind: str, units: Sequence[Unit]) -> Sequence[Unit]:
+def _onward(kind: str, units: Sequence[GatherUnit]) -> Sequence[GatherUnit]:
     """Units as they are listed: of a backward, the last one first."""
     return units if kind == "F" else units[::-1]
 
 
-def _listed(found: Orders, units: Sequence[Unit]) -> str:
+def _listed(found: Orders, units: Sequence[GatherUnit]) -> str:
     """Units in order, layers that follow each other in an array as a range."""
     paths, listed = tuple(found.cut.values()), list[object]()
 
-    def array_of(unit: Unit) -> str:
+    def array_of(unit: GatherUnit) -> str:
         return "" if unit.layer in found.parted else unit.layer.rpartition("[")[0]
 
     for array, group in groupby(units, array_of):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from shardlang import python_text
-from shardlang.check.own import Own
+from shardlang.check.own import OwnDefinition
 from shardlang.emit.text.citations import file_text
 from shardlang.emit.text.fold import Item, Layers, folded
 from shardlang.emit.text.lines import WIDTH, call_text
 from shardlang.emit.text.names import is_plain
 from shardlang.emit.text.sizes import Groups
-from shardlang.graph.graph import Kind, Value
+from shardlang.graph.graph import GraphValue, Kind
 from shardlang.ops.declared import DECLARED
 from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.bytes.fits import node_devices
@@ -79,7 +79,7 @@ def own_files(plan: Plan) -> str:
     return f"own = rt.Declared({{\n{lines}}})" if files else ""
 
 
-def own_text(own: Own) -> str:
+def own_text(own: OwnDefinition) -> str:
     """`own.named("my_data.py", "Clicks")`: a function of such a file."""
     return f"own.named({literal(own.file)}, {literal(own.function)})"
 
@@ -148,7 +148,7 @@ def _lines(kind: str, item: Item | Layers, depth: int) -> Iterator[str]:
     yield f"{space}{' ' * len(kind)} {', '.join(arguments[3:])}),"
 
 
-def _parameter(plan: Plan, value: Value, groups: Groups) -> list[str]:
+def _parameter(plan: Plan, value: GraphValue, groups: Groups) -> list[str]:
     planned = plan.params.get(value.id, ParamPlan(value.id, identical(len(value.type.dims)), ()))
     mesh, frozen = plan.meshes[planned.stored.mesh], plan.graph.frozen(value.id)
     reduced = mesh.ranked(planned.reduce_axes)
@@ -172,7 +172,7 @@ def _parameter(plan: Plan, value: Value, groups: Groups) -> list[str]:
     return arguments
 
 
-def _stored(plan: Plan, value: Value, layout: Layout) -> list[str]:
+def _stored(plan: Plan, value: GraphValue, layout: Layout) -> list[str]:
     """The arguments that a parameter and a state share, without the path."""
     init = value.init
     arguments = [literal(value.type.shape)]

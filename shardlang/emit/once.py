@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardlang.emit.forward import dict_text, function_text, returned, signature
-from shardlang.emit.scope import Scope
-from shardlang.emit.statements import Writer, blocks_text
+from shardlang.emit.scope import FileContents
+from shardlang.emit.statements import StatementWriter, blocks_text
 from shardlang.emit.step_inputs import sum_names
 from shardlang.emit.text.citations import place
-from shardlang.emit.text.lines import Block, Line
-from shardlang.emit.text.names import RESERVED, Taken, identifier, number_text
-from shardlang.emit.text.sizes import Groups, Sizes
+from shardlang.emit.text.lines import Stmt, Titled
+from shardlang.emit.text.names import RESERVED, TakenNames, identifier, number_text
+from shardlang.emit.text.sizes import Groups, LocalSizes
 from shardlang.graph.graph import Graph, Kind
 from shardlang.ops.code import Code, around
 from shardlang.ops.declaration import REGISTRY
@@ -26,7 +26,7 @@ from shardlang.plan.rewrite.once_a_step import Phases
 from shardlang.source import Source
 
 
-def once_texts(scope: Scope, groups: Groups) -> dict[str, Code]:
+def once_texts(scope: FileContents, groups: Groups) -> dict[str, Code]:
     """Function name -> text, of those that a file needs."""
     plan, names, found = scope.plan, scope.names, scope.phases
     texts: dict[str, Code] = {}
@@ -57,7 +57,7 @@ def once_names(found: Phases) -> list[str]:
 def late_text(late: Graph, of: Source) -> Code:
     """`def late(lr, ratio_1): ...`: from single numbers of a step to the metrics that wait for
     them."""
-    taken, names, blocks = Taken(set(RESERVED)), dict[int, str](), list[Block]()
+    taken, names, blocks = TakenNames(set(RESERVED)), dict[int, str](), list[Titled]()
     for value in late.values:
         wanted = value.path.removeprefix("train.").removeprefix("metric:") if value.kind is Kind.RESULT else value.name
         constant = value.kind is Kind.CONSTANT
@@ -73,14 +73,14 @@ def late_text(late: Graph, of: Source) -> Code:
             numbers=tuple([late.values[value].constant for value in op.operands]),
         )  # fmt: skip
         made = around(f"{names[op.results[0]]} = ", REGISTRY[op.operator].emit(site))
-        blocks.append(Block(place(op, late, of).title, [Line(made)]))
+        blocks.append(Titled(place(op, late, of).title, [Stmt(made)]))
     given = ", ".join(names[value] for value in late.data)
     shown = {name: names[value] for name, value in late.metrics.items()}
     return function_text(f"def late({given}):", [], blocks_text(blocks), f"    return {dict_text(shown)}")
 
 
-def _function(scope: Scope, groups: Groups, head: str, steps: Sequence[Step], result: str) -> Code:
-    sizes = Sizes(scope.plan, groups)
+def _function(scope: FileContents, groups: Groups, head: str, steps: Sequence[Step], result: str) -> Code:
+    sizes = LocalSizes(scope.plan, groups)
     sizes.taken.names.update(scope.names.values())
-    blocks = Writer(scope.plan, scope.names, sizes, True, fusions(scope.plan)).blocks(steps)
+    blocks = StatementWriter(scope.plan, scope.names, sizes, True, fusions(scope.plan)).blocks(steps)
     return function_text(head, sizes.definitions, blocks_text(blocks), f"    return {result}")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import field
 
-from shardlang.emit.scene import Item, Scene
+from shardlang.emit.scene import FileContext, Item
 from shardlang.graph.graph import Kind
-from shardlang.plan.blocks.call import ROOT, Call
+from shardlang.plan.blocks.call import ROOT, BlockCall
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form
 from shardlang.records import dataclass
@@ -29,7 +29,9 @@ class Region:
     gives: list[Form] = field(default_factory=list)
 
 
-def arranged(scene: Scene, call: Call, items: Sequence[Item], ends: Sequence[Form]) -> Sequence[Item | Region]:
+def arranged(
+    scene: FileContext, call: BlockCall, items: Sequence[Item], ends: Sequence[Form]
+) -> Sequence[Item | Region]:
     """The items of a call in an order that keeps what they read before them, those of regions
     together. ends: what is read after it, beside what the call gives."""
     groups = [_group(scene, item) for item in items]
@@ -52,25 +54,25 @@ def arranged(scene: Scene, call: Call, items: Sequence[Item], ends: Sequence[For
     return found
 
 
-def _group(scene: Scene, item: Item) -> int | None:
+def _group(scene: FileContext, item: Item) -> int | None:
     """The group of all of an item; None for a call that is its whole group, or is of several."""
     owners = scene.owners
-    if owners is None or (isinstance(item, Call) and item.region >= 0):
+    if owners is None or (isinstance(item, BlockCall) and item.region >= 0):
         return None
     if isinstance(item, Step):
         return owners.of(item)
-    calls = [item] if isinstance(item, Call) else item.calls
+    calls = [item] if isinstance(item, BlockCall) else item.calls
     groups = {owners.of(step) if call.region < 0 else None for call in calls for step in call.steps()}
     return groups.pop() if len(groups) == 1 else None
 
 
-def _inside(scene: Scene, call: Call) -> bool:
+def _inside(scene: FileContext, call: BlockCall) -> bool:
     """Whether all of a function is of one group: then that is called by `rt.recompute`."""
     owners = scene.owners
     return call.call != ROOT and owners is not None and len({owners.of(step) for step in call.steps()}) == 1
 
 
-def _cross(scene: Scene, call: Call, items: Sequence[Item | Region], after: Set[Form]) -> None:
+def _cross(scene: FileContext, call: BlockCall, items: Sequence[Item | Region], after: Set[Form]) -> None:
     """The forms that each region reads from outside, and that later items read of it."""
     for item in reversed(items):
         if isinstance(item, Region):
@@ -83,7 +85,7 @@ def _cross(scene: Scene, call: Call, items: Sequence[Item | Region], after: Set[
             after = after | set(scene.read(item))
 
 
-def _leaf(scene: Scene, call: Call, at: Form) -> bool:
+def _leaf(scene: FileContext, call: BlockCall, at: Form) -> bool:
     """Whether a form is there anyway: a number, or a parameter or state of this layer."""
     value = scene.plan.graph.values[at[0]]
     return at[1] < 0 and value.kind in (Kind.PARAM, Kind.STATE, Kind.CONSTANT) and at not in call.reads

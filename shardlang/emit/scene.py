@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from shardlang.paths.patterns import indexes
-from shardlang.plan.blocks.call import Call
+from shardlang.plan.blocks.call import BlockCall
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, makes
@@ -20,7 +20,7 @@ class Loop:
     """Neighbours of an array that are the same block, each taking what the one before gives.
     carried: operand of a call -> which of the results of the call before it is."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[BlockCall, ...]
     carried: Mapping[int, int]
 
     @property
@@ -30,19 +30,19 @@ class Loop:
         return range(arrays[0][1].start, arrays[1][1].stop) if arrays[0] and arrays[1] else range(len(self.calls))
 
 
-Item = Step | Call | Loop
+Item = Step | BlockCall | Loop
 _LAYER = re.compile(r"\[([\d-]+)\]")
 
 
-def calls_of(item: Item) -> Sequence[Call]:
+def calls_of(item: Item) -> Sequence[BlockCall]:
     """The calls of layers that an item is."""
     if isinstance(item, Loop):
         return item.calls
-    return [item] if isinstance(item, Call) else []
+    return [item] if isinstance(item, BlockCall) else []
 
 
 @dataclass(frozen=True)
-class Scene:
+class FileContext:
     """The state that all functions of `forward` (or `evaluate`) of one file share. forms: what is
     there before. steps: all of theirs. stage: whose file it is."""
 
@@ -66,13 +66,13 @@ class Scene:
         """The forms that an item reads."""
         if isinstance(item, Step):
             return self.forms.reads(item)
-        return item.reads if isinstance(item, Call) else item.calls[0].reads
+        return item.reads if isinstance(item, BlockCall) else item.calls[0].reads
 
     def made(self, item: Item) -> Sequence[Form]:
         """The forms that an item makes."""
         if isinstance(item, Step):
             return makes(self.plan)[item]
-        return item.gives if isinstance(item, Call) else item.calls[-1].gives
+        return item.gives if isinstance(item, BlockCall) else item.calls[-1].gives
 
 
 @remembered

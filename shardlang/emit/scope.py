@@ -20,7 +20,7 @@ from shardlang.records import dataclass
 
 
 @dataclass(frozen=True)
-class Scope:
+class FileContents:
     """One emitted file. stage: its number, None where the file holds all.
 
     steps: what is computed in it. received: values, in the order of `forward`'s arguments. sent:
@@ -46,13 +46,13 @@ class Scope:
         return [self.names[value, -1] for value in (*first, *self.fields)]
 
 
-def scopes(plan: Plan) -> list[Scope]:
+def scopes(plan: Plan) -> list[FileContents]:
     """All of a plan, or its stages in order."""
     graph = plan.graph
     if plan.pipeline is None:
         steps, metrics, found = makes(plan).keys(), dict(graph.metrics), phases(plan)
         return [
-            Scope(
+            FileContents(
                 plan,
                 None,
                 steps,
@@ -87,7 +87,7 @@ class _Division:
         """Value -> the stage that makes it."""
         return {v: self.pipeline.op_stage[op.id] for op in self.plan.graph.ops for v in op.results}
 
-    def scope(self, stage: int) -> Scope:
+    def scope(self, stage: int) -> FileContents:
         plan = self.plan
         graph = plan.graph
         received = tuple(graph.ops[t.op].results[0] for t in self.transfers(stage))
@@ -105,7 +105,7 @@ class _Division:
         fields = tuple(value for value in graph.data if value in read)
         ends = [*sent, *([final_form(plan, loss)] if last else [])]
         found = phases(plan, ends, metrics.values() if last else (), {(value, -1) for value in received})
-        return Scope(
+        return FileContents(
             plan, stage, steps, received=received, sent=sent, trained=trained, fields=fields,
             loss=loss if last else None, metrics=dict(metrics) if last else {}, names={}, phases=found,
         )  # fmt: skip

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardlang.check.program import DataSource, OptimizerSetting, Training
-from shardlang.check.values import Numbering, Text
-from shardlang.emit.accumulators import Accumulator, Evaluation
+from shardlang.check.values import CsvText, Numbering
+from shardlang.emit.accumulators import Accumulator, EvalPass
 from shardlang.emit.gathers import order_arguments
 from shardlang.emit.header import cut_arguments, own_files, own_text
 from shardlang.emit.text.citations import file_text
@@ -27,7 +27,7 @@ SCHEDULES = {"linear": "Linear", "warmup_cosine": "WarmupCosine"}
 
 
 def program_text(
-    plan: Plan, training: Training, groups: Groups, evaluation: Evaluation | None, loss: int, once: tuple[str, ...] = ()
+    plan: Plan, training: Training, groups: Groups, evaluation: EvalPass | None, loss: int, once: tuple[str, ...] = ()
 ) -> str:
     """`program = rt.Program(...)`, an argument or two a line. `once`: functions run once a step."""
     loss_pending = left_pending(plan, loss)
@@ -67,11 +67,11 @@ def program_text(
     return f"program = rt.Program(\n{indented(body)}\n)"
 
 
-def _kept(evaluation: Evaluation | None) -> list[Accumulator]:
+def _kept(evaluation: EvalPass | None) -> list[Accumulator]:
     return list(evaluation.accumulators.values()) if evaluation is not None else []
 
 
-def _joined(plan: Plan, evaluation: Evaluation | None) -> list[str]:
+def _joined(plan: Plan, evaluation: EvalPass | None) -> list[str]:
     """The numbers of each example that an evaluation has, beside its sums."""
     joined = tuple(a.name for a in _kept(evaluation) if a.joined)
     predicted = evaluation.predicted if evaluation is not None else ()
@@ -204,7 +204,7 @@ def _field_text(plan: Plan, value: int, source: DataSource) -> str:
 
 def _words_text(name: str, words: Numbering) -> str:
     """`rt.Words("colors", ("red", "green"), unknown=True)`, `rt.Text("vocab", "words", 1004)`"""
-    if isinstance(words, Text):
+    if isinstance(words, CsvText):
         more = [f"path={literal(words.path)}"] * bool(words.path) + [f"pad={words.pad}"] * (words.pad is not None)
         return f"rt.Text({', '.join([literal(name), literal(words.form), str(words.count), *more])})"
     given: dict[str, Any] = {"most": words.most, "unknown": words.unknown, "hashed": words.hashed}

@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.emit.accumulators import Evaluation
+from shardlang.emit.accumulators import EvalPass
 from shardlang.emit.evaluate import evaluated_values
 from shardlang.emit.gathers import order_arguments
 from shardlang.emit.header import cut_arguments, place_text
 from shardlang.emit.once import once_names
-from shardlang.emit.scope import Scope
+from shardlang.emit.scope import FileContents
 from shardlang.emit.text.fold import patterns
 from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
 from shardlang.emit.text.repeats import repeats
@@ -61,7 +61,7 @@ def _numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def stage_list(scopes: Sequence[Scope], modules: Sequence[str], evaluation: Evaluation | None) -> str:
+def stage_list(scopes: Sequence[FileContents], modules: Sequence[str], evaluation: EvalPass | None) -> str:
     """`stages = [rt.Stage(...), ...]`; before it, common received values. modules: file of each."""
     received = [list_text([_received(scope, value, evaluation) for value in scope.received]) for scope in scopes]
     several = [text for text in dict.fromkeys(received) if received.count(text) > 1 and text != "[]"]
@@ -71,7 +71,7 @@ def stage_list(scopes: Sequence[Scope], modules: Sequence[str], evaluation: Eval
     return "\n\n".join([*(f"{name} = {text}" for text, name in names.items()), f"stages = {list_text(stages)}"])
 
 
-def _stage(scope: Scope, module: str, received: str, evaluation: Evaluation | None) -> str:
+def _stage(scope: FileContents, module: str, received: str, evaluation: EvalPass | None) -> str:
     plan = scope.plan
     names = [literal(plan.graph.values[value].name) for value in scope.fields]
     functions = [f"{name}={module}.{name}" for name in once_names(scope.phases)]
@@ -105,7 +105,7 @@ def _broken(arguments: Sequence[str]) -> str:
     return f"rt.Stage(\n{indented(body)}\n)"
 
 
-def _received(scope: Scope, value: int, evaluation: Evaluation | None) -> str:
+def _received(scope: FileContents, value: int, evaluation: EvalPass | None) -> str:
     plan = scope.plan
     whole, layout = plan.graph.values[value], plan.produced[value]
     arguments = [literal(whole.type.dtype), literal(whole.type.shape)]

@@ -14,9 +14,9 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.fuse import fused_text
 from shardlang.emit.text.citations import Citation, place
 from shardlang.emit.text.collectives import move_text
-from shardlang.emit.text.lines import Block, Line, block_text
+from shardlang.emit.text.lines import Stmt, Titled, block_text
 from shardlang.emit.text.sites import Sites
-from shardlang.emit.text.sizes import Sizes
+from shardlang.emit.text.sizes import LocalSizes
 from shardlang.graph.bounds import computed_indices
 from shardlang.graph.graph import Op
 from shardlang.ops.code import RT, Code, around, joined
@@ -31,12 +31,12 @@ from shardlang.types.layout import Layout
 
 
 @dataclass(frozen=True)
-class Writer:
+class StatementWriter:
     """Writes steps of one function. `fusions`: operator index -> what it fuses, unwritten."""
 
     plan: Plan
     names: dict[Form, str]
-    sizes: Sizes
+    sizes: LocalSizes
     training: bool
     fusions: Mapping[int, Fusion]
     layer: str = ""  # what `p` stands for
@@ -50,17 +50,17 @@ class Writer:
     def sites(self) -> Sites:
         return Sites(self.plan, self.names, self.sizes, self.training, self.layer)
 
-    def within(self, parts: Iterable[Sequence[Step]]) -> Writer:
+    def within(self, parts: Iterable[Sequence[Step]]) -> StatementWriter:
         """The same, but an operator of a part is fused only into another of that part."""
         part = {step.index: number for number, p in enumerate(parts) for step in p if step.kind == "op"}
         return replace(self, fusions={at: f for at, f in self.fusions.items() if part.get(at) == part.get(f.product)})
 
-    def blocks(self, steps: Iterable[Step]) -> list[Block]:
+    def blocks(self, steps: Iterable[Step]) -> list[Titled]:
         """The blocks of `steps`."""
         blocks = []
         for title, mine in self.statements(steps):
             lines = [line for step in mine for line in self._lines(step)]
-            blocks += [Block(title, lines)] if lines else []
+            blocks += [Titled(title, lines)] if lines else []
         return blocks
 
     def statements(self, steps: Iterable[Step]) -> list[tuple[str, list[Step]]]:
@@ -86,12 +86,12 @@ class Writer:
             waiting = []
         return [*found, ("", waiting)] if waiting else found
 
-    def _lines(self, step: Step) -> list[Line]:
+    def _lines(self, step: Step) -> list[Stmt]:
         if step.kind == "op":
             return self.op_lines(step.index)
         return self.conversion_lines(self.plan.conversions[step.index])
 
-    def op_lines(self, index: int) -> list[Line]:
+    def op_lines(self, index: int) -> list[Stmt]:
         """The line of one operator; none where a later line takes it in."""
         planned = self.plan.ops[index]
         op = self.plan.graph.ops[planned.op]
@@ -103,11 +103,11 @@ class Writer:
         comments = [self.comment(value, layout) for value, layout in zip(op.results, planned.results, strict=True)]
         if self.timed(op):
             name = self.plan.graph.values[op.results[0]].path
-            timed = Line(around("with ", RT("timed", literal(name)), ":"))
-            return [*looked_at, timed, Line(around(f"{targets} = ", text), "; ".join(comments), 1)]
-        return [*looked_at, Line(around(f"{targets} = ", text), "; ".join(comments))]
+            timed = Stmt(around("with ", RT("timed", literal(name)), ":"))
+            return [*looked_at, timed, Stmt(around(f"{targets} = ", text), "; ".join(comments), 1)]
+        return [*looked_at, Stmt(around(f"{targets} = ", text), "; ".join(comments))]
 
-    def checked(self, planned: PlannedOp) -> list[Line]:
+    def checked(self, planned: PlannedOp) -> list[Stmt]:
         """The line before an operator that looks at the indices that the program computes for it;
         none where there are no such."""
         found = computed_indices(self.plan.graph).get(planned.op)
@@ -116,7 +116,7 @@ class Writer:
         use, ignored = planned.operands[found.at], () if found.ignored is None else (found.ignored,)
         texts = literal(found.what), literal(found.dim), literal(found.file)
         index = self.names[use.value, use.conversion]
-        return [Line(RT("within", index, found.size, *texts, found.line, *ignored))]
+        return [Stmt(RT("within", index, found.size, *texts, found.line, *ignored))]
 
     def timed(self, op: Op) -> bool:
         """Whether the log is to have the time of an operator: of those on the host."""
@@ -131,16 +131,16 @@ class Writer:
             return fused_text(fusion, self.sites)
         return operator(self.plan, planned).text(self.sites.site(planned))
 
-    def conversion_lines(self, conversion: Conversion) -> list[Line]:
+    def conversion_lines(self, conversion: Conversion) -> list[Stmt]:
         if conversion.move.kind is MoveKind.VIEW or summed_in_time(self.plan, conversion):
             return []
         source = self.names[conversion.value, conversion.parent]
         text = move_text(self.plan, conversion, source, self.sizes)
         target = self.names[conversion.value, conversion.id]
-        return [Line(around(f"{target} = ", text), self.comment(conversion.value, conversion.to))]
+        return [Stmt(around(f"{target} = ", text), self.comment(conversion.value, conversion.to))]
 
     def comment(self, value: int, layout: Layout) -> str:
-        """The type of a value and its layout, see `Sizes`."""
+        """The type of a value and its layout, see `LocalSizes`."""
         return self.sizes.comment(self.plan.graph.values[value].type, layout)
 
 
@@ -159,6 +159,6 @@ def operator(plan: Plan, planned: PlannedOp) -> Operator:
     return REGISTRY[name]
 
 
-def blocks_text(blocks: Iterable[Block], depth: int = 1) -> Code:
+def blocks_text(blocks: Iterable[Titled], depth: int = 1) -> Code:
     """Blocks with an empty line between them."""
     return joined([block_text(block, depth) for block in blocks], "\n\n")

@@ -23,7 +23,7 @@ _MODULES: dict[str, ModuleType] = {}
 
 
 @dataclass(frozen=True)
-class Function:
+class OwnFunction:
     """A function of a file: path from a program's folder, hash of its text, name."""
 
     file: str

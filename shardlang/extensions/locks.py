@@ -15,7 +15,7 @@ from shardlang.records import dataclass
 
 
 @dataclass(frozen=True)
-class Passed:
+class LockEntry:
     """An operator that passed: the hashes of its declaration and of its Python file."""
 
     declaration: str
@@ -39,19 +39,19 @@ def versions() -> Mapping[str, str]:
     return found
 
 
-def read(text: str) -> Mapping[str, Passed]:
+def read(text: str) -> Mapping[str, LockEntry]:
     """The operators that a lock says have passed, by name; none of a lock of other releases, or of
     a text that is no lock."""
     try:
         told = json.loads(text)
         if {name: told[name] for name in versions()} != versions():
             return {}
-        return {name: Passed(str(o["declaration"]), str(o["source"])) for name, o in told["operators"].items()}
+        return {name: LockEntry(str(o["declaration"]), str(o["source"])) for name, o in told["operators"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 
-def written(passed: Mapping[str, Passed]) -> str:
+def written(passed: Mapping[str, LockEntry]) -> str:
     """The text of a lock, for the releases that are installed."""
     operators = {name: {"declaration": p.declaration, "source": p.source} for name, p in sorted(passed.items())}
     return json.dumps({**versions(), "operators": operators}, indent=2) + "\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping, Sequence
 
-from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.graph.graph import Graph, GraphValue, Kind, Op
 from shardlang.ops.declaration import REGISTRY, Indexing
 from shardlang.records import dataclass, remembered
 from shardlang.types.dim import term_text
@@ -36,7 +36,7 @@ class Indices:
         return tuple(sorted(number for number in self.ignored or () if not 0 <= number < self.bound))
 
 
-def index_bounds(values: Sequence[Value], ops: Sequence[Op]) -> dict[int, Indices]:
+def index_bounds(values: Sequence[GraphValue], ops: Sequence[Op]) -> dict[int, Indices]:
     """value id -> what it may hold, where something says so."""
     found = {v.id: Indices(v.bound) for v in values if v.bound is not None}
     for op in reversed(ops):

@@ -13,7 +13,7 @@ from dataclasses import field
 from enum import Enum
 from typing import Any
 
-from shardlang.graph.places import Places
+from shardlang.graph.places import PathIndex
 from shardlang.ops.declared import DECLARED
 from shardlang.ops.rule import FactorRule
 from shardlang.paths.patterns import count
@@ -30,7 +30,7 @@ class Kind(Enum):
     PARAM = "param"  # trained, or frozen
     STATE = "state"  # saved, not trained
     RESULT = "result"  # of an operator
-    CONSTANT = "constant"  # a static number used as a tensor of no dims; `Value.constant` holds it
+    CONSTANT = "constant"  # a static number used as a tensor of no dims; `GraphValue.constant` holds it
 
 
 LEAF = frozenset((Kind.DATA, Kind.PARAM, Kind.STATE, Kind.CONSTANT))  # what no operator makes
@@ -47,7 +47,7 @@ class Init:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class GraphValue:
     """`path` is its address (`encoder.blocks[3].attention.scores`, `conv1.weight`, `train.loss`):
     unique; a value within a statement of several operators gets a path that no user can write
     (`h:1`). `name` is the last part.
@@ -122,7 +122,7 @@ class Graph:
     (`fc1.out`). `data`: the DATA values, `loss`: value id (a model without `train` has none),
     `metrics`: name -> value id."""
 
-    values: tuple[Value, ...]
+    values: tuple[GraphValue, ...]
     ops: tuple[Op, ...]
     data: tuple[int, ...]
     params: tuple[int, ...]
@@ -142,14 +142,14 @@ class Graph:
         return any(count(call.path) > 1 for call in self.calls)
 
     @remembered
-    def places(self) -> Places:
+    def places(self) -> PathIndex:
         """The paths of `addresses`, to find those that a selector covers."""
-        return Places(self.addresses)
+        return PathIndex(self.addresses)
 
     @remembered
-    def declared_places(self) -> Places:
+    def declared_places(self) -> PathIndex:
         """The paths of `declared`, to find whether a selector covers any."""
-        return Places(self.declared)
+        return PathIndex(self.declared)
 
     @remembered
     def within_statements(self) -> Mapping[str, list[int]]:

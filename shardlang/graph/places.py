@@ -22,7 +22,7 @@ _NUMBER, _BRACKETS = re.compile(r"\[[\d-]+\]"), re.compile(r"\[[^\]]*\]")
 MOST_LOOKED = 500_000
 
 
-class Places:
+class PathIndex:
     """Paths by how they begin, so that a pattern is held only against those that begin as it does.
 
     Layers that differ in their numbers alone are tried once for all of them. looked: how many paths

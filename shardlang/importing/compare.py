@@ -18,7 +18,7 @@ from shardlang.errors import RunError
 from shardlang.graph.graph import Graph, Kind
 from shardlang.importing.steps.frequencies import exact, wide
 from shardlang.importing.steps.trace import SKIPPED, in_double
-from shardlang.importing.text.maps import Line
+from shardlang.importing.text.maps import MapLine
 from shardlang.interpret.meaning import whole
 from shardlang.interpret.meaning.elements import graph_in_type
 from shardlang.source import Source
@@ -122,7 +122,7 @@ def varied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: made.get(id(each), each) for name, each in tensors.items()}
 
 
-def theirs(program: Any, tensors: Mapping[str, Tensor], inputs: Mapping[str, Tensor], lines: Sequence[Line],
+def theirs(program: Any, tensors: Mapping[str, Tensor], inputs: Mapping[str, Tensor], lines: Sequence[MapLine],
            used: Sequence[int], evaluates: bool = False, seed: int = 0) -> Side:  # fmt: skip
     """The traced module's side. used: which of its results the program gives. evaluates: of
     `_Exact`. seed: where it is not 0, each number is moved by a unit in the last place."""
@@ -167,7 +167,7 @@ def probes(results: Sequence[Tensor]) -> list[Tensor]:
     return [torch.rand(each.shape, generator=draws, dtype=torch.float64) - 0.5 for each in results]
 
 
-def ours(text: str, model: str, tensors: Mapping[str, Tensor], inputs: Mapping[str, Tensor], lines: Sequence[Line],
+def ours(text: str, model: str, tensors: Mapping[str, Tensor], inputs: Mapping[str, Tensor], lines: Sequence[MapLine],
          shapes: Sequence[tuple[int, ...]], sizes: Mapping[str, int], home: Path, batched: bool) -> Side:  # fmt: skip
     """The program's side. sizes: of dims that the model takes as arguments. home: the folder of
     operators of its own. batched: whether all inputs and results have one dim first."""

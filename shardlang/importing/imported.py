@@ -23,8 +23,8 @@ from shardlang.importing.steps.starts import SEEDS
 from shardlang.importing.steps.trace import all_tensors
 from shardlang.importing.text import maps
 from shardlang.importing.text.formulas import Unlike, solve
+from shardlang.importing.way import Attempt, elsewhere
 from shardlang.importing.way import Wanted as Wanted
-from shardlang.importing.way import Way, elsewhere
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class _Tried:
     """The rest of a way that failed, for the next: itself, at the sizes of the example, and sizes
     of inputs that are those of no other dim, of theirs or of the module's."""
 
-    example: Way | None = None
+    example: Attempt | None = None
     inputs: dict[str, Tensor] | None = None
 
 
@@ -85,11 +85,11 @@ def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path, tried: _
     seeded = [all_tensors(each) for each, _ in made]
     dropped = left_out(module) | own_backwards(module, inputs)
 
-    def way(sizes: dict[str, Tensor]) -> Way:
+    def way(sizes: dict[str, Tensor]) -> Attempt:
         return elsewhere(module, sizes, seeded, wanted, dropped)
 
     inputs = tried.inputs or inputs
-    first = Way(module, inputs, seeded, wanted, dropped)
+    first = Attempt(module, inputs, seeded, wanted, dropped)
     apart = None if wanted.by_dims else _apart(first.free(), inputs, module)
     if apart is not None:
         inputs = apart
@@ -120,7 +120,9 @@ def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path, tried: _
     return Imported(program, names, report, first_names, declared, first.operations.python() if declared else "")
 
 
-def _agreed(first: Way, module: nn.Module, way: Callable[[dict[str, Tensor]], Way]) -> tuple[Any, list[Way]]:
+def _agreed(
+    first: Attempt, module: nn.Module, way: Callable[[dict[str, Tensor]], Attempt]
+) -> tuple[Any, list[Attempt]]:
     """The second sizes, None where there are none, and those ways at other sizes to compare as
     well. RunError SH603 where these have another text."""
     by_dims = first.wanted.by_dims
@@ -151,8 +153,8 @@ def _agreed(first: Way, module: nn.Module, way: Callable[[dict[str, Tensor]], Wa
 
 
 def _further(
-    first: Way, module: nn.Module, way: Callable[[dict[str, Tensor]], Way], known: dict[str, Tensor],
-    others: Sequence[Way],
+    first: Attempt, module: nn.Module, way: Callable[[dict[str, Tensor]], Attempt], known: dict[str, Tensor],
+    others: Sequence[Attempt],
 ) -> None:  # fmt: skip
     """RunError SH603 where the text is another one at sizes that are twice as large: neighbouring
     sizes may agree by chance, as in `size // 3`. One of these may differ by chance in turn, where a
@@ -185,7 +187,7 @@ def _changed(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> set[Plac
             if other[name].shape[at] != size}  # fmt: skip
 
 
-def _by_dims(first: Way, others: Sequence[Way]) -> bool:
+def _by_dims(first: Attempt, others: Sequence[Attempt]) -> bool:
     """Whether the texts at all sizes are one where numbers are written by the dims of inputs."""
     texts = set()
     for other in others:
@@ -199,7 +201,7 @@ def _by_dims(first: Way, others: Sequence[Way]) -> bool:
     return len(texts) == 1
 
 
-def _holds(first: Way, module: nn.Module, longest: int, near: bool) -> None:
+def _holds(first: Attempt, module: nn.Module, longest: int, near: bool) -> None:
     """Tells up to which size of a dim the program holds: a number that is less by it becomes 0, or
     the module takes another way. longest: the largest size that was traced; near: whether beyond
     that another way was found. RunError SH605."""

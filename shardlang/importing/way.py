@@ -75,7 +75,7 @@ class Wanted:
         return bool(self.weights) and "SH608" not in self.accept
 
 
-class Way:
+class Attempt:
     """The way of a module at some sizes, from its trace to a text."""
 
     def __init__(
@@ -232,7 +232,7 @@ class Way:
         sizes = self._sizes_at(inputs)
         return bool(self.operations.known) or stands(self.text, self.model.name, inputs, len(self.used), sizes)
 
-    def saying(self, other: Way) -> Way:
+    def saying(self, other: Attempt) -> Attempt:
         """This way with the text of another one, at its own sizes: to be compared with it."""
         self.text, self.model, self.home = other.text, other.model, other.home
         self.sizes = other._sizes_at(self.inputs)
@@ -268,11 +268,11 @@ class Way:
         first = {flat(value.dims[0]) if value.dims else () for value in [*self.root.inputs, *self.root.results]}
         return len(first) == 1
 
-    def compared(self, found: list[maps.Line]) -> float:
+    def compared(self, found: list[maps.MapLine]) -> float:
         """The largest difference from the module, with its inputs and with some of them masked."""
         return max(self._compared(found, each) for each in (self.inputs, masked(self.inputs)) if each is not None)
 
-    def _compared(self, found: list[maps.Line], inputs: dict[str, Tensor]) -> float:
+    def _compared(self, found: list[maps.MapLine], inputs: dict[str, Tensor]) -> float:
         tensors = varied(self.tensors)
         trained = [line for line in found if tensors[line.stored.name].is_floating_point()]
 
@@ -291,10 +291,10 @@ def elsewhere(
     made: list[dict[str, Tensor]],
     wanted: Wanted,
     dropped: Mapping[str, str],
-) -> Way:
+) -> Attempt:
     """The way at other sizes than those of the example. RunError, which says so."""
     try:
-        return Way(copy.deepcopy(module), inputs, made, wanted, dropped)
+        return Attempt(copy.deepcopy(module), inputs, made, wanted, dropped)
     except RunError as error:
         shapes = ", ".join(f"{name} {list(each.shape)}" for name, each in inputs.items())
         fact = f"at other sizes of its inputs, {shapes}: {error.message}"

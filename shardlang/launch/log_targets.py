@@ -16,7 +16,7 @@ _PACKAGES = ("tensorboard", "wandb", "mlflow")
 
 
 @dataclass(frozen=True)
-class Target:
+class LogTarget:
     """place: a folder, a file, a project or a URI, by kind. name: of a function, for `python`."""
 
     kind: str
@@ -27,7 +27,7 @@ class Target:
         return ":".join(filter(None, (self.kind, self.place, self.name)))
 
 
-def target_of(text: str) -> Target:
+def target_of(text: str) -> LogTarget:
     """The target that a text names; ValueError where it names none."""
     kind, _, place = text.partition(":")
     if kind not in KINDS:
@@ -39,10 +39,10 @@ def target_of(text: str) -> Target:
     if not place or (kind == "python" and not name.isidentifier()):
         example = {"python": "python:watch.py:on_event", "jsonl": "jsonl:events.jsonl"}.get(kind, f"{kind}:runs")
         raise ValueError(f"`{text}` is not {kind}:{KINDS[kind]}, as in {example}")
-    return Target(kind, place, name)
+    return LogTarget(kind, place, name)
 
 
-def require(targets: Iterable[Target]) -> None:
+def require(targets: Iterable[LogTarget]) -> None:
     """RunError where a target needs a package, a file or a folder that is not there."""
     for target in targets:
         if target.kind in _PACKAGES and importlib.util.find_spec(target.kind) is None:

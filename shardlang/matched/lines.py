@@ -16,7 +16,7 @@ from shardlang.source import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AxisGroup:
     """The ranks that differ along `axes` (the first is major) of the mesh of that number."""
 
     mesh: int
@@ -24,14 +24,14 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Uneven:
     """A local size that differs: by the index of a rank in a group."""
 
     sizes: tuple[int, ...]
-    over: Group
+    over: AxisGroup
 
 
-Size = int | Parts
+Size = int | Uneven
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Local:
     @property
     def most(self) -> int:
         """Elements on the rank that has most."""
-        return math.prod(max(size.sizes) if isinstance(size, Parts) else size for size in self.sizes)
+        return math.prod(max(size.sizes) if isinstance(size, Uneven) else size for size in self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Line:
     line of Python."""
 
     what: str
-    group: Group
+    group: AxisGroup
     dims: tuple[int, ...] = ()
     given: Local | None = None
     made: Local | None = None
@@ -82,7 +82,7 @@ class Line:
     def _lacking(self) -> str:
         """Who has nothing of what is kept on all ranks."""
         sizes = self.given.sizes if self.what == "keeping" and self.given is not None else ()
-        empty = [f"{at} of {', '.join(s.over.axes)}" for s in sizes if isinstance(s, Parts)
+        empty = [f"{at} of {', '.join(s.over.axes)}" for s in sizes if isinstance(s, Uneven)
                  for at, size in enumerate(s.sizes) if not size]  # fmt: skip
         return f", of which the ranks at {', '.join(empty)} have nothing" if empty else ""
 
@@ -107,7 +107,7 @@ Items = tuple["Line | Repeated | Again", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ActionRow:
     """The actions of a coordinate, in order."""
 
     actions: tuple[Action, ...]
@@ -116,7 +116,7 @@ class Row:
     @property
     def lines(self) -> Items:
         """The actions as lines."""
-        return tuple(Line(f"action {action}", Group(0, ()), span=self.span) for action in self.actions)
+        return tuple(Line(f"action {action}", AxisGroup(0, ()), span=self.span) for action in self.actions)
 
 
 def message(way: str, name: str, evaluated: bool = True, gradient: bool = False) -> str:
@@ -127,12 +127,12 @@ def message(way: str, name: str, evaluated: bool = True, gradient: bool = False)
 
 def gather_line(kind: str, paths: Iterable[str], span: Span) -> Line:
     """The parameters that ZeRO 3 gathers together in a pass: `kind` is that of its action."""
-    return Line(f"gather in {kind} of {', '.join(sorted(paths))}", Group(0, ()), span=span)
+    return Line(f"gather in {kind} of {', '.join(sorted(paths))}", AxisGroup(0, ()), span=span)
 
 
 def local_text(local: Local) -> str:
     """`f32[4, 8]`; sizes that differ are listed: `f32[3|3|2, 8]`."""
-    sizes = ("|".join(map(str, s.sizes)) if isinstance(s, Parts) else str(s) for s in local.sizes)
+    sizes = ("|".join(map(str, s.sizes)) if isinstance(s, Uneven) else str(s) for s in local.sizes)
     return f"{local.dtype}[{', '.join(sizes)}]"
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from shardlang.emit.evaluate import evaluated_values
-from shardlang.emit.scope import Scope
+from shardlang.emit.scope import FileContents
 from shardlang.facts.actions import ACTIONS, alone
-from shardlang.matched.lines import Group, Items, Line, Row, gather_line, message
+from shardlang.matched.lines import ActionRow, AxisGroup, Items, Line, gather_line, message
 from shardlang.matched.planned import Planned
 from shardlang.paths.patterns import places
 from shardlang.plan.bytes.zero3_gathers import orders
@@ -42,10 +42,10 @@ def _parameter(planned: Planned, param: ParamPlan, learns: bool, span: Span) -> 
     once = mesh.time is not None and mesh.time.name not in param.reduce_axes and learns
     how = "of rows" if param.sparse else "of the first microbatch" if once else ""
     what = f"the gradient {how}".strip() if learns else "no gradient"
-    yield Line(what, Group(number, reduced), (), local, span=span)
+    yield Line(what, AxisGroup(number, reduced), (), local, span=span)
     if param.zero:
         what = f"rows by zero {param.zero}{', keep' if param.keep else ''}"
-        yield Line(what, Group(number, param.zero_axes), (), local, span=span)
+        yield Line(what, AxisGroup(number, param.zero_axes), (), local, span=span)
 
 
 def gathers(plan: Plan, stage: int) -> Items:
@@ -80,7 +80,7 @@ def messages(planned: Planned, at: int) -> Items:
     )
 
 
-def _message(planned: Planned, scope: Scope, way: str, form: tuple[int, int], evaluated: bool) -> Line:
+def _message(planned: Planned, scope: FileContents, way: str, form: tuple[int, int], evaluated: bool) -> Line:
     plan, (value, at) = planned.plan, form
     layout = plan.produced[value] if at < 0 else plan.conversions[at].to
     local, whole = planned.local(value, layout), plan.graph.values[value]
@@ -89,11 +89,11 @@ def _message(planned: Planned, scope: Scope, way: str, form: tuple[int, int], ev
     return Line(what, planned.stages, (), local, gradient=learns, span=whole.span)
 
 
-def schedule(planned: Planned) -> Sequence[Row]:
+def schedule(planned: Planned) -> Sequence[ActionRow]:
     """The actions of each coordinate."""
     pipeline, graph = planned.plan.pipeline, planned.plan.graph
     rows, span = pipeline.actions if pipeline is not None else (), graph.values[graph.loss or 0].span
-    return [Row(tuple(row), span) for row in rows]
+    return [ActionRow(tuple(row), span) for row in rows]
 
 
 def figures(planned: Planned) -> Items:
@@ -102,16 +102,16 @@ def figures(planned: Planned) -> Items:
     assert training is not None and plan.graph.loss is not None
     shown = {"loss": plan.graph.loss, **plan.graph.metrics}
     found = [
-        Line(f"the sum of `{name}`", Group(0, left_pending(plan, value)), span=plan.graph.values[value].span)
+        Line(f"the sum of `{name}`", AxisGroup(0, left_pending(plan, value)), span=plan.graph.values[value].span)
         for name, value in shown.items()
     ]
     evaluated = planned.emission.evaluated
     for total in evaluated.accumulators.values() if evaluated is not None else ():
         if not total.joined:
             what, span = f"the sum of `{total.name}` of an evaluation", plan.graph.values[total.value].span
-            found.append(Line(what, Group(0, total.left_pending), span=span))
+            found.append(Line(what, AxisGroup(0, total.left_pending), span=span))
     span = plan.graph.values[plan.graph.loss].span
-    found.append(Line(f"buckets of {plan.bucket_bytes} bytes", Group(0, ()), span=span))
-    found += [Line("the norm of all gradients", Group(0, ()), span=span)] if training.measured else []
+    found.append(Line(f"buckets of {plan.bucket_bytes} bytes", AxisGroup(0, ()), span=span))
+    found += [Line("the norm of all gradients", AxisGroup(0, ()), span=span)] if training.measured else []
     every = training.checkpoint[1]["steps"] if training.checkpoint else 0
-    return *found, *([Line(f"a checkpoint every {every} steps", Group(0, ()), span=span)] if every else [])
+    return *found, *([Line(f"a checkpoint every {every} steps", AxisGroup(0, ()), span=span)] if every else [])

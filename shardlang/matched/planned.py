@@ -12,19 +12,19 @@ from functools import cached_property
 from shardlang.emit.emit import Emission
 from shardlang.emit.evaluate import Evaluate
 from shardlang.emit.forward import Forward
-from shardlang.emit.functions import Body
+from shardlang.emit.functions import FunctionBody
 from shardlang.emit.once import once_names
 from shardlang.emit.recomputed_regions import Region, arranged
 from shardlang.emit.scene import Item, Loop
-from shardlang.emit.statements import Writer, operator
+from shardlang.emit.statements import StatementWriter, operator
 from shardlang.emit.text.collectives import moved_axes, permute_sources, source_layout
-from shardlang.emit.text.sizes import Groups, Sizes
+from shardlang.emit.text.sizes import Groups, LocalSizes
 from shardlang.graph.graph import Kind, Op
-from shardlang.matched.lines import Again, Group, Items, Line, Local, Parts, Repeated, Size
+from shardlang.matched.lines import Again, AxisGroup, Items, Line, Local, Repeated, Size, Uneven
 from shardlang.matched.table import CONVERSIONS, KEEPING, STATISTICS
 from shardlang.ops.declaration import Operator
 from shardlang.ops.site import maybe_empty
-from shardlang.plan.blocks.call import Call
+from shardlang.plan.blocks.call import BlockCall
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
 from shardlang.plan.reads import final_form, layout_of, summed_first
 from shardlang.plan.rewrite.once_a_step import summed_in_time
@@ -47,9 +47,9 @@ class Planned:
         return self.emission.plan
 
     @property
-    def stages(self) -> Group:
+    def stages(self) -> AxisGroup:
         """The group of ranks of all stages."""
-        return Group(0, () if self.plan.pipeline is None else (self.plan.pipeline.axis,))
+        return AxisGroup(0, () if self.plan.pipeline is None else (self.plan.pipeline.axis,))
 
     @cached_property
     def learning(self) -> Set[int]:
@@ -101,13 +101,13 @@ class Planned:
                 if use.layout.pending:
                     given = self.local(use.value, use.layout)
                     span = self.plan.graph.values[use.value].span
-                    group = Group(use.layout.mesh, use.layout.pending)
+                    group = AxisGroup(use.layout.mesh, use.layout.pending)
                     found.append(Line("all_reduce", group, (), given, given, span=span))
             found += self._within(total.op, False, False) if planned is not None else ()
         for total in test.totals:
             if total.summed_first:
                 pair, span = Local("f64", (2,)), self.plan.graph.values[total.value].span
-                found.append(Line("all_reduce", Group(total.mesh, total.summed_first), (), pair, pair, span=span))
+                found.append(Line("all_reduce", AxisGroup(total.mesh, total.summed_first), (), pair, pair, span=span))
         return tuple(found)
 
     def _summed(self, values: Iterable[int], gradient: bool = False) -> Iterator[Line]:
@@ -117,18 +117,18 @@ class Planned:
                 layout = layout_of(self.plan, final_form(self.plan, value))
                 local = self.local(value, layout)
                 span = self.plan.graph.values[value].span
-                yield Line("all_reduce", Group(layout.mesh, axes), (), local, local, gradient=gradient, span=span)
+                yield Line("all_reduce", AxisGroup(layout.mesh, axes), (), local, local, gradient=gradient, span=span)
 
-    def _writer(self, body: Body) -> Writer:
-        return body.writer({}, Sizes(self.plan, Groups(self.plan.meshes)))
+    def _writer(self, body: FunctionBody) -> StatementWriter:
+        return body.writer({}, LocalSizes(self.plan, Groups(self.plan.meshes)))
 
-    def _body(self, body: Body, gradient: bool) -> Items:
+    def _body(self, body: FunctionBody, gradient: bool) -> Items:
         """gradient: autograd sees what the body computes."""
         items = arranged(body.scene, body.call, body.items, body.ends)
         return tuple(self._items(body, self._writer(body), items, gradient))
 
     def _items(
-        self, body: Body, writer: Writer, items: Sequence[Item | Region], gradient: bool
+        self, body: FunctionBody, writer: StatementWriter, items: Sequence[Item | Region], gradient: bool
     ) -> Iterator[Line | Repeated | Again]:
         steps: list[Step] = []
         for item in items:
@@ -141,14 +141,14 @@ class Planned:
                 case Region():
                     inner = tuple(self._items(body, writer, item.items, gradient))
                     yield from self._again(inner, item.group) if inner else ()
-                case Call():
+                case BlockCall():
                     yield from self._call(body, item, gradient)
                 case Loop():
                     inner = self._call(body, item.calls[0], gradient)
                     yield from [Repeated(len(item.layers), inner)] if inner else []
         yield from self._steps(writer, steps, gradient)
 
-    def _call(self, body: Body, call: Call, gradient: bool) -> Items:
+    def _call(self, body: FunctionBody, call: BlockCall, gradient: bool) -> Items:
         training = body.scene.training
         key = call.block, training, gradient
         if key not in self.made:
@@ -159,7 +159,7 @@ class Planned:
     def _again(self, items: Items, group: int) -> Items:
         return items if self.plan.recompute[group].to_host else (Again(items),)
 
-    def _steps(self, writer: Writer, steps: Sequence[Step], gradient: bool) -> Iterator[Line]:
+    def _steps(self, writer: StatementWriter, steps: Sequence[Step], gradient: bool) -> Iterator[Line]:
         for _, mine in writer.statements(steps) if steps else ():
             for step in mine:
                 yield from self._of_step(step, gradient, writer.training)
@@ -186,7 +186,7 @@ class Planned:
         if move.kind is not MoveKind.PERMUTE:
             parts = tuple(self._parts(c, dim, source) for dim in dims)
         yield Line(
-            move.kind.value, Group(source.mesh, axes), dims, self.local(c.value, source), self.local(c.value, c.to),
+            move.kind.value, AxisGroup(source.mesh, axes), dims, self.local(c.value, source), self.local(c.value, c.to),
             parts if any(parts) else (), gradient and c.id in self.learning, span=self._span(c.value),
         )  # fmt: skip
 
@@ -218,7 +218,7 @@ class Planned:
         if maybe_empty(part.sizes for part in parts):
             for at in declared.keeps(op.rule, op.attrs, planned.factor_axes):
                 if self.plan.graph.values[op.operands[at]].type.floating:
-                    yield Line(KEEPING, Group(0, ()), given=parts[at], gradient=True, span=op.span)
+                    yield Line(KEEPING, AxisGroup(0, ()), given=parts[at], gradient=True, span=op.span)
 
     def _exchanged(
         self, planned: PlannedOp, op: Op, declared: Operator, gradient: bool, training: bool
@@ -228,12 +228,12 @@ class Planned:
         learns = gradient and declared.differentiable and self._gradient(op.operands) and self._gradient(op.results)
         within = {(op.rule.factors[f].exchanged or STATISTICS, axes) for f, axes, _, _ in planned.inside}
         for what, axes in sorted(within):
-            yield Line(what, Group(planned.mesh, axes), gradient=learns, span=op.span)
+            yield Line(what, AxisGroup(planned.mesh, axes), gradient=learns, span=op.span)
         counted = op.attrs.get("ignore_index") is not None and len(op.operands) == 2
         if counted and training:
             factors = {f for dim in op.rule.operands[1] for f in dim}
             for axes in sorted(planned.factor_axes[f] for f in factors if planned.factor_axes[f]):
-                yield Line(STATISTICS, Group(planned.mesh, axes), span=op.span)
+                yield Line(STATISTICS, AxisGroup(planned.mesh, axes), span=op.span)
 
     def local(self, value: int, layout: Layout) -> Local:
         type = self.plan.graph.values[value].type
@@ -247,7 +247,7 @@ class Planned:
         degree = self.plan.meshes[mesh].degree(axes)
         uneven = uneven_sizes(term, degree, self.plan.sizes)
         if uneven is not None:
-            return Parts(uneven, Group(mesh, axes))
+            return Uneven(uneven, AxisGroup(mesh, axes))
         whole = 1
         for dim in term:
             whole *= dim.size or 1

@@ -13,7 +13,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.emit.emit import Emission
 from shardlang.matched import plan_settings
 from shardlang.matched.compare import difference
-from shardlang.matched.lines import Group, Items, Row, lines_of
+from shardlang.matched.lines import ActionRow, AxisGroup, Items, lines_of
 from shardlang.matched.planned import Planned
 from shardlang.matched.read_back import settings
 from shardlang.matched.read_back.buckets import joint
@@ -39,7 +39,7 @@ def prove(emission: Emission, files: Mapping[str, str], sink: Sink) -> None:
     pair.same("in sums of figures and gradients", plan_settings.figures(planned), settings.figures(text))
     pair.parameters()
     schedule = settings.schedule(text)
-    for mine, its in zip_longest(plan_settings.schedule(planned), schedule, fillvalue=Row(())):
+    for mine, its in zip_longest(plan_settings.schedule(planned), schedule, fillvalue=ActionRow(())):
         if mine != its:
             pair.same("in the schedule", mine.lines, its.lines)
     prove_types(messages, sink)
@@ -95,7 +95,7 @@ class Pair:
         return False
 
 
-def _agree(ours: Items, theirs: Items, degree: Callable[[Group], int], sink: Sink) -> None:
+def _agree(ours: Items, theirs: Items, degree: Callable[[AxisGroup], int], sink: Sink) -> None:
     """The ranks of each line's group give and get parts that fit."""
     for mine, its in zip(lines_of(ours), lines_of(theirs), strict=True):
         if why := disagreement(mine, degree(mine.group)):

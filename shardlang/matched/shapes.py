@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardlang.matched.lines import Group, Line, Local, Parts, Size, local_text
+from shardlang.matched.lines import AxisGroup, Line, Local, Size, Uneven, local_text
 from shardlang.records import dataclass
 
 GATHERS = ("all_gather", "all_gather_replicated")
@@ -48,13 +48,13 @@ def made_by(line: Line, degree: int) -> Local | None:
 def _whole(size: Size, degree: int, joined: Joined) -> Size:
     if joined.parts is not None:
         return sum(joined.parts)
-    return size * degree if isinstance(size, int) else Parts(tuple(s * degree for s in size.sizes), size.over)
+    return size * degree if isinstance(size, int) else Uneven(tuple(s * degree for s in size.sizes), size.over)
 
 
-def _cut(size: Size, degree: int, joined: Joined, group: Group) -> Size:
+def _cut(size: Size, degree: int, joined: Joined, group: AxisGroup) -> Size:
     if joined.parts is not None:
-        return Parts(joined.parts, group)
-    return size // degree if isinstance(size, int) else Parts(tuple(s // degree for s in size.sizes), size.over)
+        return Uneven(joined.parts, group)
+    return size // degree if isinstance(size, int) else Uneven(tuple(s // degree for s in size.sizes), size.over)
 
 
 def disagreement(line: Line, degree: int) -> str:
@@ -75,7 +75,7 @@ def _reasons(line: Line, degree: int) -> Iterator[str]:
             apart = line.given.sizes[dim] if each.gathers else line.made.sizes[dim]
             if isinstance(apart, int) or apart.sizes != each.parts or apart.over != line.group:
                 yield f"ranks have other parts of dim {dim} than {each.parts}"
-        elif isinstance(size, Parts) and size.over.mesh == line.group.mesh and {*size.over.axes} & {*line.group.axes}:
+        elif isinstance(size, Uneven) and size.over.mesh == line.group.mesh and {*size.over.axes} & {*line.group.axes}:
             yield f"ranks of the group have parts of dim {dim} of other sizes, {size.sizes}"
         elif each is not None and not each.gathers and isinstance(size, int) and size % degree:
             yield f"dim {dim} of {size} does not divide by {degree}"

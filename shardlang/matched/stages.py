@@ -11,7 +11,7 @@ from itertools import zip_longest
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.facts.actions import Action
-from shardlang.matched.lines import Items, Row, lines_of
+from shardlang.matched.lines import ActionRow, Items, lines_of
 from shardlang.matched.report import HELP, places
 from shardlang.records import dataclass
 from shardlang.source import Span
@@ -59,7 +59,7 @@ class Routes:
         return (action.stage - 1, False, action.microbatch) if goes else None
 
 
-def prove_order(stages: Sequence[Items], schedule: Sequence[Row], sink: Sink) -> None:
+def prove_order(stages: Sequence[Items], schedule: Sequence[ActionRow], sink: Sink) -> None:
     """Reports a receive that waits for ever, and a message that nobody takes (SH464)."""
     received = [[line for line in lines_of(items) if line.what.startswith("receive")] for items in stages]
     forward = frozenset(at for at, lines in enumerate(received) if lines)

@@ -15,10 +15,10 @@ from typing import Any, ParamSpec, Protocol
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.ops.code import RT, Code, Module, infix
 from shardlang.ops.rule import FactorRule
-from shardlang.ops.saved_activations import Aliasing, Local, Saved, everything, own, view
+from shardlang.ops.saved_activations import Aliasing, LocalOp, Residuals, everything, own, view
 from shardlang.ops.site import OpSite, maybe_empty
 from shardlang.ops.streams import Streams, once
-from shardlang.ops.working_memory import Work, plain
+from shardlang.ops.working_memory import WorkingMemory, plain
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.dim import TensorType, Term
@@ -185,7 +185,7 @@ class Operator:
     doc: str
     flops: Callable[[FactorRule, Mapping[str, Any]], int] = lambda rule, attrs: 0
     product: Callable[[FactorRule], tuple[int, int, int, int]] | None = None
-    streams: Callable[[Local], Streams | None] = lambda local: None
+    streams: Callable[[LocalOp], Streams | None] = lambda local: None
     differentiable: bool = True
     random: Callable[[Mapping[str, Any]], bool] = lambda attrs: False
     train_only: bool = False
@@ -196,9 +196,9 @@ class Operator:
     in_torch: str | None = ""
     arrow: Arrow = Arrow.NONE
     example: str = ""
-    saved: Callable[[Local], Saved] = everything
-    aliasing: Callable[[Local], Aliasing] = own
-    work: Callable[[Local], Work] = plain
+    saved: Callable[[LocalOp], Residuals] = everything
+    aliasing: Callable[[LocalOp], Aliasing] = own
+    work: Callable[[LocalOp], WorkingMemory] = plain
     symbol: str = ""
     precision: Precision = Precision.F32
     indexes: Indexing | None = None
@@ -231,7 +231,7 @@ class Operator:
         """Whether what it is given is meant to get no gradient from it: a view without one."""
         return not self.differentiable and self.aliasing is view
 
-    def streamed(self, local: Local) -> Streams:
+    def streamed(self, local: LocalOp) -> Streams:
         """The bytes that it reads and writes on one rank."""
         return self.streams(local) or once(local, self.saved(local), self.aliasing(local), self.work(local))
 

@@ -17,7 +17,7 @@ from shardlang.ops.code import RT, Code, Module, around
 from shardlang.ops.declaration import REGISTRY, CallSite, Inference, Operator, Param, declare
 from shardlang.ops.factors import promote, sized, twice
 from shardlang.ops.rule import DimFactors, Factor, FactorRule, Split, factor_rule
-from shardlang.ops.saved_activations import Local, Saved, everything
+from shardlang.ops.saved_activations import LocalOp, Residuals, everything
 from shardlang.ops.site import OpSite, maybe_empty
 from shardlang.ops.texts import TORCH_DTYPES, group_text
 from shardlang.python_text import literal
@@ -315,11 +315,11 @@ def _flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
     return max(0, int(evaluate(declaration.flops, {**dict(attrs["settings"]), **sizes}) or 0)) * leading
 
 
-def _saved(local: Local) -> Saved:
+def _saved(local: LocalOp) -> Residuals:
     declaration: Declaration = local.attrs[DECLARED]
     if declaration.keeps is None:
         return everything(local)
-    return Saved(_kept(declaration), (0,) if RESULT in declaration.keeps else ())
+    return Residuals(_kept(declaration), (0,) if RESULT in declaration.keeps else ())
 
 
 def _kept(declaration: Declaration) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class LocalOp:
     """An operator on one rank. operands, results: local shapes; types: the whole ones.
 
     gradient: per operand, whether one flows to it. order: the dims of the first operand as they lie
@@ -42,7 +42,7 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class Residuals:
     """operands, results: which of them backward reads. more: bytes made for backward alone."""
 
     operands: tuple[int, ...] = ()
@@ -58,30 +58,30 @@ class Aliasing:
     order: Shape
 
 
-def everything(local: Local) -> Saved:
+def everything(local: LocalOp) -> Residuals:
     """The most that it can be, short of what an operator makes within."""
-    return Saved(tuple(range(len(local.operands))), tuple(range(len(local.results))))
+    return Residuals(tuple(range(len(local.operands))), tuple(range(len(local.results))))
 
 
-def nothing(local: Local) -> Saved:
+def nothing(local: LocalOp) -> Residuals:
     """Saves nothing: linear in each operand, without need of another."""
-    return Saved()
+    return Residuals()
 
 
-def first(local: Local) -> Saved:
+def first(local: LocalOp) -> Residuals:
     """The derivative is a function of the first operand."""
-    return Saved((0,))
+    return Residuals((0,))
 
 
-def made(local: Local) -> Saved:
+def made(local: LocalOp) -> Residuals:
     """The derivative is a function of the result."""
-    return Saved(results=(0,))
+    return Residuals(results=(0,))
 
 
-def others(local: Local) -> Saved:
+def others(local: LocalOp) -> Residuals:
     """A product: each operand is kept for the gradients of the others."""
     given = local.gradient
-    return Saved(tuple(i for i in range(len(given)) if any(given[:i] + given[i + 1 :])))
+    return Residuals(tuple(i for i in range(len(given)) if any(given[:i] + given[i + 1 :])))
 
 
 def elements(shape: Shape) -> int:
@@ -93,17 +93,17 @@ def size(shape: Shape, dtype: str) -> int:
     return math.prod(shape) * BYTES[dtype]
 
 
-def own(local: Local) -> Aliasing:
+def own(local: LocalOp) -> Aliasing:
     """A new tensor, its last dim minor."""
     return Aliasing(False, tuple(range(len(local.results[0]))))
 
 
-def view(local: Local) -> Aliasing:
+def view(local: LocalOp) -> Aliasing:
     """A view with the same dims."""
     return Aliasing(True, local.order)
 
 
-def rearranged(local: Local) -> Aliasing:
+def rearranged(local: LocalOp) -> Aliasing:
     """Dims split, permuted, merged: a view unless merged factors are not neighbours in memory."""
     before, after = local.rule.operands[0], local.rule.results[0]
     large = {f for f, factor in enumerate(local.rule.factors) if factor.size > 1}

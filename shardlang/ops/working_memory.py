@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardlang.ops.saved_activations import Local, Shape, elements, size
+from shardlang.ops.saved_activations import LocalOp, Shape, elements, size
 from shardlang.records import dataclass
 from shardlang.types.dim import BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkingMemory:
     """forward: the most that is there at one time while the result is computed; backward: while the
     gradients of operands are. At least the results, with what is kept for backward, and the
     gradients themselves are. passes: operands whose gradient is the result's own memory. views:
@@ -26,30 +26,30 @@ class Work:
     views: tuple[int, ...] = ()
 
 
-def plain(local: Local) -> Work:
+def plain(local: LocalOp) -> WorkingMemory:
     """Computes each result, and each gradient, in memory of its own and in nothing else."""
-    return Work()
+    return WorkingMemory()
 
 
-def passing(local: Local) -> Work:
+def passing(local: LocalOp) -> WorkingMemory:
     """The gradient of the result is that of the first operand, seen with other dims, if any."""
-    return Work(passes=(0,), views=() if local.rule.operands == local.rule.results else (0,))
+    return WorkingMemory(passes=(0,), views=() if local.rule.operands == local.rule.results else (0,))
 
 
-def passing_alike(local: Local) -> Work:
+def passing_alike(local: LocalOp) -> WorkingMemory:
     """The gradient of the result is that of each operand of its dims and type."""
     result = local.results[0], local.result_types[0].dtype
     operands = zip(local.operands, local.operand_types, strict=True)
-    return Work(passes=tuple(at for at, (shape, type) in enumerate(operands) if (shape, type.dtype) == result))
+    return WorkingMemory(passes=tuple(at for at, (shape, type) in enumerate(operands) if (shape, type.dtype) == result))
 
 
-def parts(local: Local) -> Work:
+def parts(local: LocalOp) -> WorkingMemory:
     """The gradient of each operand is a part of the result's."""
     each = tuple(range(len(local.operands)))
-    return Work(passes=each, views=each)
+    return WorkingMemory(passes=each, views=each)
 
 
-def products(local: Local) -> Work:
+def products(local: LocalOp) -> WorkingMemory:
     """torch multiplies matrices: the gradient of one that is read as it is has memory of its own;
     those of others are seen transposed, or with their leading dims."""
     sides, result = local.rule.operands, local.rule.results[0]
@@ -57,21 +57,21 @@ def products(local: Local) -> Work:
     if len(sides) == 2 and len(sides[1]) == 2 and result[:-1] == sides[0][:-1]:
         own |= {0} if len(result) == 2 else set()
         own |= {1} if sides[1] == (sides[0][-1], result[-1]) else set()
-    return Work(views=tuple(at for at in range(len(sides)) if at not in own))
+    return WorkingMemory(views=tuple(at for at in range(len(sides)) if at not in own))
 
 
-def drawn(dims: int | None) -> Callable[[Local], Work]:
+def drawn(dims: int | None) -> Callable[[LocalOp], WorkingMemory]:
     """For each element, or each of the leading `dims`, half of a random word of 64 bits
     (runtime/functions/masks.py), beside what these are counted from or what is made of them.
     Backward makes the mask in the type of the gradient."""
 
-    def work(local: Local) -> Work:
+    def work(local: LocalOp) -> WorkingMemory:
         if not local.attrs["p"]:
-            return Work(passes=(0,))
+            return WorkingMemory(passes=(0,))
         here, whole = local.operands[0][:dims], local.operand_types[0].shape[:dims]
         mask = elements(here) * BYTES[local.operand_types[0].dtype]
         both = size(local.operands[0], local.operand_types[0].dtype) + mask
-        return Work(_words(here, whole), both)
+        return WorkingMemory(_words(here, whole), both)
 
     return work
 

@@ -9,7 +9,7 @@ from dataclasses import field
 from shardlang.graph.graph import Graph
 from shardlang.ops.rule import DimFactors
 from shardlang.plan.plan import Pipeline, Recomputed
-from shardlang.plan.time_axis import Times
+from shardlang.plan.time_axis import TimeSplit
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.layout import Layout, PartSizes
@@ -94,7 +94,7 @@ class ResolvedStrategy:
     uneven: frozenset[object] = frozenset()
     bucket_bytes: int = BUCKET_BYTES
     strict: bool = False
-    times: Times | None = None
+    times: TimeSplit | None = None
     graph: Graph | None = None
     pipeline: Pipeline | None = None
     recompute: tuple[Recomputed, ...] = ()

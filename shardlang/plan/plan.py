@@ -12,7 +12,7 @@ from dataclasses import field
 from enum import Enum
 from typing import NamedTuple
 
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.facts.actions import Action
 from shardlang.graph.graph import Graph
 from shardlang.records import dataclass
@@ -181,7 +181,7 @@ class Plan:
     (`Axis.time`) of that size: what is cut over it is handled one part after another, and nothing
     is sent over it."""
 
-    program: Program
+    program: CheckedProgram
     graph: Graph
     strategy: str
     ranks: int

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind
 from shardlang.hints.nearest import offer
@@ -23,7 +23,7 @@ from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.layouts.assignment import Assignment
 from shardlang.plan.layouts.conversions import Conversions, place_conversions
 from shardlang.plan.layouts.inside import inside_bytes
-from shardlang.plan.layouts.known import Known
+from shardlang.plan.layouts.known import LayoutTables
 from shardlang.plan.layouts.local_search import local_search
 from shardlang.plan.layouts.op_classes import Planning, build
 from shardlang.plan.layouts.propagate import propagate
@@ -41,7 +41,7 @@ from shardlang.types.layout import Layout
 
 
 def plan(
-    program: Program, strategy_name: str | None, ranks: int, sink: Sink, memory: Sink | None = None
+    program: CheckedProgram, strategy_name: str | None, ranks: int, sink: Sink, memory: Sink | None = None
 ) -> Plan | None:
     """The plan of `program` on `ranks` ranks; None after reporting what is wrong.
 
@@ -57,7 +57,7 @@ def plan(
     return None if sink.failed else made
 
 
-def changing(program: Program, strategy: ast.Strategy | None) -> Tried:
+def changing(program: CheckedProgram, strategy: ast.Strategy | None) -> Tried:
     """The plans of a strategy with changes; without one, of a strategy that says nothing else."""
 
     def tried(rules: str, ranks: int) -> Plan | None:
@@ -89,8 +89,8 @@ def can_be_planned(ranks: int, sink: Sink) -> bool:
 
 
 def laid_out(
-    program: Program, strategy: ast.Strategy | None, ranks: int, sink: Sink, like: Plan | None = None,
-    known: Known | None = None, heard: bool = False,
+    program: CheckedProgram, strategy: ast.Strategy | None, ranks: int, sink: Sink, like: Plan | None = None,
+    known: LayoutTables | None = None, heard: bool = False,
 ) -> Plan | None:  # fmt: skip
     """The plan by a strategy, whether or not a device's memory has room for it; None after
     mistakes. like: a plan by a strategy that says the same but for ZeRO and the size of buckets,
@@ -111,7 +111,9 @@ def laid_out(
     return None if sink.failed else made
 
 
-def _arranged(program: Program, resolved: ResolvedStrategy, sink: Sink, known: Known | None) -> Plan | None:
+def _arranged(
+    program: CheckedProgram, resolved: ResolvedStrategy, sink: Sink, known: LayoutTables | None
+) -> Plan | None:
     """The plan of a strategy with chosen layouts and conversions; None after mistakes."""
     if resolved.graph is not None:
         program = replace(program, graph=resolved.graph)
@@ -146,14 +148,16 @@ def _stored_anew(like: Plan, resolved: ResolvedStrategy) -> Plan:
     )  # fmt: skip
 
 
-def _require_layers(program: Program, strategy: ast.Strategy | None) -> None:
+def _require_layers(program: CheckedProgram, strategy: ast.Strategy | None) -> None:
     """SingleLayers where runs are cut into stages, or the memory of all their layers counts."""
     staged = strategy is not None and any(isinstance(rule, ast.Stages) for rule in strategy.rules)
     if (staged or device(program) is not None) and program.graph.in_runs:
         raise SingleLayers
 
 
-def choose_strategy(program: Program, name: str | None, ranks: int, sink: Sink) -> tuple[bool, ast.Strategy | None]:
+def choose_strategy(
+    program: CheckedProgram, name: str | None, ranks: int, sink: Sink
+) -> tuple[bool, ast.Strategy | None]:
     """(True, the strategy or None for none), or (False, None) after reporting."""
     if name is None:
         if ranks == 1 or program.strategies:
@@ -168,7 +172,7 @@ def choose_strategy(program: Program, name: str | None, ranks: int, sink: Sink) 
     return named is not None, named
 
 
-def strategy_named(program: Program, name: str, sink: Sink) -> ast.Strategy | None:
+def strategy_named(program: CheckedProgram, name: str, sink: Sink) -> ast.Strategy | None:
     """The strategy of this name; None after reporting that there is none."""
     for strategy in program.strategies:
         if strategy.name.text == name:
@@ -179,7 +183,7 @@ def strategy_named(program: Program, name: str, sink: Sink) -> ast.Strategy | No
     return None
 
 
-def assemble(program: Program, planning: Planning, chosen: list[Assignment], placed: Conversions) -> Plan:
+def assemble(program: CheckedProgram, planning: Planning, chosen: list[Assignment], placed: Conversions) -> Plan:
     """Everything chosen, as one frozen plan."""
     strategy, ops = planning.strategy, _planned_ops(planning, chosen, placed)
     forms = {value: (form.layout, form.root.replicated) for value, form in placed.stored.items()}

@@ -11,12 +11,12 @@ from dataclasses import field, replace
 from functools import cache, partial
 from typing import TypeVar
 
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.graph.graph import Graph, Kind, Value
+from shardlang.graph.graph import Graph, GraphValue, Kind
 from shardlang.plan.demand import BUCKET_BYTES, Demand, ResolvedStrategy
 from shardlang.plan.dim_factors import uneven_dims
-from shardlang.plan.pipeline.assemble import Staging, stage
+from shardlang.plan.pipeline.assemble import PipelineRules, stage
 from shardlang.plan.redistribute.mesh_factorings import Grouping, group
 from shardlang.plan.rewrite.attend_rules import attending, check_attended
 from shardlang.plan.rewrite.chunk_rules import in_chunks
@@ -35,7 +35,7 @@ from shardlang.plan.strategy.positional import Positional, PositionalRules
 from shardlang.plan.strategy.rules import Rules
 from shardlang.plan.strategy.shared_parameters import check_parameters
 from shardlang.plan.strategy.splits import SplitRules
-from shardlang.plan.time_axis import NAME, Times
+from shardlang.plan.time_axis import NAME, TimeSplit
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
@@ -48,7 +48,7 @@ OF_SIZES = frozenset(("SH303", "SH304", "SH305", "SH319", "SH411", "SH420", "SH4
 
 
 def resolve(
-    program: Program, strategy: ast.Strategy | None, ranks: int | None, sink: Sink, heard: bool = True
+    program: CheckedProgram, strategy: ast.Strategy | None, ranks: int | None, sink: Sink, heard: bool = True
 ) -> ResolvedStrategy | None:
     """The strategy on `ranks` ranks; None after reporting. Without ranks everything else is
     checked, and no mesh is made. heard: whether anybody reads the help of mistakes, for which other
@@ -65,7 +65,7 @@ def resolve(
     return None if len(sink.found) > before and sink.failed else found
 
 
-def _trial(program: Program, strategy: ast.Strategy) -> Legal:
+def _trial(program: CheckedProgram, strategy: ast.Strategy) -> Legal:
     """Whether a strategy has no mistake of sizes where axes have others, and ranks are others."""
     name = strategy.name.text
     given = program.axis_overrides.get(name, {})
@@ -83,7 +83,7 @@ def _trial(program: Program, strategy: ast.Strategy) -> Legal:
 class Resolving:
     """One strategy being resolved."""
 
-    program: Program
+    program: CheckedProgram
     strategy: ast.Strategy
     ranks: int | None
     sink: Sink
@@ -156,7 +156,7 @@ class Resolving:
         """The axis of `stages over`, or ""."""
         return next((r.axis.text for r in self.strategy.rules if isinstance(r, ast.Stages)), "")
 
-    def _rewritten(self, rules: Rules, sized: list[SizedAxis]) -> tuple[Graph, Staging | None]:
+    def _rewritten(self, rules: Rules, sized: list[SizedAxis]) -> tuple[Graph, PipelineRules | None]:
         """The graph with additions of microbatches, placement and stages, for all later steps."""
         graph, count = self.program.graph, 1
         if rules.microbatches is not None and rules.microbatches.count > 1:
@@ -179,7 +179,7 @@ class Resolving:
         self.program = replace(self.program, graph=graph)
         return graph, staging
 
-    def _times(self, rules: Rules, axes: Axes, meshes: tuple[Mesh, ...]) -> Times | None:
+    def _times(self, rules: Rules, axes: Axes, meshes: tuple[Mesh, ...]) -> TimeSplit | None:
         """The operators after microbatches; None without any, or after mistakes."""
         graph, rule = self.program.graph, rules.microbatches
         if rule is None or rule.count == 1 or graph.batch is None or self.sink.failed:
@@ -217,7 +217,7 @@ class Resolving:
         found = (reader.read(value, rule) for value, rule in self._placed(rules, ast.Shard))
         return [read for read in found if read is not None]
 
-    def _placed(self, rules: Rules, kind: type[R]) -> Iterator[tuple[Value, R]]:
+    def _placed(self, rules: Rules, kind: type[R]) -> Iterator[tuple[GraphValue, R]]:
         """Values with their rules of a kind; a rule that covers several values is wrong once."""
         wrong: set[Span] = set()
         for value, (_, rule) in rules.placed.items():

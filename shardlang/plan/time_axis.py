@@ -28,7 +28,7 @@ class InTime:
 
 
 @dataclass(frozen=True)
-class Times:
+class TimeSplit:
     """`ops`: by op id. `states`: of every produced value in time: a cut dim, PENDING, or WHOLE."""
 
     axis: str

@@ -10,7 +10,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from shardlang.runtime import packages, random
 from shardlang.runtime.comm.collectives import *
 from shardlang.runtime.comm.host_copies import to_device, to_host
-from shardlang.runtime.comm.mesh import Group, Mesh, Time
+from shardlang.runtime.comm.mesh import Group, Time
+from shardlang.runtime.comm.mesh import RankMesh as Mesh
 from shardlang.runtime.comm.row_exchange import exchanged_embedding
 from shardlang.runtime.compiled import block
 from shardlang.runtime.functions.attention import *
@@ -28,21 +29,21 @@ from shardlang.runtime.functions.statistics import *
 from shardlang.runtime.launch.by_size import main_by_size
 from shardlang.runtime.launch.entry import main
 from shardlang.runtime.logs import timed
+from shardlang.runtime.program import BatchSource as Source
 from shardlang.runtime.program import (
     Checkpoint,
     Evaluation,
-    Field,
     Linear,
     Optimizer,
     OwnSchedule,
     Parameter,
-    Program,
     Safetensors,
-    Source,
     State,
     WarmupCosine,
     each,
 )
+from shardlang.runtime.program import RunProgram as Program
+from shardlang.runtime.program import SourceField as Field
 from shardlang.runtime.speed import Work
 from shardlang.runtime.stages import Order, Received, Schedule, Stage
 from shardlang.runtime.state.saved_on_host import saved_on_host

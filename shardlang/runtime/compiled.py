@@ -24,9 +24,9 @@ from shardlang.runtime import random
 from shardlang.runtime.comm import traced
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.device import KINDS, kind_of
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import RunProgram
 from shardlang.runtime.state.copies import at_once
-from shardlang.runtime.tree import Node, path
+from shardlang.runtime.tree import LayerNode, path
 
 _TORCH = 2, 13
 _HELP = "`compile = none` in `train`, or --no-compile"
@@ -41,7 +41,7 @@ class Compiling:
     backend = "inductor"
 
 
-class Compiled:
+class CompiledFunction:
     """A function of tensors alone, which is compiled where blocks are."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -65,31 +65,31 @@ def applied(function: type[Function], *given: Any) -> Any:
     return function.apply(*(x.view_as(x) if twice else x for x, twice in zip(given, again, strict=True)))
 
 
-class Block(Compiled):
+class CompiledBlock(CompiledFunction):
     """The function of a layer: its first argument is the layer. draws: the paths below the layer
     that it draws random numbers for."""
 
     def __init__(self, function: Callable[..., Any], draws: Sequence[Draw]) -> None:
         super().__init__(function)
         self.draws = [(draw, 0) if isinstance(draw, str) else draw for draw in draws]
-        self._layers: dict[int, Layer] = {}
+        self._layers: dict[int, CompiledLayer] = {}
 
-    def __call__(self, p: Node, *given: Any) -> Any:
+    def __call__(self, p: LayerNode, *given: Any) -> Any:
         if not Compiling.on or torch.compiler.is_compiling():
             return self.function(p, *given)
-        layer = self._layers.get(id(p)) or self._layers.setdefault(id(p), Layer(p, self.draws))
+        layer = self._layers.get(id(p)) or self._layers.setdefault(id(p), CompiledLayer(p, self.draws))
         world.mark_microbatch()
         with layer.now() as tree:
             return super().__call__(tree, *given)
 
 
-class Layer:
+class CompiledLayer:
     """A layer as a compiled block is given it: a tree of tensors alone, whose paths begin at the
     layer, with a tensor for each random key.
 
     node: the layer itself; it is held, so that no other one comes to have its identity."""
 
-    def __init__(self, node: Node, draws: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, node: LayerNode, draws: Sequence[tuple[str, int]]) -> None:
         self.node, self.keys = node, dict[tuple[str, int], Tensor]()
         self.draws = {(".".join(filter(None, (path(node), below))), call): (below, call) for below, call in draws}
         # Where each member goes, under which name, and what is asked for it: a tensor or what makes
@@ -97,21 +97,21 @@ class Layer:
         self.members: list[tuple[dict[Any, Any], Any, Mapping[Any, Any]]] = []
         self.tree = self._copy(node, "")
 
-    def _copy(self, node: Node, below: str) -> Node:
-        copy = Node(below, self.keys)
+    def _copy(self, node: LayerNode, below: str) -> LayerNode:
+        copy = LayerNode(below, self.keys)
         parts: list[tuple[dict[Any, Any], Mapping[Any, Any]]] = [
             (copy.__dict__, node.__dict__), (copy._items, node._items), (copy.__dict__, node._made),
         ]  # fmt: skip
         for own, given in parts:
             for name, member in given.items():
-                if isinstance(member, Node):
+                if isinstance(member, LayerNode):
                     own[name] = self._copy(member, path(copy._child(name)))
                 elif isinstance(member, Tensor) or callable(member):
                     self.members.append((own, name, given))
         return copy
 
     @contextlib.contextmanager
-    def now(self) -> Iterator[Node]:
+    def now(self) -> Iterator[LayerNode]:
         """The tree with the tensors of this moment, which it does not hold longer."""
         values = at_once([given[name] for _, name, given in self.members])
         for (where, name, _), value in zip(self.members, values, strict=True):
@@ -132,7 +132,7 @@ class Keys:
     made: ClassVar[dict[tuple[str, int], Tensor]] = {}
 
     @classmethod
-    def fill(cls, layer: Layer) -> None:
+    def fill(cls, layer: CompiledLayer) -> None:
         """Gives a layer its keys of the current step."""
         now = random.KeyParts.seed, random.KeyParts.step
         missing = [at for at in layer.draws if at not in cls.made]
@@ -144,10 +144,10 @@ class Keys:
         layer.keys.update((below, cls.made[at]) for at, below in layer.draws.items())
 
 
-def block(*draws: Draw) -> Callable[[Callable[..., Any]], Block]:
+def block(*draws: Draw) -> Callable[[Callable[..., Any]], CompiledBlock]:
     """A decorator of the function of a layer, which `compile = blocks` compiles. draws: what it
     draws random numbers for."""
-    return lambda function: Block(function, draws)
+    return lambda function: CompiledBlock(function, draws)
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -184,12 +184,12 @@ def told() -> Iterator[None]:
         raise RunError("SH514", f"the backward of a block cannot be compiled: {reason}", help=_HELP) from error
 
 
-def asked(program: Program, compile: bool | None) -> str:
+def asked(program: RunProgram, compile: bool | None) -> str:
     """The setting of a program, with what was asked for at the start (None: nothing)."""
     return program.compile if compile is None else "blocks" if compile else "none"
 
 
-def require(program: Program, kind: str) -> None:
+def require(program: RunProgram, kind: str) -> None:
     """RunError where blocks are to be compiled for a kind of device and that cannot be done here.
     The compiler is imported now, so that ranks which are forked later share it; for a device, not
     torch's code generator, which asks CUDA for its devices: forked ranks could then have none."""
@@ -204,7 +204,7 @@ def require(program: Program, kind: str) -> None:
         raise RunError("SH514", f"blocks cannot be compiled on this machine, which lacks {lack}", help=_HELP)
 
 
-def start(program: Program, generates: bool = True) -> None:
+def start(program: RunProgram, generates: bool = True) -> None:
     """Compiles blocks from now on, or runs them as they are. generates: in this very process."""
     Compiling.on = program.compile == "blocks"
     if Compiling.on:

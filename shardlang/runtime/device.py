@@ -36,7 +36,7 @@ def expandable() -> bool:
     return not own or any(_ALLOCATOR in options for options in own)
 
 
-class Limit:
+class Timeout:
     """How long a collective of this process's groups may take before torch ends it."""
 
     collective = TIMEOUT
@@ -116,13 +116,13 @@ class Cpu:
     def meet(self, store: dist.Store | None, rank: int, size: int, bound: Mapping[str, Any]) -> None:
         """Starts torch.distributed, where all ranks do. bound: what `take` gave."""
         dist.init_process_group(
-            self.backend, store=store, rank=rank, world_size=size, timeout=Limit.collective, **bound
+            self.backend, store=store, rank=rank, world_size=size, timeout=Timeout.collective, **bound
         )
 
     def group(self, store: dist.Store, ranks: Sequence[int], at: int, name: str) -> Any:
         """A process group of `ranks`, ascending, in which this process is number `at`; all of them
         call it."""
-        return dist.ProcessGroupGloo(store, at, len(ranks), Limit.collective)
+        return dist.ProcessGroupGloo(store, at, len(ranks), Timeout.collective)
 
     def everyone(self) -> Any:
         """The process group of all ranks, once torch.distributed has been started."""
@@ -224,7 +224,7 @@ class Cuda(Cpu):
     def group(self, store: dist.Store, ranks: Sequence[int], at: int, name: str) -> Any:
         options = dist.ProcessGroupNCCL.Options()
         # Names and global ranks are what torch's flight recorder tells a group by.
-        options._timeout, options.group_name, options.global_ranks_in_group = Limit.collective, name, list(ranks)
+        options._timeout, options.group_name, options.global_ranks_in_group = Timeout.collective, name, list(ranks)
         made = dist.ProcessGroupNCCL(store, at, len(ranks), options)
         made._set_sequence_number_for_group()
         # Now, not in the first collective: that may be behind a receive which waits for a rank that

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from shardlang.facts.actions import Action
 from shardlang.runtime.comm.mesh import world
-from shardlang.runtime.comm.record import Work, about
-from shardlang.runtime.program import Program, block, dtype_of
+from shardlang.runtime.comm.record import LoggedWork, about
+from shardlang.runtime.program import RunProgram, block, dtype_of
 from shardlang.runtime.stages import Message, Stage, arrivals, needed, sent
 
 # How many actions ahead receives are posted: what the next one needs travels while this one
@@ -37,7 +37,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class PostedMessage:
     """A message of this rank. taker: the number of the action that takes it, if it is of this rank.
     peer: the other rank, or this one, which hands the message over. forms: shape and dtype of each
     tensor. tag: of the first of them; the next ones follow. site: what the record says it is."""
@@ -49,7 +49,7 @@ class Carried:
     site: about
 
 
-class Routes:
+class MessageRoutes:
     """The messages of one pass over a batch, training (`table` of the schedule) or evaluation, seen
     from this rank: all that is the same in each step.
 
@@ -57,7 +57,7 @@ class Routes:
     the number of an action. posts: the receives to post before it; takes: whether it takes a
     message; gives: the message that it sends, if any."""
 
-    def __init__(self, program: Program, table: Sequence[Sequence[Action]], evaluation: bool) -> None:
+    def __init__(self, program: RunProgram, table: Sequence[Sequence[Action]], evaluation: bool) -> None:
         assert program.pipeline is not None
         self.stages: Sequence[Stage] = program.stages
         if evaluation:
@@ -83,14 +83,14 @@ class Routes:
 
     def _posts(
         self, needs: Sequence[Message | None], takers: Mapping[Message, int], arriving: Mapping[int, Sequence[Message]]
-    ) -> list[list[Carried]]:
+    ) -> list[list[PostedMessage]]:
         """The receives that are due before each action: those of what it and the next ones need,
         and of all that the same sender sends before that."""
         left = {other: iter(messages) for other, messages in arriving.items()}
         tags, posted = [0] * len(self.peers), set[Message]()
-        found: list[list[Carried]] = []
+        found: list[list[PostedMessage]] = []
         for at in range(len(needs)):
-            row: list[Carried] = []
+            row: list[PostedMessage] = []
             for message in needs[at : at + AHEAD]:
                 source = self.here if message is None else self.source(message)
                 while source != self.here and message not in posted:
@@ -99,13 +99,13 @@ class Routes:
             found.append(row)
         return found
 
-    def _carried(self, message: Message, other: int, takers: Mapping[Message, int], tags: list[int]) -> Carried:
+    def _carried(self, message: Message, other: int, takers: Mapping[Message, int], tags: list[int]) -> PostedMessage:
         """A message from or to a coordinate. tags: how many tensors came or went there before."""
         forms, tag = self.values(message), tags[other]
         tags[other] += len(forms)
         of = "values to" if message.forward else "gradients to"
         site = about(f"{of} stage {message.stage}, microbatch {message.microbatch}".encode())
-        return Carried(takers.get(message, -1), self.peers[other], forms, tag, site)
+        return PostedMessage(takers.get(message, -1), self.peers[other], forms, tag, site)
 
     @property
     def channels(self) -> set[tuple[int, int]]:
@@ -129,7 +129,7 @@ class Routes:
 class Exchange:
     """The messages of one pass over a batch. Actions are known by their numbers."""
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, routes: MessageRoutes) -> None:
         self.routes = routes
         self.here: dict[int, list[tuple[Tensor, Any]]] = {}
         self.sending: list[tuple[Tensor, Any]] = []
@@ -185,7 +185,7 @@ def begin_send(tensor: Tensor, target: int, tag: int) -> Any:
     if tensor.numel() == 0:
         return None
     handle, number = world.channel(world.rank, target)
-    return Work("send", Ends((world.rank, target)), tensor).of(handle.send([tensor], number, tag))
+    return LoggedWork("send", Ends((world.rank, target)), tensor).of(handle.send([tensor], number, tag))
 
 
 def begin_receive(tensor: Tensor, source: int, tag: int) -> Any:
@@ -193,4 +193,4 @@ def begin_receive(tensor: Tensor, source: int, tag: int) -> Any:
     if tensor.numel() == 0:
         return None
     handle, number = world.channel(source, world.rank)
-    return Work("receive", Ends((source, world.rank)), tensor).of(handle.recv([tensor], number, tag))
+    return LoggedWork("receive", Ends((source, world.rank)), tensor).of(handle.recv([tensor], number, tag))

@@ -18,9 +18,9 @@ import torch
 
 from shardlang.extensions import loaded
 from shardlang.facts import dtypes
-from shardlang.launch.log_targets import Target
+from shardlang.launch.log_targets import LogTarget
 from shardlang.paths.patterns import covered, expanded
-from shardlang.runtime.comm.mesh import Mesh
+from shardlang.runtime.comm.mesh import RankMesh
 from shardlang.runtime.speed import Work
 from shardlang.runtime.stages import Order, Received, Schedule, Stage
 from shardlang.runtime.weight_names import Names
@@ -38,7 +38,7 @@ def listed(axes: Axes) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Block:
+class Extent:
     """The part of a whole tensor that this rank holds: first global index and length, per dim."""
 
     offsets: tuple[int, ...]
@@ -47,7 +47,7 @@ class Block:
     def slices(self) -> tuple[slice, ...]:
         return tuple(slice(start, start + size) for start, size in zip(self.offsets, self.shape, strict=True))
 
-    def by_rows(self, most: int) -> Iterator[Block]:
+    def by_rows(self, most: int) -> Iterator[Extent]:
         """The block in pieces of whole rows, with at most so many elements each (or one row)."""
         if not self.shape:
             yield self
@@ -55,10 +55,10 @@ class Block:
         rows, further = self.shape[0], self.shape[1:]
         step = max(1, most // max(1, math.prod(further)))
         for first in range(0, rows, step):
-            yield Block((self.offsets[0] + first, *self.offsets[1:]), (min(step, rows - first), *further))
+            yield Extent((self.offsets[0] + first, *self.offsets[1:]), (min(step, rows - first), *further))
 
 
-def block(mesh: Mesh, shape: Sequence[int], cut: Cut, sizes: Mapping[int, Sequence[int]] | None) -> Block:
+def block(mesh: RankMesh, shape: Sequence[int], cut: Cut, sizes: Mapping[int, Sequence[int]] | None) -> Extent:
     """This rank's block of a tensor of `shape` cut over axes of `mesh`; torch.chunk's sizes where
     `sizes` says nothing."""
     offsets, lengths = [], []
@@ -74,11 +74,11 @@ def block(mesh: Mesh, shape: Sequence[int], cut: Cut, sizes: Mapping[int, Sequen
         else:
             offsets.append(sum(given[: group.index]))
             lengths.append(given[group.index])
-    return Block(tuple(offsets), tuple(lengths))
+    return Extent(tuple(offsets), tuple(lengths))
 
 
 @dataclass(frozen=True)
-class Declared:
+class RunTensor:
     """A tensor that is saved: its whole `shape`, how it begins, how it is cut.
 
     place: "host" where it is in the host's memory, "" on the device."""
@@ -88,7 +88,7 @@ class Declared:
     init: str | tuple[Any, ...] = "zeros"
     cut: Cut = field(default_factory=dict)
     sizes: Mapping[int, tuple[int, ...]] | None = None
-    mesh: Mesh | None = None
+    mesh: RankMesh | None = None
     dtype: str = "f32"
     place: str = ""
 
@@ -97,7 +97,7 @@ class Declared:
 
 
 @dataclass(frozen=True)
-class Parameter(Declared):
+class Parameter(RunTensor):
     """A trained tensor. reduce: the axes over ranks that its gradient is summed over. zero: level
     and axes of ZeRO. keep: level 3 gathers it once a step.
 
@@ -114,11 +114,11 @@ class Parameter(Declared):
     frozen: bool = False
 
 
-class State(Declared):
+class State(RunTensor):
     """A tensor that is saved but not trained."""
 
 
-AnyDeclared = TypeVar("AnyDeclared", bound=Declared)
+AnyDeclared = TypeVar("AnyDeclared", bound=RunTensor)
 
 
 def each(layers: str, *tensors: AnyDeclared) -> list[AnyDeclared]:
@@ -127,7 +127,7 @@ def each(layers: str, *tensors: AnyDeclared) -> list[AnyDeclared]:
 
 
 @dataclass(frozen=True)
-class Field:
+class SourceField:
     """A field of a data source, batch first. `bound`: whole numbers are from 0 and below it (the
     random source draws so), but those that all indexed uses ignore. `words`: of which they
     are, or how a text becomes them."""
@@ -137,19 +137,19 @@ class Field:
     shape: tuple[int, ...]
     cut: Cut = field(default_factory=dict)
     sizes: Mapping[int, tuple[int, ...]] | None = None
-    mesh: Mesh | None = None
+    mesh: RankMesh | None = None
     bound: int | None = None
     ignored: tuple[int, ...] = ()
     place: str = ""
     words: Words | Text | None = None
 
 
-class Source:
+class BatchSource:
     """A data source: kind, whole batch, fields in the order of `forward`'s arguments, arguments;
     and once it has been read, its files, and for each field that reads words a text of its
     words."""
 
-    def __init__(self, kind: str, *, batch: int, fields: Sequence[Field], **arguments: Any) -> None:
+    def __init__(self, kind: str, *, batch: int, fields: Sequence[SourceField], **arguments: Any) -> None:
         self.kind, self.batch, self.fields = kind, batch, tuple(fields)
         self.arguments = arguments
         self.files: tuple[Path, ...] = ()
@@ -182,7 +182,7 @@ class WarmupCosine(Linear):
 class OwnSchedule:
     """Learning rates by a function of the user's: `call(step, total, lr, **settings)`."""
 
-    call: loaded.Function
+    call: loaded.OwnFunction
     settings: Mapping[str, Any]
 
 
@@ -226,14 +226,14 @@ class Profiled:
     emitted: Path
 
 
-class Own(Protocol):
+class OwnFiles(Protocol):
     """Python files, path -> hash."""
 
     files: Mapping[str, str]
 
 
 @dataclass
-class Program:
+class RunProgram:
     """All of a run but where it runs. `base`, the folder that paths are relative to, `resume`
     (`resume_anyway`: with other data), `overwrite` (begins anew where an earlier run left
     checkpoints), `host_storage`, `profile`, `targets` of its events, the `hash` of the emitted
@@ -251,9 +251,9 @@ class Program:
     name: str
     strategy: str
     ranks: int
-    mesh: Mesh
+    mesh: RankMesh
     parameters: Sequence[Parameter]
-    data: Source
+    data: BatchSource
     optimizers: Sequence[Optimizer]
     forward: Callable[..., Sequence[Any]] | None = None
     gathers: Order = field(default_factory=Order)
@@ -261,24 +261,24 @@ class Program:
     pipeline: Schedule | None = None
     drops: bool = False
     to_host: bool = False
-    own: Own | None = None
+    own: OwnFiles | None = None
     before_microbatch: Callable[..., Mapping[str, torch.Tensor]] | None = None
     before_step: Callable[..., Mapping[str, torch.Tensor]] | None = None
     conclude: Callable[..., Mapping[str, torch.Tensor]] | None = None
     groups: Sequence[tuple[str, ...]] = ()
-    further_meshes: Sequence[tuple[Mesh, Sequence[tuple[str, ...]]]] = ()
+    further_meshes: Sequence[tuple[RankMesh, Sequence[tuple[str, ...]]]] = ()
     states: Sequence[State] = ()
     seed: int = 0
     loss_pending: tuple[str, ...] = ()
     metrics_pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    eval: Source | None = None
+    eval: BatchSource | None = None
     evaluate: Callable[..., Mapping[str, torch.Tensor]] | None = None
     finish: Callable[..., Mapping[str, Any]] | None = None
     late: Callable[..., Mapping[str, Any]] | None = None
     late_from: Sequence[str] = ()
     eval_pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     eval_joined: tuple[str, ...] = ()
-    predicted: Sequence[Field] = ()
+    predicted: Sequence[SourceField] = ()
     epochs: int | None = None
     steps: int | None = None
     bucket_bytes: int = 25_000_000
@@ -299,7 +299,7 @@ class Program:
     overwrite: bool = False
     host_storage: Path | None = None
     profile: Profiled | None = None
-    targets: Sequence[Target] = ()
+    targets: Sequence[LogTarget] = ()
     hash: str = ""
     where: str = ""
     log_dir: Path | None = None
@@ -316,7 +316,7 @@ class Program:
         return isinstance(self.lr_schedule, OwnSchedule) or any("call" in each.arguments for each in sources)
 
     @property
-    def tensors(self) -> list[Declared]:
+    def tensors(self) -> list[RunTensor]:
         """Parameters and states."""
         return [*self.parameters, *self.states]
 
@@ -352,27 +352,27 @@ class Program:
             by.update(dict.fromkeys(covered(optimizer.at, paths), at))
         return {path: by[path] for path in paths if path in by}
 
-    def coordinates(self, tensor: Declared) -> tuple[int, ...]:
+    def coordinates(self, tensor: RunTensor) -> tuple[int, ...]:
         """Where along the stages' axis a tensor is, ascending; an unused one is with the first."""
         if self.pipeline is None:
             return (0,)
         return tuple(sorted({self.pipeline.coordinates[stage] for stage in self.stages_of[tensor.path] or (0,)}))
 
-    def holds(self, tensor: Declared) -> bool:
+    def holds(self, tensor: RunTensor) -> bool:
         """Whether this rank has a part of a tensor."""
         return self.pipeline is None or self.mesh[self.pipeline.axis].index in self.coordinates(tensor)
 
-    def keeps(self, tensor: Declared) -> bool:
+    def keeps(self, tensor: RunTensor) -> bool:
         """Whether this rank's stage is the one that counts, saves and loads a tensor for all: the
         first that has it."""
         return self.pipeline is None or self.mesh[self.pipeline.axis].index == self.coordinates(tensor)[0]
 
-    def block(self, tensor: Declared | Field) -> Block:
+    def block(self, tensor: RunTensor | SourceField) -> Extent:
         """This rank's block of a parameter, state or (of the current microbatch) field."""
         return block(tensor.mesh or self.mesh, tensor.shape, tensor.cut, tensor.sizes)
 
 
-def load_own(program: Program) -> list[str]:
+def load_own(program: RunProgram) -> list[str]:
     """Loads the Python files that the program names, and says of each which text it is. RunError
     SH619."""
     if program.own is None:
@@ -381,13 +381,13 @@ def load_own(program: Program) -> list[str]:
     return [f"runs {name}, sha256 {digest}" for name, digest in program.own.files.items()]
 
 
-def dtype_of(program: Program, tensor: Declared | Field | Received) -> torch.dtype:
+def dtype_of(program: RunProgram, tensor: RunTensor | SourceField | Received) -> torch.dtype:
     """float32 values become float64 in a run in float64; in bf16 runs parameters stay float32."""
     return torch.float64 if program.precision == "f64" and tensor.dtype == "f32" else DTYPES[tensor.dtype]
 
 
 @contextlib.contextmanager
-def numbers_of(program: Program) -> Iterator[None]:
+def numbers_of(program: RunProgram) -> Iterator[None]:
     """Sets the floating type of `0.5 * n` and `1 / n` for whole n to that of the run."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64 if program.precision == "f64" else torch.float32)

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from shardlang.runtime.tree import Node, path
+from shardlang.runtime.tree import LayerNode, path
 
 GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
@@ -54,12 +54,12 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def key(at: str | Node, *further: str | int, step: int | None = None) -> Key:
+def key(at: str | LayerNode, *further: str | int, step: int | None = None) -> Key:
     """A 64-bit key from the seed, the current step (or `step`), a path and the number of the call
     (0 if it is left out): `key("blocks[3].h", call)`, or with a layer and the path below it,
     `key(block, "h", call)`. That of a layer of a compiled block is the tensor that it was given."""
     given = None
-    if isinstance(at, Node):
+    if isinstance(at, LayerNode):
         given = at._keys
         at, further = f"{path(at)}.{further[0]}".removeprefix("."), further[1:]
     call = int(further[0]) if further else 0

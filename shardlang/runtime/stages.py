@@ -13,7 +13,7 @@ from typing import Any
 
 from shardlang.facts.actions import ACTIONS, Action, listed
 from shardlang.paths.patterns import covered, expanded
-from shardlang.runtime.comm.mesh import Mesh
+from shardlang.runtime.comm.mesh import RankMesh
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Received:
     shape: tuple[int, ...]
     cut: Mapping[int, str | tuple[str, ...]] = field(default_factory=dict)
     sizes: Mapping[int, tuple[int, ...]] | None = None
-    mesh: Mesh | None = None
+    mesh: RankMesh | None = None
     gradient: bool = False
     evaluate: bool = True
 

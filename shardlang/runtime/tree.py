@@ -15,7 +15,7 @@ from torch import Tensor
 _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
-class Node:
+class LayerNode:
     """A layer, or an array of layers. Members are attributes (`p.w`); layers of an array, and
     members whose names Python has other uses for, are items (`p.blocks[3]`, `p["lambda"]`,
     `p["__class__"]`). An iteration and a slice give the layers of an array in the order of their
@@ -47,15 +47,15 @@ class Node:
     def _layers(self) -> list[int]:
         return sorted(at for at in self._items if isinstance(at, int))
 
-    def _child(self, part: str | int) -> Node:
+    def _child(self, part: str | int) -> LayerNode:
         """The layer of this name or index below this one, made where there is none yet."""
         below = f"{self._path}[{part}]" if isinstance(part, int) else f"{self._path}.{part}".removeprefix(".")
         members: dict[Any, Any] = self._items if _is_item(part) else self.__dict__
-        layer: Node = members.setdefault(part, Node(below))
+        layer: LayerNode = members.setdefault(part, LayerNode(below))
         return layer
 
 
-def path(node: Node) -> str:
+def path(node: LayerNode) -> str:
     """The path of a layer, as in the user's program; "" of the whole model."""
     return node._path
 
@@ -65,9 +65,9 @@ def _is_item(part: str | int) -> bool:
     return isinstance(part, int) or part.startswith("_") or keyword.iskeyword(part)
 
 
-def namespace(leaves: Mapping[str, Tensor | Callable[[], Tensor]]) -> Node:
+def namespace(leaves: Mapping[str, Tensor | Callable[[], Tensor]]) -> LayerNode:
     """path -> tensor, or -> function that makes it at each use, as a tree of attributes."""
-    root = Node()
+    root = LayerNode()
     for path, leaf in leaves.items():
         node = root
         *parents, last = (name or int(index) for name, index in _PART.findall(path))

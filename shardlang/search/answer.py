@@ -13,7 +13,7 @@ from shardlang.display import duration, percent, rounded_up, size
 from shardlang.paths.runs import in_runs
 from shardlang.records import dataclass
 from shardlang.search import made
-from shardlang.search.fitted import Found
+from shardlang.search.fitted import FittedPoint
 from shardlang.search.made import FOUND
 from shardlang.search.outer import Outcome
 from shardlang.search.tune import Tuned
@@ -24,13 +24,13 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class Row:
+class RankedStrategy:
     """One of the best: what each hole is filled with, and what is predicted."""
 
     facts: Mapping[str, str]
     prediction: Prediction
     memory: int
-    found: Found
+    found: FittedPoint
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class Answer:
     behind: str | None
     ranks: int
     hardware: Hardware
-    rows: Sequence[Row]
+    rows: Sequence[RankedStrategy]
     gap: float
     looked: int
     total: int
     text: str = ""
-    spare: Row | None = None
+    spare: RankedStrategy | None = None
     stopped: str = ""
 
     def plain(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Answer:
             "spare": self._plain(self.spare) if self.spare is not None else None,
         }  # fmt: skip
 
-    def _plain(self, row: Row) -> dict[str, Any]:
+    def _plain(self, row: RankedStrategy) -> dict[str, Any]:
         text = text_of(_named(row.found, self.title), ())
         return {"facts": dict(row.facts), "text": text, "memory": row.memory, "predicted": plain(row.prediction)}
 
@@ -93,8 +93,8 @@ def answer(tuned: Tuned, ranks: int, hardware: Hardware) -> Answer:
     )  # fmt: skip
 
 
-def _row(found: Found, hardware: Hardware) -> Row:
-    return Row(facts(found), predict_work(work(found.plan), hardware), found.memory, found)
+def _row(found: FittedPoint, hardware: Hardware) -> RankedStrategy:
+    return RankedStrategy(facts(found), predict_work(work(found.plan), hardware), found.memory, found)
 
 
 def _gap(outcome: Outcome, best: Prediction) -> float:
@@ -105,11 +105,11 @@ def _gap(outcome: Outcome, best: Prediction) -> float:
     return max(0.0, 1 - outcome.open / best.step_s) if outcome.open is not None else 1 - min(1.0, best.mfu_causal)
 
 
-def _named(found: Found, title: str) -> ast.Strategy:
+def _named(found: FittedPoint, title: str) -> ast.Strategy:
     return made.strategy(title, found.strategy.rules)
 
 
-def facts(found: Found) -> dict[str, str]:
+def facts(found: FittedPoint) -> dict[str, str]:
     """The facts that distinguish a strategy from others, in the words of the language."""
     point, plan = found.point, found.plan
     stages = plan.pipeline
@@ -138,7 +138,7 @@ def differing(these: Mapping[str, str], best: Mapping[str, str]) -> list[str]:
     return [f"no {what}" if value == "-" else f"{what} {value}" for what, value in other.items()]
 
 
-def _second(rows: Sequence[Row]) -> list[str]:
+def _second(rows: Sequence[RankedStrategy]) -> list[str]:
     """The next best, and where the time goes."""
     best = rows[0].prediction
     parts = [f"computing {percent(best.compute_s / best.step_s)}"]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from shardlang.check.program import Program, Training
+from shardlang.check.program import CheckedProgram, Training
 from shardlang.graph.graph import LEAF, Graph, Kind, Op
 from shardlang.records import dataclass
 
 
 @dataclass(frozen=True)
-class Array:
+class Elements:
     """The elements of an array of layers: their paths, and the operators (ids) of each, in
     order."""
 
@@ -23,7 +23,7 @@ class Array:
     ops: tuple[tuple[int, ...], ...]
 
 
-def arrays(graph: Graph) -> list[Array]:
+def arrays(graph: Graph) -> list[Elements]:
     """The outermost arrays with more than three elements that are alike, each called once."""
     calls = graph.calls
     outer: dict[int, int] = {-1: -1}
@@ -37,11 +37,13 @@ def arrays(graph: Graph) -> list[Array]:
     rows: dict[tuple[int, str], list[int]] = {}
     for at in ops:
         rows.setdefault((calls[at].within, calls[at].path.rpartition("[")[0]), []).append(at)
-    found = (Array(tuple(calls[at].path for at in row), tuple(tuple(ops[at]) for at in row)) for row in rows.values())
+    found = (
+        Elements(tuple(calls[at].path for at in row), tuple(tuple(ops[at]) for at in row)) for row in rows.values()
+    )
     return [array for array in found if len(array.paths) > 3 and _alike(graph, array)]
 
 
-def _alike(graph: Graph, array: Array) -> bool:
+def _alike(graph: Graph, array: Elements) -> bool:
     """Whether layers from the second on are the same, and only the last is read from outside."""
     if len({*array.paths}) < len(array.paths) or len({len(mine) for mine in array.ops}) > 1:
         return False
@@ -55,7 +57,7 @@ def _alike(graph: Graph, array: Array) -> bool:
     return all(row == rows[0] and row is not None for row in rows)
 
 
-def _row(graph: Graph, array: Array, n: int, at: Mapping[int, tuple[int, int]]) -> list[object] | None:
+def _row(graph: Graph, array: Elements, n: int, at: Mapping[int, tuple[int, int]]) -> list[object] | None:
     """The operators of a layer, as seen from it; None where it reads what is further back."""
     row = list[object]()
     for id_ in array.ops[n]:
@@ -77,7 +79,7 @@ def _row(graph: Graph, array: Array, n: int, at: Mapping[int, tuple[int, int]]) 
     return row
 
 
-def cut(program: Program, found: Sequence[Array], left: int) -> Program:
+def cut(program: CheckedProgram, found: Sequence[Elements], left: int) -> CheckedProgram:
     """The program with the first `left` layers of each array."""
     graph = program.graph
     gone = {op for array in found for mine in array.ops[left:] for op in mine}

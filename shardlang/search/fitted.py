@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.cost.planned import work
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.bytes.fits import is_table, needed
@@ -32,13 +32,13 @@ SURELY = 1.1
 A_PLAN, AN_OPERATOR = 4e-3, 4e-4
 
 
-def costs(program: Program) -> float:
+def costs(program: CheckedProgram) -> float:
     """Seconds of a processor to plan a point of a program."""
     return A_PLAN + len(program.graph.ops) * AN_OPERATOR
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class FittedPoint:
     """A point that fits: its strategy, its plan, seconds of a step, bytes that it needs of a
     device."""
 
@@ -83,18 +83,18 @@ class Fitting:
         that the same program has the same answer everywhere."""
         return sum(count * (A_PLAN + ops * AN_OPERATOR) for ops, count in self.plans.items())
 
-    def best(self, point: Point) -> Found | Short | None:
+    def best(self, point: Point) -> FittedPoint | Short | None:
         """The fastest way to have a point; None where it is illegal."""
         plan = self.plan(point)
         if plan is None:
             return None
         ways = list(self._ways(point, plan))
-        fits = [way for way in ways if isinstance(way, Found)]
+        fits = [way for way in ways if isinstance(way, FittedPoint)]
         if fits:
             return min(fits, key=lambda found: found.seconds)
         return min((way for way in ways if isinstance(way, Short)), key=lambda short: short.memory)
 
-    def near(self, point: Point, needs: int) -> Found | Short | None:
+    def near(self, point: Point, needs: int) -> FittedPoint | Short | None:
         """A point whose layers are an estimate: without any if that fits, with more of them where
         these are too few. needs: the bytes that it takes without any, about."""
         plain = replace(point, layers=())
@@ -104,11 +104,11 @@ class Fitting:
             if plan is None:
                 return None
             made = self._made(each, plan)
-            if isinstance(made, Found):
+            if isinstance(made, FittedPoint):
                 return made
         return self.best(plain)
 
-    def _ways(self, point: Point, plan: Plan) -> Iterator[Found | Short]:
+    def _ways(self, point: Point, plan: Plan) -> Iterator[FittedPoint | Short]:
         """With more and more tables on the host, and with each kind of computing again."""
         tables = self._tables(plan) if self.of.hole(ast.Place) else []
         for count in range(len(tables) + 1):
@@ -125,17 +125,17 @@ class Fitting:
         paths = [graph.values[p.value].path for p in params]
         return [path for path in paths if self.of.covered(ast.Place, path) and not self.of.written(ast.Place, path)]
 
-    def _fewest(self, point: Point, plan: Plan) -> Iterator[Found | Short]:
+    def _fewest(self, point: Point, plan: Plan) -> Iterator[FittedPoint | Short]:
         """With the fewest layers computed again."""
         made = self._made(point, plan)
-        if isinstance(made, Found) or not self.of.layers:
+        if isinstance(made, FittedPoint) or not self.of.layers:
             yield made
             return
         on = _layers(plan, self.of.layers)
         for what in AGAIN:
             yield self._halved(replace(point, again=what), plan, on)
 
-    def _halved(self, point: Point, plan: Plan, on: Sequence[Sequence[str]]) -> Found | Short:
+    def _halved(self, point: Point, plan: Plan, on: Sequence[Sequence[str]]) -> FittedPoint | Short:
         """low: layers of each coordinate that are too few; high: enough, if any are. The last that
         fits is taken."""
         over = self._over(plan)
@@ -144,7 +144,7 @@ class Fitting:
         best = self._at(point, high, on)
         if isinstance(best, Short):
             return min((least, best), key=lambda each: each.memory)
-        while isinstance(best, Found) and any(b - a > 1 for a, b in zip(low, high, strict=True)):
+        while isinstance(best, FittedPoint) and any(b - a > 1 for a, b in zip(low, high, strict=True)):
             middle = [(a + b) // 2 if b - a > 1 else b for a, b in zip(low, high, strict=True)]
             tried = self.plan(_with(point, middle, on))
             if tried is None:
@@ -155,10 +155,10 @@ class Fitting:
                 else:
                     high[at] = middle[at]
             made = self._at(point, high, on)
-            best = made if isinstance(made, Found) else best
+            best = made if isinstance(made, FittedPoint) else best
         return best or least
 
-    def _at(self, point: Point, counts: Sequence[int], on: Sequence[Sequence[str]]) -> Found | Short | None:
+    def _at(self, point: Point, counts: Sequence[int], on: Sequence[Sequence[str]]) -> FittedPoint | Short | None:
         point = _with(point, counts, on)
         plan = self.plan(point)
         return self._made(point, plan) if plan is not None else None
@@ -167,11 +167,11 @@ class Fitting:
         """Which coordinates need more than there is."""
         return [self.limit is not None and needs > self.limit for needs in needed(plan)]
 
-    def _made(self, point: Point, plan: Plan) -> Found | Short:
+    def _made(self, point: Point, plan: Plan) -> FittedPoint | Short:
         memory = max(needed(plan))
         if self.limit is not None and memory > self.limit:
             return Short(point, memory)
-        return Found(point, filled(self.of, point, self.title), plan, self.seconds(work(plan)), memory)
+        return FittedPoint(point, filled(self.of, point, self.title), plan, self.seconds(work(plan)), memory)
 
 
 def _with(point: Point, counts: Sequence[int], on: Sequence[Sequence[str]]) -> Point:

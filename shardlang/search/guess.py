@@ -31,7 +31,7 @@ LARGE = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class RoughMesh:
     """A mesh with what is split over it. stages: how many there are. cut: ranks among which values
     are cut; zero: over which ZeRO cuts. params: elements of a rank. summed, handed: seconds for a
     byte of its gradients, and of all that a layer hands on. latency: of what a layer sends at
@@ -53,7 +53,7 @@ class Guess:
     of: Open
     hardware: Hardware
     limit: float
-    _grids: dict[tuple[tuple[tuple[str, int], ...], Splits], Grid] = field(default_factory=dict)
+    _grids: dict[tuple[tuple[tuple[str, int], ...], Splits], RoughMesh] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         graph = self.of.program.graph
@@ -84,7 +84,7 @@ class Guess:
         every = dict.fromkeys(each.zero[0] if each.zero else (0, False) for each in levels or (point,))
         return min(self._with_zero(level, grid, kept, plain, count) for level in every) * rare
 
-    def _with_zero(self, level: tuple[int, bool], grid: Grid, kept: float, plain: float, count: int) -> float:
+    def _with_zero(self, level: tuple[int, bool], grid: RoughMesh, kept: float, plain: float, count: int) -> float:
         own, shared = HELD[level]
         sizes = grid.params * (own + shared / grid.zero)
         again = self._again(sizes + kept - self.limit, kept)
@@ -92,13 +92,13 @@ class Guess:
         least = sizes + kept / KEPT
         return time * (1 if least <= self.limit else 1e3 * least / self.limit)
 
-    def _grid(self, point: Point) -> Grid:
+    def _grid(self, point: Point) -> RoughMesh:
         key = point.sizes, point.splits
         if key not in self._grids:
             self._grids[key] = self._placed(dict(point.sizes), point.splits)
         return self._grids[key]
 
-    def _placed(self, sizes: dict[str, int], splits: Splits) -> Grid:
+    def _placed(self, sizes: dict[str, int], splits: Splits) -> RoughMesh:
         """The part of each axis: it has the stages, cuts parameters, or cuts values alone, and then
         gradients are summed over it."""
         over = {dim: [axis for axis, _ in uses] for _, name, uses in splits for dim in self.of.dims[name]}
@@ -118,7 +118,7 @@ class Guess:
         cuts, alone = (math.prod(sizes[axis] for axis in axes) for axes in (inner, others))
         handed = (4 * parts * cuts + seqs / 8 * alone) / many
         latency = 8 * self._a_byte(sizes, inner, 1.0) + 4 * self._a_byte(sizes, others, 1.0)
-        return Grid(stages, many, max(1, zero), params / stages, sums, handed, latency)
+        return RoughMesh(stages, many, max(1, zero), params / stages, sums, handed, latency)
 
     def _a_byte(self, sizes: dict[str, int], axes: Sequence[str], of: float = LARGE) -> float:
         """Seconds to gather a byte, one of so many, over axes, from the parts of their ranks."""
@@ -133,7 +133,7 @@ class Guess:
         less = over / kept / (1 - LEFT)
         return 1 + AGAIN * min(1.0, less) + (FORWARD - AGAIN) * min(1.0, max(0.0, less - 1) * (1 - LEFT) / LEFT)
 
-    def _exposed(self, zero: tuple[int, bool], grid: Grid, compute: float, count: int) -> float:
+    def _exposed(self, zero: tuple[int, bool], grid: RoughMesh, compute: float, count: int) -> float:
         """Seconds of sums and gathers of parameters that computing does not hide."""
         level, keep = zero
         a_byte, back = grid.params * grid.summed, compute * (1 - FORWARD)

@@ -15,13 +15,13 @@ from shardlang.display import duration
 from shardlang.records import dataclass
 from shardlang.search.cut import arrays, cut
 from shardlang.search.deep.best_first import BestFirst
-from shardlang.search.fitted import Fitting, Found, Short, costs
+from shardlang.search.fitted import FittedPoint, Fitting, Short, costs
 from shardlang.search.guess import Guess
 from shardlang.search.profiles import Estimate, Profiles, without_stages
 from shardlang.search.recursive import halved
 from shardlang.search.space import BUCKETS, MB, Open, Point, points
 from shardlang.search.splits.ways import Splitting
-from shardlang.search.wanted import DYNAMIC, EXACT, RECURSIVE, Wanted
+from shardlang.search.wanted import DYNAMIC, EXACT, RECURSIVE, SearchRequest
 from shardlang.syntax import ast
 
 # Of the budget, for bounds and estimates; the rest is for whole plans.
@@ -38,7 +38,7 @@ class Outcome:
     points take at least, if that is known. stopped: by what the search was ended before its time,
     "" if it was not."""
 
-    best: Sequence[Found]
+    best: Sequence[FittedPoint]
     short: Short | None
     looked: int
     total: int
@@ -52,8 +52,8 @@ class _Best:
     """The best so far."""
 
     fitting: Fitting
-    wanted: Wanted
-    found: list[Found]
+    wanted: SearchRequest
+    found: list[FittedPoint]
     short: Short | None = None
     total: int = 0
 
@@ -62,15 +62,15 @@ class _Best:
         least = f", the best takes {duration(self.found[0].seconds)}" if self.found else ""
         self.wanted.tell(f"{text}{least}")
 
-    def add(self, made: Found | Short | None) -> None:
+    def add(self, made: FittedPoint | Short | None) -> None:
         if isinstance(made, Short) and (self.short is None or made.memory < self.short.memory):
             self.short = made
-        if isinstance(made, Found):
+        if isinstance(made, FittedPoint):
             self.found = sorted([*self.found, made], key=lambda found: found.seconds)[: 2 * self.wanted.count]
 
-    def checked(self) -> list[Found]:
+    def checked(self) -> list[FittedPoint]:
         """The best whose programs can be emitted; of large programs only the first is looked at."""
-        found = list[Found]()
+        found = list[FittedPoint]()
         for made in self.found:
             known = found and len(made.plan.graph.ops) > LARGE
             if len(found) < self.wanted.count and (known or self.wanted.sound(made.plan)):
@@ -78,7 +78,7 @@ class _Best:
         return found
 
 
-def searched(fitting: Fitting, given: Iterable[Found], wanted: Wanted) -> Outcome:
+def searched(fitting: Fitting, given: Iterable[FittedPoint], wanted: SearchRequest) -> Outcome:
     """The best points. given: strategies of the file that fit."""
     best = _Best(fitting, wanted, [])
     try:
@@ -92,7 +92,7 @@ def searched(fitting: Fitting, given: Iterable[Found], wanted: Wanted) -> Outcom
         return Outcome(best.checked(), None, looked, max(looked, best.total), False, stopped=str(signal) or "Ctrl-C")
 
 
-def _searched(best: _Best, fitting: Fitting, wanted: Wanted) -> Outcome:
+def _searched(best: _Best, fitting: Fitting, wanted: SearchRequest) -> Outcome:
     guess = Guess(fitting.of, wanted.hardware, wanted.room or math.inf)
     profiles = _profiles(fitting.of, wanted.room)
     few = profiles.cuts[2] if profiles is not None else _few(fitting.of)

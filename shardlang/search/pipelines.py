@@ -13,7 +13,7 @@ from shardlang.plan.pipeline.rules import StageRule
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.strategy.axis_sizes import evaluate
 from shardlang.records import dataclass
-from shardlang.search.cut import Array
+from shardlang.search.cut import Elements
 from shardlang.search.space import Open, Point, stage_count
 from shardlang.syntax import ast
 
@@ -50,7 +50,7 @@ class Pipe:
         return stage > 0 and self.coordinates[stage] != self.coordinates[stage - 1]
 
 
-def pipe(of: Open, array: Array, point: Point) -> Pipe | None:
+def pipe(of: Open, array: Elements, point: Point) -> Pipe | None:
     """The pipeline of a point, found once; None where it has none so."""
     key = point.sizes, point.virtual, point.microbatches, point.schedule
     if key not in of.pipes:
@@ -59,7 +59,7 @@ def pipe(of: Open, array: Array, point: Point) -> Pipe | None:
     return found
 
 
-def _pipe(of: Open, array: Array, point: Point) -> Pipe | None:
+def _pipe(of: Open, array: Elements, point: Point) -> Pipe | None:
     degrees = {**of.program.statics, **dict(point.sizes)}
     size, count = stage_count(of, dict(point.sizes)), _count(of, point, degrees)
     if count is None:
@@ -98,7 +98,7 @@ def _stage(of_ops: Sequence[int]) -> int:
     return max(sorted({*of_ops}), key=of_ops.count, default=0)
 
 
-def stage_layers(of: Open, array: Array, axis: str, size: int, virtual: int) -> list[range] | None:
+def stage_layers(of: Open, array: Elements, axis: str, size: int, virtual: int) -> list[range] | None:
     """The layers of each stage, as `balanced` cuts them; None where there are too few."""
     memory = of.memory
     if (size, virtual) not in memory:

@@ -13,10 +13,10 @@ from dataclasses import field, replace
 from functools import cached_property
 from itertools import pairwise
 
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.cost.items import class_of
 from shardlang.cost.planned import run, work
-from shardlang.cost.work import Coordinate, Segment, Stage, Transfer, Work
+from shardlang.cost.work import Coordinate, Segment, StageWork, Transfer, Workload
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.bytes.fits import Device, device
 from shardlang.plan.bytes.memory import all_held, held_bytes, local_bytes
@@ -28,9 +28,9 @@ from shardlang.plan.planner import laid_out
 from shardlang.plan.reads import inputs
 from shardlang.plan.rewrite.derived import rearranges
 from shardlang.records import dataclass
-from shardlang.search.cut import Array, cut
+from shardlang.search.cut import Elements, cut
 from shardlang.search.deep.degrees import Degrees, published
-from shardlang.search.deep.memory import Bytes, fewest, moments, most, summed
+from shardlang.search.deep.memory import MemoryEstimate, fewest, moments, most, summed
 from shardlang.search.filled import filled
 from shardlang.search.pipelines import Pipe, pipe
 from shardlang.search.space import BUCKETS, MB, Open, Point
@@ -43,7 +43,7 @@ LEFT = 3
 A_PROFILE, ALIKE, A_MESH, MANY = 30e-3, 12e-3, 200e-3, 3
 
 
-def without_stages(of: Open, program: Program) -> Open:
+def without_stages(of: Open, program: CheckedProgram) -> Open:
     """The strategy without stages, on another program."""
     kept = [rule for rule in of.strategy.rules if not isinstance(rule, ast.Stages | ast.Schedule)]
     return Open(program, replace(of.strategy, rules=tuple(kept)), of.ranks, of.known)
@@ -53,7 +53,7 @@ Part = tuple[Sequence[Segment], Sequence[Segment], Sequence[Segment]]
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
+class Probe:
     """A microbatch of few layers on the ranks of one stage. less, more: with 2 and with 3.
     forward, backward: the segments of what is before the layers, of the first, the second and the
     last, and of what is after them, in the order of the forward."""
@@ -92,17 +92,17 @@ class Profile:
         few, many = (saved_activations(plan).of(0) for plan in (self.less, self.more))
         return many - few, few - (LEFT - 1) * (many - few)
 
-    def held(self, degrees: Degrees) -> tuple[Bytes, Bytes, Bytes]:
+    def held(self, degrees: Degrees) -> tuple[MemoryEstimate, MemoryEstimate, MemoryEstimate]:
         """The bytes of what is before the layers, of a layer, and of what is after them."""
-        plan, found = self.more, list[Bytes]()
+        plan, found = self.more, list[MemoryEstimate]()
         for values, kept in zip(self.params, (0, *self.kept), strict=True):
-            total = Bytes(0, 0, kept)
+            total = MemoryEstimate(0, 0, kept)
             for value in values:
                 param = plan.params[value]
                 if value not in plan.memory_of:
                     it = held_bytes(plan, param, degrees.of(param.zero_axes)[1])
                     whole = local_bytes(plan, param) if it.gradient else 0
-                    total = total.plus(Bytes(it.itself + it.copy + it.optimizer, it.gradient, 0, whole))
+                    total = total.plus(MemoryEstimate(it.itself + it.copy + it.optimizer, it.gradient, 0, whole))
             found.append(total)
         return found[0], found[1], found[2]
 
@@ -151,7 +151,7 @@ class Estimate:
     bytes where none are."""
 
     point: Point
-    work: Work
+    work: Workload
     memory: int
     plain: int
 
@@ -162,9 +162,9 @@ class Profiles:
     them, by how many. spent: seconds of a processor for all, counted."""
 
     of: Open
-    array: Array
+    array: Elements
     limit: int | None
-    known: dict[object, Profile | None] = field(default_factory=dict)
+    known: dict[object, Probe | None] = field(default_factory=dict)
     spent: float = 0.0
     _laid: dict[object, list[Plan]] = field(default_factory=dict)
     _meshes: set[object] = field(default_factory=set)
@@ -186,27 +186,27 @@ class Profiles:
         again = self.profile(point, what)
         return made if again is None else self._made(replace(point, again=what), plain, again, found)
 
-    def degrees(self, point: Point, profile: Profile) -> Degrees:
+    def degrees(self, point: Point, profile: Probe) -> Degrees:
         return Degrees(profile.sizes, {axis: size for axis, size in point.sizes if axis != self.staged})
 
     @property
     def staged(self) -> str:
         return self.of.stages.axis.text if self.of.stages is not None else ""
 
-    def stages(self, profile: Profile, degrees: Degrees, found: Pipe) -> list[Bytes]:
+    def stages(self, profile: Probe, degrees: Degrees, found: Pipe) -> list[MemoryEstimate]:
         """The bytes of each stage; what is received and sent is kept too."""
         (first, layer, last), end = profile.held(degrees), len(found.layers) - 1
         made = [layer.times(len(mine)) for mine in found.layers]
         for stage, it in enumerate(made):
             crossing = found.sends(stage) + (stage < end and found.sends(stage + 1))
-            made[stage] = it.plus(Bytes(0, 0, crossing * profile.boundary))
+            made[stage] = it.plus(MemoryEstimate(0, 0, crossing * profile.boundary))
         made[0] = made[0].plus(first)
         made[-1] = made[-1].plus(last)
         for at, mine in enumerate(found.on):
-            made[mine[0]] = made[mine[0]].plus(Bytes(self.of_nccl(profile, found, at)))
+            made[mine[0]] = made[mine[0]].plus(MemoryEstimate(self.of_nccl(profile, found, at)))
         return made
 
-    def of_nccl(self, profile: Profile, found: Pipe, at: int) -> int:
+    def of_nccl(self, profile: Probe, found: Pipe, at: int) -> int:
         """The bytes that NCCL takes on a coordinate's ranks, where the device says what is
         reserved: for the groups of the profile; with stages, for that of all and for messages."""
         if self.device is None or not self.device.reserved:
@@ -221,7 +221,7 @@ class Profiles:
     def device(self) -> Device | None:
         return device(self.of.program)
 
-    def _made(self, point: Point, plain: Profile, again: Profile, found: Pipe) -> Estimate:
+    def _made(self, point: Point, plain: Probe, again: Probe, found: Pipe) -> Estimate:
         chosen, memory, whole, degrees = set[int](), 0, 0, self.degrees(point, plain)
         every, counts = self.stages(plain, degrees, found), [len(mine) for mine in found.layers]
         less, size = plain.kept[0] - again.kept[0], found.size
@@ -243,14 +243,14 @@ class Profiles:
         point = replace(point, bucket=bucket // MB if point.bucket else 0)
         return Estimate(point, self._work(point, bucket, plain, again, found, chosen), memory, whole)
 
-    def _bucket(self, point: Point, plain: Profile, coordinates: Sequence[Sequence[Bytes]]) -> int:
+    def _bucket(self, point: Point, plain: Probe, coordinates: Sequence[Sequence[MemoryEstimate]]) -> int:
         """The size of buckets: of a large space the largest that fits, where that is open."""
         written = point.bucket * MB or plain.more.bucket_bytes
         sizes = [size * MB for size in BUCKETS] if self.of.large and point.bucket else [written]
         fits = (n for n in sizes if self.limit is None or all(summed(c, n) <= self.limit for c in coordinates))
         return max(fits, default=written)
 
-    def _work(self, point: Point, bucket: int, plain: Profile, again: Profile, found: Pipe, chosen: set[int]) -> Work:
+    def _work(self, point: Point, bucket: int, plain: Probe, again: Probe, found: Pipe, chosen: set[int]) -> Workload:
         few, total, degrees = work(plain.more), len(self.array.paths), self.degrees(point, plain)
         count = total - LEFT
         wide = {id(source): widened(source, degrees) for source in (plain, again)}
@@ -267,7 +267,7 @@ class Profiles:
                 forward, backward = [*forward, *first[0][2]], [*backward, *first[1][2]]
             ways = ("forward", "inputs") if found.sends(stage) else ()
             sent = tuple(Transfer(way, plain.boundary) for way in ways)
-            stages.append(Stage(run(forward), run(backward[::-1]), sent))
+            stages.append(StageWork(run(forward), run(backward[::-1]), sent))
         less = work(plain.less)
         axes = tuple(Axis(name, size) for name, size in point.sizes if size > 1)
         shares = self._shares(plain, degrees)
@@ -280,12 +280,12 @@ class Profiles:
             bucket_bytes=bucket,
         )  # fmt: skip
 
-    def _shares(self, plain: Profile, degrees: Degrees) -> tuple[float, float]:
+    def _shares(self, plain: Probe, degrees: Degrees) -> tuple[float, float]:
         """The shares that the first and the last stage have of what is outside of the layers."""
         first, _, last = (each.always + each.gradient for each in plain.held(degrees))
         return (first / (first + last), last / (first + last)) if first + last else (0.5, 0.5)
 
-    def profile(self, point: Point, again: str | None) -> Profile | None:
+    def profile(self, point: Point, again: str | None) -> Probe | None:
         """The profile of a point; None where it is illegal, or where layers are not all alike."""
         here = self.few(point)
         key = here, again
@@ -315,7 +315,7 @@ class Profiles:
         self._meshes.add(mesh)
         return A_PROFILE if known else A_MESH
 
-    def _profile(self, point: Point, again: str | None) -> Profile | None:
+    def _profile(self, point: Point, again: str | None) -> Probe | None:
         plans, key = list[Plan](), (replace(point, zero=()), again)
         like = self._laid.get(key, (None, None))
         self.spent += self._costs(point) if key not in self._laid else ALIKE
@@ -331,10 +331,10 @@ class Profiles:
         stage, name = work(plans[1]).stages[0], class_of(self.array.paths[0])
         forward, backward = (_parts(segments, name) for segments in (stage.forward, stage.backward[::-1]))
         layer = self.array.paths[0].rpartition("[")[0]
-        return Profile(plans[0], plans[1], forward, backward, layer) if forward and backward else None
+        return Probe(plans[0], plans[1], forward, backward, layer) if forward and backward else None
 
 
-def widened(profile: Profile, degrees: Degrees) -> tuple[Part, Part]:
+def widened(profile: Probe, degrees: Degrees) -> tuple[Part, Part]:
     """The segments of a profile on more ranks."""
     known = profile.__dict__.setdefault("_widened", {})
     key = tuple(degrees.many.items())
@@ -358,7 +358,7 @@ def _parts(segments: Sequence[Segment], name: str) -> Part | None:
 
 
 def _once(
-    mine: Sequence[int], profile: Profile, degrees: Degrees, found: Pipe, shares: tuple[float, float], bucket: int
+    mine: Sequence[int], profile: Probe, degrees: Degrees, found: Pipe, shares: tuple[float, float], bucket: int
 ) -> Coordinate:
     """The work of a coordinate's ranks once a step: that of its layers, and of the ends."""
     a, b = (work(plan).coordinates[0] for plan in (profile.less, profile.more))

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 
 from shardlang.plan.strategy.axis_sizes import divisors
 from shardlang.records import dataclass
-from shardlang.search.fitted import Fitting, Found, Short
+from shardlang.search.fitted import FittedPoint, Fitting, Short
 from shardlang.search.space import BUCKETS, Cuts, Open, Point, points
 from shardlang.search.splits.ways import Splitting
-from shardlang.search.wanted import Wanted
+from shardlang.search.wanted import SearchRequest
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,21 +22,21 @@ class Halved:
     """found: what fits, the fastest first. short: the point that lacks least, where nothing does.
     looked: how many points were looked at."""
 
-    found: list[Found]
+    found: list[FittedPoint]
     short: Short | None
     looked: int
 
 
-def halved(fitting: Fitting, splitting: Splitting, wanted: Wanted) -> Halved:
+def halved(fitting: Fitting, splitting: Splitting, wanted: SearchRequest) -> Halved:
     """The strategy with the sizes of axes that halving finds."""
-    found, short, looked = list[Found](), None, 0
+    found, short, looked = list[FittedPoint](), None, 0
     sizes = _sizes(fitting.of, splitting, wanted)
     for cuts in splitting(sizes) if sizes is not None else ():
         for point in _points(fitting.of, sizes or {}, cuts):
             wanted.tell(f"{looked} points")
             looked += 1
             made = fitting.best(point)
-            if isinstance(made, Found):
+            if isinstance(made, FittedPoint):
                 found.append(made)
                 break
             if made is not None and (short is None or made.memory < short.memory):
@@ -52,7 +52,7 @@ def _points(of: Open, sizes: Mapping[str, int], cuts: Cuts) -> Iterator[Point]:
     yield from sorted(plain, key=lambda point: (point.zero, point.microbatches, point.virtual))
 
 
-def _sizes(of: Open, splitting: Splitting, wanted: Wanted) -> dict[str, int] | None:
+def _sizes(of: Open, splitting: Splitting, wanted: SearchRequest) -> dict[str, int] | None:
     """The sizes of the axes; None where the ranks cannot be laid out so."""
     stages = of.stages.axis.text if of.stages is not None else ""
     sizes = {axis.name: axis.size or 1 for axis in of.axes}

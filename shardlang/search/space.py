@@ -13,11 +13,11 @@ from functools import cached_property, lru_cache
 from itertools import combinations, product
 from typing import Any
 
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.check.selectors import matcher
-from shardlang.cost.work import Work
+from shardlang.cost.work import Workload
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.layouts.known import Known
+from shardlang.plan.layouts.known import LayoutTables
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.pipeline.stages import ancestors, enclosing
 from shardlang.plan.strategy.axis_sizes import SizedAxis, declared, divisors, evaluate
@@ -36,7 +36,7 @@ _INDEX = re.compile(r"\[\d+\]")
 Uses = tuple[tuple[str, bool], ...]
 Splits = tuple[tuple[int, str, Uses], ...]
 Pins = tuple[tuple[str, str], ...]
-Seconds = Callable[[Work], float]
+Seconds = Callable[[Workload], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,10 @@ class Cuts:
 class Open:
     """A strategy on so many ranks, and what of it is open. known: what its plans share."""
 
-    program: Program
+    program: CheckedProgram
     strategy: ast.Strategy
     ranks: int
-    known: Known = field(default_factory=Known, compare=False)
+    known: LayoutTables = field(default_factory=LayoutTables, compare=False)
 
     @cached_property
     def large(self) -> bool:

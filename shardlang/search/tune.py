@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.cost.planned import work
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.display import rounded_up, size
@@ -21,13 +21,13 @@ from shardlang.plan.strategy.holes import holes
 from shardlang.plan.strategy.instead import instead
 from shardlang.records import dataclass
 from shardlang.search.filled import filled
-from shardlang.search.fitted import Fitting, Found, Short
+from shardlang.search.fitted import FittedPoint, Fitting, Short
 from shardlang.search.made import FOUND
 from shardlang.search.outer import Outcome, searched
 from shardlang.search.space import Open, Point
 from shardlang.search.splits.integer_program import is_there
 from shardlang.search.splits.ways import needs_solver
-from shardlang.search.wanted import EXACT, PROPAGATION, Wanted
+from shardlang.search.wanted import EXACT, PROPAGATION, SearchRequest
 from shardlang.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
@@ -57,10 +57,10 @@ class Tuned:
     of: ast.Strategy
     title: str
     outcome: Outcome
-    spare: Found | None = None
+    spare: FittedPoint | None = None
 
 
-def tune(program: Program, name: str | None, wanted: Wanted, sink: Sink) -> Tuned | None:
+def tune(program: CheckedProgram, name: str | None, wanted: SearchRequest, sink: Sink) -> Tuned | None:
     """The best strategies; None after mistakes, or where nothing fits (SH326)."""
     program, strategy = _start(program, name, wanted.mode, sink)
     if strategy is None or not _checks(program, strategy, sink):
@@ -79,7 +79,7 @@ def tune(program: Program, name: str | None, wanted: Wanted, sink: Sink) -> Tune
     return None
 
 
-def _spare(fitting: Fitting, best: Sequence[Found], wanted: Wanted) -> Found | None:
+def _spare(fitting: Fitting, best: Sequence[FittedPoint], wanted: SearchRequest) -> FittedPoint | None:
     """The fastest of the best that leaves `MARGIN` of the memory free; where the budget lasts, the
     first is planned so too."""
     if wanted.limit is None:
@@ -92,11 +92,13 @@ def _spare(fitting: Fitting, best: Sequence[Found], wanted: Wanted) -> Found | N
         and best[0].strategy not in fitting.of.program.strategies
     ):
         made = replace(fitting, limit=less).best(replace(best[0].point, layers=()))
-        found += [made] if isinstance(made, Found) else []
+        found += [made] if isinstance(made, FittedPoint) else []
     return min(found, key=lambda each: each.seconds, default=None)
 
 
-def _start(program: Program, name: str | None, mode: str, sink: Sink) -> tuple[Program, ast.Strategy | None]:
+def _start(
+    program: CheckedProgram, name: str | None, mode: str, sink: Sink
+) -> tuple[CheckedProgram, ast.Strategy | None]:
     """The program and the strategy that says what is open: the one of that name; else the first
     with holes; else one with everything open, which the program then has as well."""
     every = program.strategies
@@ -113,7 +115,7 @@ def _start(program: Program, name: str | None, mode: str, sink: Sink) -> tuple[P
     return program, found or everything(program)
 
 
-def everything(program: Program) -> ast.Strategy:
+def everything(program: CheckedProgram) -> ast.Strategy:
     """A strategy in which all is open but the split of the batch."""
     batch = program.graph.batch
     names = [name for name, dims in program.graph.dims.items() if batch in dims]
@@ -127,7 +129,7 @@ def _is_all_open(strategy: ast.Strategy) -> bool:
     return strategy.span.source.name == FOUND
 
 
-def _checks(program: Program, strategy: ast.Strategy, sink: Sink) -> bool:
+def _checks(program: CheckedProgram, strategy: ast.Strategy, sink: Sink) -> bool:
     """Whether what is written of a strategy is right, whatever stands in its holes."""
     from shardlang.plan.resolve import resolve
 
@@ -140,13 +142,15 @@ def _checks(program: Program, strategy: ast.Strategy, sink: Sink) -> bool:
     return not sink.failed
 
 
-def _propagated(program: Program, strategy: ast.Strategy, title: str, wanted: Wanted, sink: Sink) -> Tuned | None:
+def _propagated(
+    program: CheckedProgram, strategy: ast.Strategy, title: str, wanted: SearchRequest, sink: Sink
+) -> Tuned | None:
     """The strategy as it is: what its rules leave open has the layouts that send fewest bytes."""
     plan = laid_out(program, strategy, wanted.ranks, sink)
     if plan is None or sink.failed:
         return None
     memory = max(needed(plan))
-    found = Found(Point(_sizes(plan)), strategy, plan, wanted.seconds(work(plan)), memory)
+    found = FittedPoint(Point(_sizes(plan)), strategy, plan, wanted.seconds(work(plan)), memory)
     if wanted.limit is not None and memory > wanted.limit:
         of = Open(program, strategy, wanted.ranks)
         _report_nothing(of, Outcome((), Short(found.point, memory), 1, 1, True), wanted, sink)
@@ -159,7 +163,7 @@ def _sizes(plan: Plan) -> tuple[tuple[str, int], ...]:
     return tuple((axis.name, axis.size) for axis in axes)
 
 
-def _written(program: Program, of: ast.Strategy, wanted: Wanted) -> Iterable[Found]:
+def _written(program: CheckedProgram, of: ast.Strategy, wanted: SearchRequest) -> Iterable[FittedPoint]:
     """The whole strategies of the file that fit, where nothing is pinned."""
     for strategy in program.strategies if _is_all_open(of) else ():
         if strategy.name.text in program.unread:
@@ -169,7 +173,7 @@ def _written(program: Program, of: ast.Strategy, wanted: Wanted) -> Iterable[Fou
             continue
         memory = max(needed(plan))
         if wanted.limit is None or memory <= wanted.limit:
-            yield Found(Point(_sizes(plan)), strategy, plan, wanted.seconds(work(plan)), memory)
+            yield FittedPoint(Point(_sizes(plan)), strategy, plan, wanted.seconds(work(plan)), memory)
 
 
 def _report_solver(sink: Sink) -> None:
@@ -179,7 +183,7 @@ def _report_solver(sink: Sink) -> None:
     sink.report("SH517", fact, None, help=('`pip install "shardlang[tune]"` installs it', more))
 
 
-def _report_nothing(of: Open, outcome: Outcome, wanted: Wanted, sink: Sink) -> None:
+def _report_nothing(of: Open, outcome: Outcome, wanted: SearchRequest, sink: Sink) -> None:
     """SH326, with the least memory that was found."""
     strategy = of.strategy
     span = strategy.name.span if not _is_all_open(strategy) else None

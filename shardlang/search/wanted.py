@@ -19,7 +19,7 @@ SEGMENTS = 1.025
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SearchRequest:
     """A request. seconds: of a step of a plan. limit: the bytes of a device's memory, if they are
     known; reserved: those of them that contexts and libraries take. count: how many of the best.
     budget: seconds of a processor for the search; sound: whether a plan can be emitted. tell: is

@@ -18,7 +18,7 @@ from shardlang.errors import RunError
 from shardlang.runtime import compiled as blocks
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.launch.launcher import read_program
-from shardlang.runtime.program import Program, Safetensors, load_own
+from shardlang.runtime.program import RunProgram, Safetensors, load_own
 from shardlang.runtime.step.resume import resumed
 from shardlang.runtime.step.stepper import Stepper
 from shardlang.torch.module import ShardModule
@@ -66,7 +66,7 @@ def _warn(text: str) -> None:
         warnings.warn(text, stacklevel=5)
 
 
-def _program(compiled: Compiled | Folder, base: Folder | None, stack: ExitStack) -> Program:
+def _program(compiled: Compiled | Folder, base: Folder | None, stack: ExitStack) -> RunProgram:
     """The program, whose optimizers and checkpoints are the user's to have."""
     if isinstance(compiled, Compiled):
         # It stays: torch.compile and tracebacks read the text.

@@ -30,7 +30,7 @@ from shardlang.errors import RunError
 from shardlang.launch.started import require_alone
 from shardlang.runtime.device import KINDS
 from shardlang.runtime.launch.children import begin
-from shardlang.runtime.launch.devices import Choice, chosen
+from shardlang.runtime.launch.devices import DeviceChoice, chosen
 from shardlang.runtime.launch.rank import peer_gone
 from shardlang.torch.ranks import RankError, end
 from shardlang.torch.ranks import begin as take_part
@@ -57,7 +57,7 @@ def launch(function: Callable[..., Any], /, *args: Any, ranks: int, device: str 
     if dist.is_initialized():
         raise RuntimeError("this process is one of several ranks, and launches no others")
     require_alone("`launch`")
-    devices = chosen(device, ranks) if device != "cpu" else Choice("cpu")
+    devices = chosen(device, ranks) if device != "cpu" else DeviceChoice("cpu")
     # What torch's optimizers import at their first step, once for all ranks.
     importlib.import_module("torch._dynamo")
     with scratch("launch") as folder:
@@ -106,7 +106,7 @@ class _Run:
     function: Callable[..., Any]
     args: tuple[Any, ...]
     size: int
-    devices: Choice
+    devices: DeviceChoice
     store: Path
     ranks: list[_Rank] = field(default_factory=list)
     release: int = -1

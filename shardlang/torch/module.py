@@ -24,14 +24,14 @@ from shardlang.hints.nearest import offer
 from shardlang.runtime import compiled
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.loader import Loader, load
-from shardlang.runtime.program import Program, numbers_of
+from shardlang.runtime.program import RunProgram, numbers_of
 from shardlang.runtime.state.checkpoints import SavedRun
 from shardlang.runtime.state.weights import whole_of
 from shardlang.runtime.step.microbatches import given_ahead
 from shardlang.runtime.step.stepper import Stepper
 from shardlang.runtime.step.totals import Pending
 from shardlang.torch import optimizers
-from shardlang.torch.place import Batch, Field, Placing, apart
+from shardlang.torch.place import Batch, BatchPlacement, Field, apart
 from shardlang.torch.ranks import agree
 
 
@@ -79,12 +79,12 @@ class ShardModule(nn.Module):
     """Made by `bind`. rank, ranks: of this process. fields: what a batch has. done: the steps so
     far, on which random numbers depend."""
 
-    def __init__(self, program: Program, stepper: Stepper, saved: SavedRun | None) -> None:
+    def __init__(self, program: RunProgram, stepper: Stepper, saved: SavedRun | None) -> None:
         super().__init__()
         self._program, self._stepper, self._saved = program, stepper, saved
         self.rank, self.ranks = world.rank, world.size
         self.done = saved.step if saved is not None else 0
-        self._cut = Placing(program, program.data)
+        self._cut = BatchPlacement(program, program.data)
         self.fields: tuple[Field, ...] = self._cut.all
         model = stepper.model
         self._trained = {t.path: nn.Parameter(model.trained[t.path].detach()) for t in model.parameters if not t.frozen}
@@ -245,7 +245,7 @@ class ShardModule(nn.Module):
     def _rowed(self, batch: Mapping[str, Any]) -> tuple[Any, int]:
         """A batch of an evaluation, and how many rows it has."""
         assert self._program.eval is not None
-        cut = Placing(self._program, self._program.eval)
+        cut = BatchPlacement(self._program, self._program.eval)
         first = next((value for name, value in batch.items() if name in {f.name for f in cut.all}), ())
         rows = min(len(first), cut.source.batch)
         return cut.placed(batch, True, rows), rows

@@ -21,7 +21,7 @@ from shardlang.hints.nearest import offer
 from shardlang.paths.patterns import covered
 from shardlang.runtime.state.checkpoints import Piece, SavedRun
 from shardlang.runtime.state.optimizers import UNIT
-from shardlang.runtime.step.model import Model
+from shardlang.runtime.step.model import RankModel
 from shardlang.runtime.step.resume import offsets
 
 # By torch's class: the runtime's kind, and its names of what is kept of a parameter.
@@ -72,7 +72,7 @@ def require_elementwise(cls: Any, settings: Mapping[str, Any]) -> None:
 
 
 def made(
-    model: Model, trained: Mapping[str, nn.Parameter], saved: SavedRun | None, cls: Any, at: Iterable[str] | None,
+    model: RankModel, trained: Mapping[str, nn.Parameter], saved: SavedRun | None, cls: Any, at: Iterable[str] | None,
     settings: Mapping[str, Any],
 ) -> Any:  # fmt: skip
     """An optimizer of the parameters that selectors name, by default of all that this rank trains.
@@ -95,7 +95,7 @@ def made(
     return optimizer
 
 
-def _selected(model: Model, at: Iterable[str] | None) -> set[str]:
+def _selected(model: RankModel, at: Iterable[str] | None) -> set[str]:
     """ValueError for a selector that names nothing of the whole program."""
     every = [tensor.path for tensor in model.program.parameters if not tensor.frozen]
     if at is None:
@@ -142,7 +142,7 @@ def _put_back(pairs: Iterable[tuple[nn.Parameter, nn.Parameter]]) -> None:
 
 
 def _go_on(
-    model: Model, saved: SavedRun, optimizer: Any, given: Mapping[str, tuple[nn.Parameter, nn.Parameter]]
+    model: RankModel, saved: SavedRun, optimizer: Any, given: Mapping[str, tuple[nn.Parameter, nn.Parameter]]
 ) -> None:
     """Fills an optimizer's state from a checkpoint. RunError where that is of another one."""
     kind, kept = _KEPT.get(type(optimizer).__name__, ("", {}))

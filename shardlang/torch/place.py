@@ -12,7 +12,7 @@ from torch import Tensor
 from shardlang.errors import RunError
 from shardlang.runtime import program as emitted
 from shardlang.runtime.data import loader
-from shardlang.runtime.program import Block, Program, dtype_of, listed
+from shardlang.runtime.program import Extent, RunProgram, dtype_of, listed
 
 
 @dataclass(frozen=True)
@@ -53,22 +53,22 @@ def apart(by: str) -> RunError:
     return RunError("SH620", fact, help="net.step(net.place(batch)), which runs all of a step")
 
 
-class Placing(loader.Cut):
+class BatchPlacement(loader.Cut):
     """Cuts batches that the user gives. fields: all that the source has, whether this rank reads
     them or not."""
 
-    def __init__(self, program: Program, source: emitted.Source) -> None:
+    def __init__(self, program: RunProgram, source: emitted.BatchSource) -> None:
         super().__init__(program, source)
         self.time = program.mesh._time
         blocks = {f.name: [own[at] for own in self.blocks] for at, f in enumerate(self.fields)}
         self.dims = {f.name: self._time_dim(f) for f in source.fields}
         self.all = tuple(self._field(f, dtype_of(program, f), blocks.get(f.name, [])) for f in source.fields)
 
-    def _time_dim(self, field: emitted.Field) -> int:
+    def _time_dim(self, field: emitted.SourceField) -> int:
         """The dim that microbatches cut; -1 where each has the whole field."""
         return next((dim for dim, axes in field.cut.items() if self.time and self.time in listed(axes)), -1)
 
-    def _field(self, field: emitted.Field, dtype: torch.dtype, blocks: list[Block]) -> Field:
+    def _field(self, field: emitted.SourceField, dtype: torch.dtype, blocks: list[Extent]) -> Field:
         local = list(blocks[0].shape) if blocks else []
         if blocks and self.dims[field.name] >= 0:
             local[self.dims[field.name]] = sum(block.shape[self.dims[field.name]] for block in blocks)
@@ -88,7 +88,7 @@ class Placing(loader.Cut):
         found = {f.name: self._checked(f, given[f.name], whole, rows) for f in self.all if f.name in due}
         at = dict.fromkeys(found, 0)
 
-        def take(field: emitted.Field, block: Block) -> Tensor:
+        def take(field: emitted.SourceField, block: Extent) -> Tensor:
             if whole:
                 return found[field.name][block.slices()].clone(memory_format=torch.contiguous_format)
             dim = self.dims[field.name]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.cost.hardware import Hardware
 from shardlang.cost.predict import predict
 from shardlang.diagnostics.diagnostic import Diagnostic, Severity, Sink
@@ -22,7 +22,7 @@ from shardlang.syntax import ast
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class PlanCost:
     """The cost of a plan: the bytes that so many ranks send in a step, the most that one holds, the
     seconds of a step (None: not known)."""
 
@@ -31,12 +31,12 @@ class Figures:
     step_s: float | None
 
 
-def figures(of: Plan, hardware: Hardware | None, ranks: int) -> Figures:
+def figures(of: Plan, hardware: Hardware | None, ranks: int) -> PlanCost:
     """ranks: so many send, as one at each coordinate of the stages does in the mean."""
     lines = [None] if of.pipeline is None else stages_by_coordinate(of)
     sends = sum(sum(sent_bytes(of, mine)) for mine in lines) * ranks // len(lines)
     step_s = predict(of, hardware).step_s if hardware is not None else None
-    return Figures(sends, max(peak.bytes for peak in step_peaks(of)), step_s)
+    return PlanCost(sends, max(peak.bytes for peak in step_peaks(of)), step_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +45,22 @@ class Alternative:
     diagnostics that refuse it. told: what it changes, where the rule is long."""
 
     written: str
-    figures: Figures | None
+    figures: PlanCost | None
     refused: tuple[Diagnostic, ...] = ()
     told: str = ""
 
 
 @dataclass(frozen=True)
-class Asked:
+class StrategyCase:
     """A program on ranks, the strategy that is asked about (None: none is used), its plan, and the
     hardware (None: without speeds)."""
 
-    program: Program
+    program: CheckedProgram
     strategy: ast.Strategy | None
     plan: Plan
     hardware: Hardware | None = None
 
-    def figures(self, of: Plan) -> Figures:
+    def figures(self, of: Plan) -> PlanCost:
         """Those of a plan; it sends as many ranks' bytes as this one has coordinates of stages."""
         return figures(of, self.hardware, len(self.plan.pipeline.actions) if self.plan.pipeline is not None else 1)
 
@@ -96,13 +96,13 @@ def entry(one: Alternative) -> dict[str, Any]:
     return found
 
 
-def _figures(of: Figures | None) -> dict[str, Any]:
+def _figures(of: PlanCost | None) -> dict[str, Any]:
     if of is None:
         return {"sent_bytes": None, "peak_bytes": None, "step_s": None}
     return {"sent_bytes": of.sent, "peak_bytes": of.peak, "step_s": of.step_s}
 
 
-def head(asked: Asked) -> dict[str, Any]:
+def head(asked: StrategyCase) -> dict[str, Any]:
     """The first keys of an answer: of which plan it is, and its figures."""
     made = asked.plan
     now = _figures(asked.figures(made))

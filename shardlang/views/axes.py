@@ -10,10 +10,10 @@ from shardlang.cost.predict import predict
 from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.traffic import sent
 from shardlang.syntax import ast
-from shardlang.views.alternatives import Asked, place
+from shardlang.views.alternatives import StrategyCase, place
 
 
-def axis_rows(asked: Asked) -> list[dict[str, Any]]:
+def axis_rows(asked: StrategyCase) -> list[dict[str, Any]]:
     """A row for each axis, then one for each group of several over which something is sent. sent:
     by what it is; exposed_s: seconds of a step (None: not known)."""
     plan = asked.plan
@@ -30,7 +30,7 @@ def axis_rows(asked: Asked) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _rules(asked: Asked, axis: str) -> Iterator[dict[str, Any]]:
+def _rules(asked: StrategyCase, axis: str) -> Iterator[dict[str, Any]]:
     """The rules that name an axis, but for the mesh."""
     rules = asked.strategy.rules if asked.strategy is not None else ()
     for rule in rules:
@@ -48,7 +48,7 @@ def _rules(asked: Asked, axis: str) -> Iterator[dict[str, Any]]:
                 yield place(rule.span)
 
 
-def _sent(asked: Asked) -> dict[tuple[str, ...], dict[str, int]]:
+def _sent(asked: StrategyCase) -> dict[tuple[str, ...], dict[str, int]]:
     """Axes -> what is sent over them in a step, by a rank at each coordinate of the stages."""
     plan, found = asked.plan, dict[tuple[str, ...], dict[str, int]]()
     lines = [None] if plan.pipeline is None else stages_by_coordinate(plan)
@@ -61,7 +61,7 @@ def _sent(asked: Asked) -> dict[tuple[str, ...], dict[str, int]]:
     return found
 
 
-def _waits(asked: Asked) -> dict[tuple[str, ...], float] | None:
+def _waits(asked: StrategyCase) -> dict[tuple[str, ...], float] | None:
     if asked.hardware is None:
         return None
     found: dict[tuple[str, ...], float] = {}

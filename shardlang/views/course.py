@@ -15,7 +15,7 @@ from shardlang.plan.bytes.peak.step import Peak, peaks_by_action, step_peaks
 from shardlang.plan.bytes.pipeline_report import action_cost, stage_costs
 from shardlang.plan.pipeline import actions as lists
 from shardlang.plan.plan import Plan
-from shardlang.views.diff import Seen
+from shardlang.views.diff import PlanFacts
 
 Found = dict[str, Any]
 # A span: its lane, begin, end, name.
@@ -27,7 +27,7 @@ GRID, GAP = 100_000, 200
 MOST = 600
 
 
-def with_course(seen: Seen, hardware: Hardware | None) -> Found:
+def with_course(seen: PlanFacts, hardware: Hardware | None) -> Found:
     """The report of a plan, with the course of its step and the cluster that it runs on."""
     keys = ("cluster", "devices", "nodes")
     of = {key: getattr(hardware, key) for key in keys} if hardware is not None else None

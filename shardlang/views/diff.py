@@ -23,14 +23,14 @@ MEMORY = ("peak", "parameters", "copies", "gradients", "optimizer", "activations
 
 
 @dataclass(frozen=True)
-class Seen:
+class PlanFacts:
     """A plan with what `shardc plan --json` says of it."""
 
     plan: Plan
     found: Found
 
 
-def difference(left: Seen, right: Seen) -> dict[str, Any]:
+def difference(left: PlanFacts, right: PlanFacts) -> dict[str, Any]:
     """The differences, left and right; a row that one of them lacks has null there."""
     both = left.found, right.found
     heads = [{key: found[key] for key in ("program", "strategy", "ranks")} for found in both]
@@ -99,7 +99,7 @@ def _stages(found: Found) -> dict[str, Any]:
     }
 
 
-def _values(left: Seen, right: Seen) -> Rows:
+def _values(left: PlanFacts, right: PlanFacts) -> Rows:
     """Values of other layouts, or for which other bytes are sent: those of the same layouts in both
     plans together, the largest difference first, in seconds where they are known. Bytes are the
     most of one of them; seconds are of all."""

@@ -17,7 +17,7 @@ from shardlang.paths.runs import called, in_runs
 from shardlang.plan.bytes.traffic import sent
 from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.instead import rules_of
-from shardlang.views.alternatives import Alternative, Asked
+from shardlang.views.alternatives import Alternative, StrategyCase
 from shardlang.views.values import forms
 
 Entry = dict[str, Any]
@@ -73,7 +73,7 @@ def sends(plan: Plan, values: Sequence[int]) -> list[Entry]:
     ]  # fmt: skip
 
 
-def takes(asked: Asked, values: Sequence[int]) -> Entry | None:
+def takes(asked: StrategyCase, values: Sequence[int]) -> Entry | None:
     """Seconds of a step that operators of the values take, and those of all that are alike, at the
     coordinate where they take longest; None without speeds."""
     if asked.hardware is None:
@@ -91,7 +91,7 @@ def takes(asked: Asked, values: Sequence[int]) -> Entry | None:
 # --- alternatives ---
 
 
-def others(asked: Asked, name: str, values: Sequence[int]) -> Iterator[Alternative]:
+def others(asked: StrategyCase, name: str, values: Sequence[int]) -> Iterator[Alternative]:
     """Each dim of the layer over each axis that does not cut it, then recomputation."""
     plan = asked.plan
     if asked.strategy is None or plan.ranks == 1:
@@ -108,7 +108,7 @@ def others(asked: Asked, name: str, values: Sequence[int]) -> Iterator[Alternati
             yield asked.instead(written, [*rules, *rules_of(written)])
 
 
-def _splits(asked: Asked, values: Sequence[int]) -> list[tuple[str, str]]:
+def _splits(asked: StrategyCase, values: Sequence[int]) -> list[tuple[str, str]]:
     """(dim, axis): where no tensor of the layer has the dim cut over the axis."""
     plan, graph = asked.plan, asked.plan.graph
     names = {id(dim): name for name, dims in reversed([*graph.dims.items()]) for dim in dims if "." not in name}

@@ -13,7 +13,7 @@ from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.instead import layers_of, rules_of, summed_over, without
 from shardlang.source import Span
 from shardlang.syntax import ast
-from shardlang.views.alternatives import Alternative, Asked, entry, head, place
+from shardlang.views.alternatives import Alternative, StrategyCase, entry, head, place
 from shardlang.views.axes import axis_rows
 from shardlang.views.stages import mesh_text, moved, other_stages, recut, sizes_of, stage_rows, stages_now
 from shardlang.views.values import zero_text
@@ -21,7 +21,7 @@ from shardlang.views.values import zero_text
 Entry = dict[str, Any]
 
 
-def neighbours(asked: Asked, what: str) -> Entry:
+def neighbours(asked: StrategyCase, what: str) -> Entry:
     """The answer for one of `QUESTIONS`."""
     now, kinds, others, more = QUESTIONS[what]
     written = [place(span) for span in _spans(asked.strategy, kinds)]
@@ -50,7 +50,7 @@ def _mesh_now(plan: Plan) -> list[str]:
     return [", ".join(f"{axis.name} = {axis.size}" for axis in mesh.axes)]
 
 
-def _meshes(asked: Asked) -> Iterator[Alternative]:
+def _meshes(asked: StrategyCase) -> Iterator[Alternative]:
     """One axis smaller by its least divisor, and another larger by it. Stages that are cut by hand
     are cut evenly where their number changes."""
     assert asked.strategy is not None
@@ -71,7 +71,7 @@ def _zero_now(plan: Plan) -> list[str]:
     return [f"{text}: {count} parameter{'s' * (count != 1)}" for text, count in counts.most_common()]
 
 
-def _zeros(asked: Asked) -> Iterator[Alternative]:
+def _zeros(asked: StrategyCase) -> Iterator[Alternative]:
     """Another level for all parameters: over the axes that the rules name, else over those along
     which gradients are summed."""
     assert asked.strategy is not None
@@ -99,7 +99,7 @@ def _recompute_now(plan: Plan) -> list[str]:
     return in_runs(path for path in paths if path) or ["nothing"]
 
 
-def _recomputes(asked: Asked) -> Iterator[Alternative]:
+def _recomputes(asked: StrategyCase) -> Iterator[Alternative]:
     """Nothing; then all layers of the outermost arrays, whole or in part."""
     assert asked.strategy is not None
     bare = without(asked.strategy.rules, (ast.Recompute,))
@@ -118,7 +118,7 @@ def _microbatches_now(plan: Plan) -> list[str]:
     return [f"{plan.microbatches} microbatch{'es' * (plan.microbatches != 1)}{of}"]
 
 
-def _other_microbatches(asked: Asked) -> Iterator[Alternative]:
+def _other_microbatches(asked: StrategyCase) -> Iterator[Alternative]:
     """A quarter and a half of them, twice and four times as many."""
     assert asked.strategy is not None
     bare, now = without(asked.strategy.rules, (ast.Microbatches,)), asked.plan.microbatches
@@ -128,7 +128,7 @@ def _other_microbatches(asked: Asked) -> Iterator[Alternative]:
             yield asked.instead(text, [*bare, *rules_of(text)])
 
 
-def _other_schedules(asked: Asked) -> Iterator[Alternative]:
+def _other_schedules(asked: StrategyCase) -> Iterator[Alternative]:
     """Those that take as many stages on a coordinate."""
     assert asked.strategy is not None
     pipeline, bare = asked.plan.pipeline, without(asked.strategy.rules, (ast.Schedule,))
@@ -140,11 +140,11 @@ def _other_schedules(asked: Asked) -> Iterator[Alternative]:
 
 
 Now = Callable[[Plan], Sequence[str]]
-Others = Callable[[Asked], Iterator[Alternative]]
-More = Callable[[Asked], Entry]
+Others = Callable[[StrategyCase], Iterator[Alternative]]
+More = Callable[[StrategyCase], Entry]
 
 
-def _nothing(asked: Asked) -> Entry:
+def _nothing(asked: StrategyCase) -> Entry:
     return {}
 
 

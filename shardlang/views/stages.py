@@ -20,7 +20,7 @@ from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.axis_sizes import divisors, evaluate
 from shardlang.plan.strategy.instead import rules_of, without
 from shardlang.syntax import ast
-from shardlang.views.alternatives import Alternative, Asked
+from shardlang.views.alternatives import Alternative, StrategyCase
 
 Sizes = Mapping[str, int]
 R = TypeVar("R")
@@ -39,7 +39,7 @@ def stages_now(plan: Plan) -> list[str]:
     return [f"{count} stages over {found['axis']} = {on}{each}", f"schedule {found['schedule']}, {idle}"]
 
 
-def stage_rows(asked: Asked) -> list[dict[str, Any]]:
+def stage_rows(asked: StrategyCase) -> list[dict[str, Any]]:
     """Each stage with its layers, its share of the work, seconds of a microbatch (None: not known),
     and the peak of its coordinate."""
     plan = asked.plan
@@ -54,7 +54,7 @@ def stage_rows(asked: Asked) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def stage_seconds(asked: Asked) -> list[float] | None:
+def stage_seconds(asked: StrategyCase) -> list[float] | None:
     """Seconds of forward and backward of a microbatch on each stage; None without speeds."""
     hardware, pipeline = asked.hardware, asked.plan.pipeline
     if hardware is None or pipeline is None:
@@ -67,7 +67,7 @@ def stage_seconds(asked: Asked) -> list[float] | None:
 # --- alternatives ---
 
 
-def other_stages(asked: Asked) -> Iterator[Alternative]:
+def other_stages(asked: StrategyCase) -> Iterator[Alternative]:
     """Fewer and more stages, several on a coordinate, other cuts."""
     assert asked.strategy is not None
     rules = asked.strategy.rules
@@ -89,7 +89,7 @@ def other_stages(asked: Asked) -> Iterator[Alternative]:
     yield from _cuts(asked, rule, virtual)
 
 
-def sizes_of(asked: Asked, mesh: ast.Mesh | None) -> dict[str, int] | None:
+def sizes_of(asked: StrategyCase, mesh: ast.Mesh | None) -> dict[str, int] | None:
     """The sizes of the axes that a strategy declares; None where positional rules have cut them
     further."""
     if mesh is None:
@@ -110,7 +110,7 @@ def moved(sizes: Sizes, less: str, more: str) -> dict[str, int] | None:
     return {**sizes, less: sizes[less] // by, more: sizes[more] * by} if by else None
 
 
-def recut(asked: Asked, sizes: Sizes, virtual: int = 0) -> tuple[list[ast.Rule], list[str]]:
+def recut(asked: StrategyCase, sizes: Sizes, virtual: int = 0) -> tuple[list[ast.Rule], list[str]]:
     """The rules with stages that fit other sizes of axes, and the texts of those that changed: what
     was cut by hand is cut evenly, and a schedule that does not fit is the default one. virtual: so
     many on a coordinate, by default as now."""
@@ -136,12 +136,12 @@ def _of(rules: Sequence[ast.Rule], kind: type[R]) -> R | None:
     return next((rule for rule in rules if isinstance(rule, kind)), None)
 
 
-def _virtual(asked: Asked, rule: ast.Stages, sizes: Sizes) -> int:
+def _virtual(asked: StrategyCase, rule: ast.Stages, sizes: Sizes) -> int:
     value = evaluate(rule.virtual, {**asked.program.statics, **sizes}) if rule.virtual is not None else 1
     return value if isinstance(value, int) else 1
 
 
-def _schedule(asked: Asked, rules: Sequence[ast.Rule], names: Mapping[str, Any], size: int, virtual: int) -> str:
+def _schedule(asked: StrategyCase, rules: Sequence[ast.Rule], names: Mapping[str, Any], size: int, virtual: int) -> str:
     """The schedule to take in the place of one that does not fit; "" where what is written does."""
     written, number = _of(rules, ast.Schedule), _of(rules, ast.Microbatches)
     known = SCHEDULES.get(written.name.value) if written is not None and written.name is not None else None
@@ -153,7 +153,7 @@ def _schedule(asked: Asked, rules: Sequence[ast.Rule], names: Mapping[str, Any],
     return "interleaved_1f1b" if virtual > 1 else "1f1b" if count >= size else "gpipe"
 
 
-def _first_stages(asked: Asked, sizes: Sizes) -> Iterator[Alternative]:
+def _first_stages(asked: StrategyCase, sizes: Sizes) -> Iterator[Alternative]:
     """Two stages or the like where there are none: each axis gives its least divisor."""
     assert asked.strategy is not None
     rules, names = asked.strategy.rules, {*sizes, *asked.program.statics}
@@ -169,7 +169,7 @@ def _first_stages(asked: Asked, sizes: Sizes) -> Iterator[Alternative]:
 
 
 def _resized(
-    asked: Asked, rule: ast.Stages, sizes: Sizes, ends: tuple[str, str], virtual: int
+    asked: StrategyCase, rule: ast.Stages, sizes: Sizes, ends: tuple[str, str], virtual: int
 ) -> Iterator[Alternative]:
     other = moved(sizes, *ends)
     if other is not None:
@@ -177,7 +177,7 @@ def _resized(
         yield asked.instead("; ".join([mesh_text(other), *texts]), rules, other)
 
 
-def _virtuals(asked: Asked, rule: ast.Stages, sizes: Sizes, virtual: int) -> Iterator[Alternative]:
+def _virtuals(asked: StrategyCase, rule: ast.Stages, sizes: Sizes, virtual: int) -> Iterator[Alternative]:
     """Twice as many on a coordinate, and fewer by the least divisor."""
     less = next((d for d in divisors(virtual) if d > 1), 1)
     for other in dict.fromkeys((2 * virtual, virtual // less)):
@@ -186,7 +186,7 @@ def _virtuals(asked: Asked, rule: ast.Stages, sizes: Sizes, virtual: int) -> Ite
             yield asked.instead("; ".join(texts), rules)
 
 
-def _cuts(asked: Asked, rule: ast.Stages, virtual: int) -> Iterator[Alternative]:
+def _cuts(asked: StrategyCase, rule: ast.Stages, virtual: int) -> Iterator[Alternative]:
     """`balanced` for a cut by hand; then the stage with most work, and those of the fullest
     coordinate, give a layer to the stage before or after."""
     assert asked.strategy is not None
@@ -228,7 +228,7 @@ def _cut(plan: Plan) -> list[list[list[str]]] | None:
     return [[group for group, home in zip(groups, homes, strict=True) if home == stage] for stage in range(count)]
 
 
-def _givers(asked: Asked) -> list[tuple[int, int]]:
+def _givers(asked: StrategyCase) -> list[tuple[int, int]]:
     """(a stage, its neighbour) that could share more evenly."""
     plan, seconds = asked.plan, stage_seconds(asked)
     assert plan.pipeline is not None

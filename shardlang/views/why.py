@@ -22,7 +22,7 @@ from shardlang.plan.strategy.instead import rules_of, without
 from shardlang.syntax import ast
 from shardlang.types.layout import Layout
 from shardlang.views import layers
-from shardlang.views.alternatives import Alternative, Asked, entry, head, place
+from shardlang.views.alternatives import Alternative, StrategyCase, entry, head, place
 from shardlang.views.values import forms, written
 from shardlang.views.waits import Waits
 
@@ -32,7 +32,7 @@ RESULT = "return"
 _PATH = re.compile(r"(?:\w+(?:\[\d+\])?\.)+(\w+)")
 
 
-def why(asked: Asked, name: str, sink: Sink) -> Entry | None:
+def why(asked: StrategyCase, name: str, sink: Sink) -> Entry | None:
     """The answer for a value, several alike, or a layer; None after reporting that nothing has the
     name."""
     graph = asked.plan.graph
@@ -90,7 +90,7 @@ def _layout(plan: Plan, value: int) -> Layout | None:
     return plan.produced.get(value)
 
 
-def _layer(asked: Asked, resolved: ResolvedStrategy, name: str, values: Sequence[int]) -> Entry:
+def _layer(asked: StrategyCase, resolved: ResolvedStrategy, name: str, values: Sequence[int]) -> Entry:
     """The answer for a layer, or for values of one name that are laid out in different ways."""
     plan = asked.plan
     decided = {value: _decided(resolved, plan.graph, value, plan) for value in values if value in plan.produced}
@@ -139,7 +139,7 @@ def _reads(plan: Plan, value: int) -> Iterator[Entry]:
     return ({"layout": layout, "by": in_runs(by)} for layout, by in found.items())
 
 
-def _sent(asked: Asked, value: int) -> Iterator[Entry]:
+def _sent(asked: StrategyCase, value: int) -> Iterator[Entry]:
     """The collectives of a value: conversions, and what the operator that makes it sends itself.
     Those of parameters, in buckets with others, have no seconds of their own."""
     plan = asked.plan
@@ -176,7 +176,7 @@ def _collective(
 # --- alternatives ---
 
 
-def _alternatives(asked: Asked, selector: ast.Selector, value: int) -> list[Entry]:
+def _alternatives(asked: StrategyCase, selector: ast.Selector, value: int) -> list[Entry]:
     """Each other way in which one axis could lie on the value, all else being laid out by the same
     rules; the one that sends least is the first."""
     plan = asked.plan
@@ -201,7 +201,7 @@ def _order(one: Alternative) -> tuple[bool, float, int, int]:
     return (True, 0, 0, 0) if of is None else (False, of.step_s or 0, of.sent, of.peak)
 
 
-def _pins(asked: Asked, value: int) -> Iterator[str]:
+def _pins(asked: StrategyCase, value: int) -> Iterator[str]:
     """The layouts in which one axis lies elsewhere, as pins: on each other dim, on none, pending
     where the operator sums."""
     plan = asked.plan

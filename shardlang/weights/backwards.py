@@ -25,7 +25,7 @@ UNKNOWN = (-1,)
 
 
 @dataclass(frozen=True)
-class Piece:
+class Slice:
     """Our tensor `ours` is from `first` to `last` of the first dim of theirs, after transposing."""
 
     ours: str
@@ -38,7 +38,7 @@ class Piece:
 class Filling:
     """The pieces of one of their tensors, in order. type: what it is to be."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Slice, ...]
     transposed: bool
     type: Saved
 
@@ -61,7 +61,7 @@ def backwards(
     where nothing is reported."""
     types = {name: each or Saved(dtype, UNKNOWN) for name, each in theirs.items()}
     full = {name.removeprefix(names.prefix): name for name in theirs}
-    pieces: dict[str, list[Piece]] = {}
+    pieces: dict[str, list[Slice]] = {}
     rules = _rules(ours, names, sink)
     if not rules:
         return Backwards({}, {}, [])
@@ -74,7 +74,7 @@ def backwards(
             sink.report("SH609", f"`{path}` is `{name}`, which the other model does not have", rule.span, help=help)
             continue
         i, n = rule.part or (1, 1)
-        pieces.setdefault(full[name], []).append(Piece(path, Fraction(i - 1, n), Fraction(i, n), rule))
+        pieces.setdefault(full[name], []).append(Slice(path, Fraction(i - 1, n), Fraction(i, n), rule))
     _require_used(names, ours, sink)
     filled = {name: found for name, each in pieces.items() if (found := _filling(name, each, ours, types[name], sink))}
     tied, kept = _rest([name for name in theirs if name not in pieces], names, full, sink)
@@ -146,7 +146,7 @@ def _require_used(names: NameMap, ours: Mapping[str, Saved], sink: Sink) -> None
         sink.report("SH609", f"the weights have no {_some([rule.ours for rule in rest])}", span, help=help)
 
 
-def _filling(name: str, pieces: list[Piece], ours: Mapping[str, Saved], type: Saved, sink: Sink) -> Filling | None:
+def _filling(name: str, pieces: list[Slice], ours: Mapping[str, Saved], type: Saved, sink: Sink) -> Filling | None:
     """The filling of one of theirs; None after a report."""
     pieces.sort(key=lambda piece: piece.first)
     rules, at = pieces[0].rule, Fraction(0)
@@ -170,7 +170,7 @@ def _filling(name: str, pieces: list[Piece], ours: Mapping[str, Saved], type: Sa
     return _typed(name, tuple(pieces), ours, type, sink)
 
 
-def _typed(name: str, pieces: tuple[Piece, ...], ours: Mapping[str, Saved], type: Saved, sink: Sink) -> Filling | None:
+def _typed(name: str, pieces: tuple[Slice, ...], ours: Mapping[str, Saved], type: Saved, sink: Sink) -> Filling | None:
     """The filling, where the shapes and types of its pieces fit; None after a report."""
     transposed, first = pieces[0].rule.transposed, ours[pieces[0].ours]
     if type.shape == UNKNOWN:

@@ -29,7 +29,7 @@ from shardlang.files import umask
 from shardlang.records import dataclass
 from shardlang.weights.backwards import Backwards, Filling, backwards
 from shardlang.weights.elements import converted
-from shardlang.weights.files import File, Weights
+from shardlang.weights.files import SafetensorsFile, Weights
 from shardlang.weights.like import INDEX, Like
 
 # Bytes of numbers in memory at one time, about.
@@ -68,7 +68,7 @@ def export(weights: Weights, names: NameMap, like: Like, sink: Sink) -> Export |
     return None if sink.failed else Export(weights, like, way)
 
 
-def _equal(name: str, home: File, like: Like, way: Backwards) -> str | None:
+def _equal(name: str, home: SafetensorsFile, like: Like, way: Backwards) -> str | None:
     """A tensor that is filled, and that in --like has the very numbers of one that is not."""
     mine = home.bytes_of(name)
     for other, filling in way.filled.items():
@@ -138,7 +138,7 @@ def _index(wanted: Export, index: Path) -> str:
     return json.dumps(found, indent=2) + "\n"
 
 
-def _file(wanted: Export, name: str, file: File | None) -> Iterator[Any]:
+def _file(wanted: Export, name: str, file: SafetensorsFile | None) -> Iterator[Any]:
     """The bytes of a file of weights, in order."""
     mine = {each: wanted.way.filled[each].type for each, home in wanted.like.homes.items()
             if home == name and each in wanted.way.filled}  # fmt: skip

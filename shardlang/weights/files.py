@@ -18,7 +18,7 @@ from shardlang.checkpoints.parts import STORED, Parts
 from shardlang.errors import RunError
 
 
-class File:
+class SafetensorsFile:
     """A safetensors file. begin: bytes of its header, with the length that stands before it;
     places: where the bytes of each tensor are behind it. RunError SH504."""
 
@@ -57,14 +57,14 @@ class Weights(Protocol):
         """A block of a tensor; bf16 as u16."""
 
 
-class Files:
+class SafetensorsFiles:
     """Safetensors files that together hold weights; a path with `*` in its last part means all
     that match. RunError SH504."""
 
     def __init__(self, path: Path) -> None:
-        self._files: dict[str, File] = {}
+        self._files: dict[str, SafetensorsFile] = {}
         for each in (sorted(path.parent.glob(path.name)) if "*" in path.name else []) or [path]:
-            file = File(each)
+            file = SafetensorsFile(each)
             again = next((name for name in file.tensors if name in self._files), None)
             if again is not None:
                 raise RunError("SH504", f"two of the files hold `{again}`", file=each)
@@ -76,7 +76,7 @@ class Files:
         return self._files[name].read(name, offsets, lengths)
 
 
-class Checkpoint:
+class CheckpointWeights:
     """The parameters and states of a checkpoint, or of the newest whole one of a folder. ema: of
     parameters the averages, where it has any. passed: why newer ones are not taken. Damaged."""
 
@@ -102,8 +102,8 @@ def weights(path: Path, ema: bool = False) -> tuple[Weights, Sequence[Damaged]]:
     if not path.is_dir() and ema:
         raise RunError("SH508", "a file of weights has no average of them", file=path, help="name a checkpoint")
     if not path.is_dir():
-        return Files(path), ()
-    found = Checkpoint(path, ema)
+        return SafetensorsFiles(path), ()
+    found = CheckpointWeights(path, ema)
     return found, found.passed
 
 

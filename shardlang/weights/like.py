@@ -16,7 +16,7 @@ from shardlang.errors import RunError
 from shardlang.facts.dtypes import DTYPES
 from shardlang.records import dataclass
 from shardlang.weights.backwards import their_names
-from shardlang.weights.files import File
+from shardlang.weights.files import SafetensorsFile
 
 ONE, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
 # Files that `from_pretrained` reads besides: settings, tokenizers, code of the model.
@@ -33,7 +33,7 @@ class Like:
     known. besides: the further files. dtype: the type that the configuration gives, or ""."""
 
     folder: Path | None
-    files: Mapping[str, File | None]
+    files: Mapping[str, SafetensorsFile | None]
     homes: Mapping[str, str]
     tensors: Mapping[str, Saved | None]
     besides: tuple[Path, ...]
@@ -45,12 +45,12 @@ def like(folder: Path) -> Like:
     config = _json(folder / CONFIG, "") if (folder / CONFIG).exists() else {}
     index = folder / INDEX
     homes = _homes(index) if index.exists() else dict.fromkeys(_first(folder), ONE)
-    files: dict[str, File | None] = dict.fromkeys(homes.values())
+    files: dict[str, SafetensorsFile | None] = dict.fromkeys(homes.values())
     there = [name for name in files if (folder / name).is_file()]
     if there and len(there) < len(files):
         lacking = next(name for name in files if name not in there)
         raise RunError("SH609", f"the index names `{lacking}`, which is not there", file=folder)
-    files.update({name: File(folder / name) for name in there})
+    files.update({name: SafetensorsFile(folder / name) for name in there})
     tensors: dict[str, Saved | None] = dict.fromkeys(homes)
     for name in there:
         file = files[name]
@@ -79,7 +79,7 @@ def _first(folder: Path) -> list[str]:
         why = f"; `{pickled[0]}` is pickled, and is not opened" if pickled else ""
         help = "save it once by `save_pretrained`, which writes safetensors, and name that folder"
         raise RunError("SH609", f"there is neither `{ONE}` nor `{INDEX}`{why}", file=folder, help=help)
-    return list(File(path).tensors)
+    return list(SafetensorsFile(path).tensors)
 
 
 def _homes(index: Path) -> dict[str, str]:

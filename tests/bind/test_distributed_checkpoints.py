@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 from shardlang.checkpoints import folders
-from shardlang.checkpoints.index import Index, Layout, Part
+from shardlang.checkpoints.index import Index, Part, SavedLayout
 from shardlang.checkpoints.looked_at import broken
 from shardlang.checkpoints.parts import Parts
 from shardlang.checkpoints.rank_files import Block, file_name, in_order, write
@@ -57,7 +57,7 @@ def numbers(name: str) -> torch.Tensor:
 
 def kept(folder: Path) -> None:
     """The checkpoint `step-1` of four ranks, and the map."""
-    layouts = {name: Layout(NAMES[dtype], *cut) for name, (dtype, *cut) in TENSORS.items()}
+    layouts = {name: SavedLayout(NAMES[dtype], *cut) for name, (dtype, *cut) in TENSORS.items()}
     draft, files = folders.draft_of(folder / "step-1"), []
     folders.begin(draft, 1)
 

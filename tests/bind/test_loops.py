@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 import shardlang
 from shardlang import runtime as rt
 from shardlang.runtime.data.arrays import read_digits
-from shardlang.runtime.program import Source
+from shardlang.runtime.program import BatchSource
 from shardlang.torch import RankError, bind, launch
 from tests.bind.test_losses import DIGITS
 from tests.end_to_end.curves import RunOf, figures
@@ -157,7 +157,7 @@ def test_it_goes_on_from_a_checkpoint_and_begins_with_weights(tmp_path: Path, mo
 def whole_batches() -> list[dict[str, torch.Tensor]]:
     """The test set in order, whose last batch is short."""
     fields = [rt.Field("image", "f32", (64, 64)), rt.Field("label", "i64", (64,), bound=10)]
-    found = read_digits(Source("digits", batch=64, fields=fields, split="test"), Path())
+    found = read_digits(BatchSource("digits", batch=64, fields=fields, split="test"), Path())
     arrays = {name: torch.from_numpy(found.arrays[name]) for name in ("image", "label")}
     return [{name: x[at : at + 64] for name, x in arrays.items()} for at in range(0, found.length, 64)]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from textwrap import dedent
 
 from shardlang.check.check import check
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.files import MISSING, Files, Unreadable
-from shardlang.graph.graph import Graph, Op, Value
+from shardlang.graph.graph import Graph, GraphValue, Op
 from shardlang.source import Source
 from shardlang.syntax.parse import parse
 
@@ -27,7 +27,7 @@ train {
 
 @dataclass(frozen=True)
 class Checked:
-    program: Program | None
+    program: CheckedProgram | None
     found: tuple[Diagnostic, ...]
 
     @property
@@ -39,7 +39,7 @@ class Checked:
     def messages(self) -> list[str]:
         return [f"{d.code}: {d.message}" for d in self.found]
 
-    def value(self, path: str) -> Value:
+    def value(self, path: str) -> GraphValue:
         """The one value at an address."""
         (at,) = self.graph.addresses[path]
         return self.graph.values[at]

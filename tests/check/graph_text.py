@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.graph.graph import Graph, GraphValue, Kind, Op
 
 _NOUNS = {Kind.DATA: "data", Kind.PARAM: "param", Kind.STATE: "state"}
 
@@ -26,12 +26,12 @@ def _lines(graph: Graph) -> Iterator[str]:
         yield f"metric {name} = {graph.values[id].path}"
 
 
-def _typed(value: Value) -> str:
+def _typed(value: GraphValue) -> str:
     """`h: f32[batch, hidden]`; `*` after it where the loss's gradient flows to the value."""
     return f"{value.path}: {value.type}{' *' if value.gradient else ''}"
 
 
-def _start(value: Value) -> str:
+def _start(value: GraphValue) -> str:
     if value.init is not None:
         return f" = {value.init.kind}({', '.join(f'{a:g}' for a in value.init.args)})"
     further = "".join(f" or {number}" for number in value.ignored)
@@ -45,5 +45,5 @@ def _op(op: Op, graph: Graph) -> str:
     return f"{results} = {op.operator}({', '.join([*operands, *attrs])}){'' if op.section == 'loss' else '  # metric'}"
 
 
-def _operand(value: Value) -> str:
+def _operand(value: GraphValue) -> str:
     return f"{value.constant:g}" if value.kind is Kind.CONSTANT and value.constant is not None else value.path

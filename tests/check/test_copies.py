@@ -133,14 +133,14 @@ def _has_no_dim(value: object) -> bool:
 def both(text: str, monkeypatch: pytest.MonkeyPatch, **given: str) -> tuple[bool, int]:
     """Whether the program is sound, and how many calls were copied, after both ways gave the same."""
     found, made = [], [0]
-    copied = copies.Call.copied
+    copied = copies.FirstLayerCall.copied
 
     def counted(*arguments: object) -> object:
         result = copied(*arguments)  # type: ignore[arg-type]
         made[0] += result is not None
         return result
 
-    monkeypatch.setattr(copies.Call, "copied", counted)
+    monkeypatch.setattr(copies.FirstLayerCall, "copied", counted)
     for way in (True, False):
         monkeypatch.setattr(copies, "COPIED", way)
         sink = Sink()

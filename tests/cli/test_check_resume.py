@@ -18,11 +18,11 @@ from shardlang.plan.bytes.resumed import lines
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.logs import Log
-from shardlang.runtime.program import Parameter, Program, dtype_of
+from shardlang.runtime.program import Parameter, RunProgram, dtype_of
 from shardlang.runtime.state.checkpoints import Checkpoints, Piece
-from shardlang.runtime.state.shares import Shares, zero_axes
+from shardlang.runtime.state.shares import StateLayouts, zero_axes
 from shardlang.runtime.step.resume import facts
-from shardlang.runtime.step.train import Run, datasets
+from shardlang.runtime.step.train import TrainingRun, datasets
 from tests.emit.sources import emitted_files, planned
 from tests.reshards import LAYOUTS, TEXT
 
@@ -51,7 +51,7 @@ FACTS = {
 }  # fmt: skip
 
 
-def emitted(folder: Path, text: str, ranks: int, strategy: str | None) -> Program:
+def emitted(folder: Path, text: str, ranks: int, strategy: str | None) -> RunProgram:
     folder.mkdir(exist_ok=True)
     for name, content in emitted_files(text, ranks, strategy).items():
         (folder / name).write_text(content)
@@ -62,7 +62,7 @@ def emitted(folder: Path, text: str, ranks: int, strategy: str | None) -> Progra
 def here(tmp_path: Path, monkeypatch) -> Path:
     """A folder with the program, and checkpoints of it after steps 20 and 30."""
     (tmp_path / "p.shard").write_text(PROGRAM)
-    layouts = Shares(emitted(tmp_path / "emitted", PROGRAM, 1, None)).tensors
+    layouts = StateLayouts(emitted(tmp_path / "emitted", PROGRAM, 1, None)).tensors
     pieces = [Piece(name, each.shape, (0,) * len(each.shape), torch.ones(each.shape)) for name, each in layouts.items()]
     kept = Checkpoints(tmp_path / "kept", 10, 0)
     for step in (20, 30):
@@ -121,7 +121,7 @@ def test_another_model_or_optimizer_is_named(here: Path, capsys) -> None:
 
 
 def test_a_parameter_that_was_frozen_is_called_so(here: Path, capsys) -> None:
-    layouts = Shares(emitted(here / "emitted", PROGRAM, 1, None)).tensors
+    layouts = StateLayouts(emitted(here / "emitted", PROGRAM, 1, None)).tensors
     layouts = {name: each for name, each in layouts.items() if name.partition(":")[0] != "up.bias" or ":" not in name}
     pieces = [Piece(name, each.shape, (0,) * len(each.shape), torch.ones(each.shape)) for name, each in layouts.items()]
     kept = Checkpoints(here / "kept", 10, 0)
@@ -136,7 +136,7 @@ def test_a_parameter_that_was_frozen_is_called_so(here: Path, capsys) -> None:
 def test_an_average_is_no_state_of_the_optimizer(here: Path, capsys) -> None:
     """As many tensors as there were are not the same ones."""
     adam = PROGRAM.replace("adamw(lr = 0.01)", "sgd(lr = 0.01)\n  ema = 0.9")
-    layouts = Shares(
+    layouts = StateLayouts(
         emitted(here / "other", adam.replace("\n  ema = 0.9", "").replace("sgd(", "sgd(momentum = 0.9, "), 1, None)
     ).tensors
     pieces = [Piece(name, each.shape, (0,) * len(each.shape), torch.ones(each.shape)) for name, each in layouts.items()]
@@ -149,7 +149,7 @@ def test_an_average_is_no_state_of_the_optimizer(here: Path, capsys) -> None:
 
 
 def test_other_data_to_evaluate_is_told(here: Path, capsys) -> None:
-    layouts = Shares(emitted(here / "emitted", PROGRAM, 1, None)).tensors
+    layouts = StateLayouts(emitted(here / "emitted", PROGRAM, 1, None)).tensors
     pieces = [Piece(name, each.shape, (0,) * len(each.shape), torch.ones(each.shape)) for name, each in layouts.items()]
     kept = Checkpoints(here / "kept", 10, 0)
     kept.write(40, pieces, layouts, {**FACTS, "eval": {"source": "digits", "split": "test", "length": 360}})
@@ -192,7 +192,7 @@ def test_another_data_file_is_told_as_the_run_tells_it(tmp_path: Path, monkeypat
     (tmp_path / "rows.csv").write_text("x,label\n" + "1,2\n" * 10)
     program = emitted(tmp_path / "emitted", CSV, 1, None)
     program.base = tmp_path
-    layouts = Shares(program).tensors
+    layouts = StateLayouts(program).tensors
     written = {**facts(program, datasets(program)["data"].length), "optimizers": {"w": "sgd"}}
     kept = Checkpoints(tmp_path / "kept", 2, 0)
     kept.write(2, [Piece("w", (), (), torch.ones(()))], layouts, written)
@@ -210,7 +210,7 @@ def test_another_data_file_is_told_as_the_run_tells_it(tmp_path: Path, monkeypat
     assert code == 1 and told in out and "and the checkpoint was written with rows.csv of 48 bytes (checksum" in out
     program.resume = True
     with pytest.raises(RunError) as raised:
-        Run(program, datasets(program), Log(io.StringIO(), None)).train()
+        TrainingRun(program, datasets(program), Log(io.StringIO(), None)).train()
     assert raised.value.message in out
 
 
@@ -225,7 +225,7 @@ def test_the_bytes_are_those_that_ranks_read(tmp_path: Path, layout: str, as_ran
     strategy, ranks = LAYOUTS[layout]
     text = TEXT % (3, 6)
     program, plan = emitted(tmp_path / "emitted", text, ranks, strategy), planned(text, ranks, strategy)
-    layouts = Shares(program).tensors
+    layouts = StateLayouts(program).tensors
     named = {each: number for number, each in enumerate(dict.fromkeys(layouts.values()))}
     (tmp_path / INDEX).write_text(text_of({
         "format": 2, "step": 3, "files": [[1, 1, 1]] * ranks, "layouts": [each.written() for each in named],
@@ -240,7 +240,7 @@ def test_the_bytes_are_those_that_ranks_read(tmp_path: Path, layout: str, as_ran
     assert said == [read[at] for at in sorted(read)]
 
 
-def _bytes(program: Program, tensor: Parameter) -> int:
+def _bytes(program: RunProgram, tensor: Parameter) -> int:
     shape = list(program.block(tensor).shape)
     if axes := zero_axes(program, tensor):
         shape[0] = program.mesh[axes].chunk(shape[0])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shardlang.checkpoints import rank_files
-from shardlang.checkpoints.index import INDEX, Layout, text_of
+from shardlang.checkpoints.index import INDEX, SavedLayout, text_of
 from shardlang.checkpoints.rank_files import Block, file_name
 from shardlang.cli.main import run
 
@@ -24,7 +24,7 @@ FACTS = {"batch": 64, "seed": 0, "optimizers": {"w": "adamw"}, "data": {
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
     """Checkpoints of steps 2 and 4: `w` [6, 3], four rows by rank 0 and two by rank 1."""
-    layout = Layout("F32", (6, 3), [[4, 2], [3]], [0, 1])
+    layout = SavedLayout("F32", (6, 3), [[4, 2], [3]], [0, 1])
     for step in (2, 4):
         folder = tmp_path / f"step-{step}"
         folder.mkdir()

@@ -13,7 +13,7 @@ from shardlang import runtime as rt
 from shardlang.cli.main import run
 from shardlang.errors import RunError
 from shardlang.runtime.data.loader import load
-from shardlang.runtime.state.weights import Weights
+from shardlang.runtime.state.weights import InitialWeights
 
 NET = """\
 dim n = 4, batch = 2
@@ -113,7 +113,7 @@ def test_a_misspelt_file_of_a_program(folder: Path) -> None:
     assert help_of(numpy("data/trian.npz"), folder) == "did you mean `train.npz`?"
     (folder / "net.safetensors").touch()
     with pytest.raises(RunError) as raised:
-        Weights(folder / "nett.safetensors", [])
+        InitialWeights(folder / "nett.safetensors", [])
     assert raised.value.help == "did you mean `net.safetensors`?"
 
 

@@ -18,7 +18,7 @@ from shardlang.cli.plan_view.parameters import parameters
 from shardlang.cli.plan_view.parts import of_rank, part_of
 from shardlang.cli.plan_view.program import Detail, program
 from shardlang.cli.plan_view.screen import heading, screen, sizes
-from shardlang.cli.verify_text import Check, Wanted, tell
+from shardlang.cli.verify_text import Check, VerifyRequest, tell
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.display import rounded_up, size, width
 from shardlang.driver import check_source, plan_program
@@ -396,5 +396,5 @@ def test_verify_names_layers_in_runs(capsys: pytest.CaptureFixture[str]) -> None
     seen: Any = SimpleNamespace(step=3, values=1, gradients=1, parameters=1, largest=0.0, undecided=ties)
     verdict: Any = SimpleNamespace(ok=True, simulated=seen, emitted=None, drawn="")
     job: Any = object()
-    tell(Check("s", job, verdict), Wanted("x.shard", 4, 3, "f64", False, False), Sink())
+    tell(Check("s", job, verdict), VerifyRequest("x.shard", 4, 3, "f64", False, False), Sink())
     assert "not compared, as rounding decides them: blocks[0..3].top\n" in capsys.readouterr().out

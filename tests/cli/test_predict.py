@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from shardlang import runtime as rt
 from shardlang.cli.main import run
 from shardlang.runtime.data.arrays import read_digits
-from shardlang.runtime.program import Source
+from shardlang.runtime.program import BatchSource
 from tests import warm
 from tests.bind.test_losses import DIGITS
 from tests.cli.process import SHARDC
@@ -43,7 +43,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def expected(folder: Path, split: str = "test") -> dict[str, np.ndarray]:
     """The same from the formula, in float64."""
     fields = [rt.Field("image", "f32", (64, 64)), rt.Field("label", "i64", (64,), bound=10)]
-    image, label = read_digits(Source("digits", batch=64, fields=fields, split=split), Path()).arrays.values()
+    image, label = read_digits(BatchSource("digits", batch=64, fields=fields, split=split), Path()).arrays.values()
     w = {name: value.astype(np.float64) for name, value in load_file(folder / "w.safetensors").items()}
     h = np.maximum(image @ w["up.weight"].T + w["up.bias"], 0.0)
     scores = h @ w["down.weight"].T + w["down.bias"]

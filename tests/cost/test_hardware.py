@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardlang import driver
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.cost.hardware import DATA_SHEET, DEFAULT, Level, described, missing, with_speeds
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source
@@ -47,7 +47,7 @@ cluster small {
 """
 
 
-def checked(hardware: str) -> Program:
+def checked(hardware: str) -> CheckedProgram:
     sink = Sink()
     program = driver.check_source(Source("net.shard", hardware + PROGRAM), sink)
     assert program is not None, [d.message for d in sink.found]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shardlang.cost.planned import work
-from shardlang.cost.work import Attention, Collective, Item, Pass, Product, Work
+from shardlang.cost.work import Attention, Collective, Item, Pass, Product, Workload
 from shardlang.plan.bytes.traffic import sent
 from shardlang.plan.plan import Plan
 from shardlang.plan.work import step_flops
@@ -21,7 +21,7 @@ def items(passed: Pass) -> Iterator[tuple[Item, int]]:
             yield item, count * segment.times
 
 
-def sums(work: Work, stages: tuple[int, ...]) -> Counter[str]:
+def sums(work: Workload, stages: tuple[int, ...]) -> Counter[str]:
     """Bytes that a coordinate sends in a step, by what and when."""
     found: Counter[str] = Counter()
     for stage in (work.stages[at] for at in stages):

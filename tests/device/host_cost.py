@@ -20,7 +20,7 @@ from shardlang import runtime as rt
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.device import KINDS, Cpu
 from shardlang.runtime.logs import Log
-from shardlang.runtime.step.train import Run, datasets
+from shardlang.runtime.step.train import TrainingRun, datasets
 from tests.device.pretended import FREE
 
 # The parameters of Llama 8B, in small: 291. Each divides over all ranks; of 512, one has a few elements of a norm.
@@ -100,7 +100,7 @@ def _of(level: int, ranks: int) -> tuple[float, int]:
     KINDS["meta"] = Nowhere()
     world.size, world.device = ranks, torch.device("meta")
     made = program(level, ranks)
-    run, seconds = Run(made, datasets(made), Log(None, None)), []
+    run, seconds = TrainingRun(made, datasets(made), Log(None, None)), []
     for step, batch in enumerate(run.loader.epoch(1), 1):
         begun = time.process_time()
         with _Counting() if step == STEPS else contextlib.nullcontext() as counting:

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime.functions.masks import dropout
-from shardlang.runtime.launch.devices import Choice
+from shardlang.runtime.launch.devices import DeviceChoice
 from shardlang.runtime.launch.launcher import launch_program, read_program
 from shardlang.runtime.state.zero import packed
-from shardlang.runtime.step.train import Run
+from shardlang.runtime.step.train import TrainingRun
 from tests.device.pretended import DEVICE, NAME, Running, counts, register
 from tests.emit.sources import emitted_files
 
@@ -86,7 +86,7 @@ def step(precision: str, dropout: float = 0.0) -> dict[str, int]:
 
     def counted(*given: Any) -> None:
         torch.nn.functional.scaled_dot_product_attention = fused
-        run = Run(*given[:3])
+        run = TrainingRun(*given[:3])
         update = run.model.update
 
         def updated(at: int, total: int) -> bool:
@@ -99,7 +99,7 @@ def step(precision: str, dropout: float = 0.0) -> dict[str, int]:
         run.train()
 
     program, main_file = read_program(folder / "main.py"), folder / "main.py"
-    code = launch_program(program, main_file, 1, Choice(NAME), folder / "logs", folder / "m.jsonl", None, counted)
+    code = launch_program(program, main_file, 1, DeviceChoice(NAME), folder / "logs", folder / "m.jsonl", None, counted)
     assert code == 0, (folder / "logs" / "rank-0.log").read_text()
     found: dict[str, int] = json.loads((folder / "counts.json").read_text())
     return found

@@ -67,11 +67,11 @@ def main(job_file: str) -> int:
     from shardlang.runtime.comm.mesh import world
     from shardlang.runtime.comm.record import AHEAD, record
     from shardlang.runtime.data.dataset import Dataset
-    from shardlang.runtime.launch.devices import Choice
+    from shardlang.runtime.launch.devices import DeviceChoice
     from shardlang.runtime.launch.launcher import launch_program, read_program
     from shardlang.runtime.logs import Log
-    from shardlang.runtime.program import Program
-    from shardlang.runtime.step.train import Run
+    from shardlang.runtime.program import RunProgram
+    from shardlang.runtime.step.train import TrainingRun
     from tests.device import pretended
     from tests.emit.sources import emitted_files
 
@@ -80,8 +80,8 @@ def main(job_file: str) -> int:
     job = json.loads(Path(job_file).read_text())
     pretended.register(job["peak"])
 
-    def counted(program: Program, data: Mapping[str, Dataset], log: Log, _: Path | None) -> None:
-        run, notes = Run(program, data, log), list[str]()
+    def counted(program: RunProgram, data: Mapping[str, Dataset], log: Log, _: Path | None) -> None:
+        run, notes = TrainingRun(program, data, log), list[str]()
         log.note = notes.append  # type: ignore[method-assign]
         before = len(pretended.counts.groups)
         run.train()
@@ -102,7 +102,7 @@ def main(job_file: str) -> int:
             program.base = Path(job["base"])
             program.overwrite = True  # of the run before
             code = launch_program(
-                program, folder / "main.py", run.ranks, Choice(kind), folder / f"logs-{kind}",
+                program, folder / "main.py", run.ranks, DeviceChoice(kind), folder / f"logs-{kind}",
                 folder / f"{kind}.jsonl", None, counted,
             )  # fmt: skip
             if code != 0:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from shardlang.runtime.comm.mesh import world
-from shardlang.runtime.device import Limit
-from shardlang.runtime.launch.devices import Choice
+from shardlang.runtime.device import Timeout
+from shardlang.runtime.launch.devices import DeviceChoice
 from shardlang.runtime.launch.launcher import launch_program, read_program
-from shardlang.runtime.step.train import Run
+from shardlang.runtime.step.train import TrainingRun
 from tests.check.checked import TRAIN
 from tests.device.pretended import NAME, register
 from tests.emit.sources import emitted_files
@@ -43,7 +43,7 @@ def main(folder: Path, seconds: float) -> int:
         (folder / name).write_text(text)
 
     def stuck(*given: Any) -> None:
-        run = Run(*given[:3])
+        run = TrainingRun(*given[:3])
         update = run.model.update
 
         def updated(at: int, total: int) -> bool:
@@ -56,9 +56,9 @@ def main(folder: Path, seconds: float) -> int:
 
     program, main_file = read_program(folder / "main.py"), folder / "main.py"
     code = launch_program(
-        program, main_file, 2, Choice(NAME), folder / "logs", None, None, work=stuck, stall=seconds
+        program, main_file, 2, DeviceChoice(NAME), folder / "logs", None, None, work=stuck, stall=seconds
     )  # fmt: skip
-    print(f"a collective may take {Limit.collective.total_seconds():.0f} s")
+    print(f"a collective may take {Timeout.collective.total_seconds():.0f} s")
     return code
 
 

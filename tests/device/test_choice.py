@@ -13,7 +13,7 @@ import torch.distributed as dist
 from shardlang.errors import RunError
 from shardlang.runtime import device as devices
 from shardlang.runtime.device import Cpu, _in_child
-from shardlang.runtime.launch.devices import Choice, chosen, of_rank
+from shardlang.runtime.launch.devices import DeviceChoice, chosen, of_rank
 from tests.end_to_end.curves import ROOT
 
 
@@ -44,17 +44,17 @@ def there(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> None:
 
 def test_a_device_for_each_rank_or_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     there(monkeypatch, Gpu(4))
-    assert chosen(None, 4) == Choice("gpu", "4 x Maker's Model 1")
-    assert chosen(None, 1) == Choice("gpu", "1 x Maker's Model 1")
-    assert chosen(None, 8) == Choice("cpu", few="4 GPUs are fewer than 8 ranks")
-    assert chosen("cpu", 4) == Choice("cpu")
+    assert chosen(None, 4) == DeviceChoice("gpu", "4 x Maker's Model 1")
+    assert chosen(None, 1) == DeviceChoice("gpu", "1 x Maker's Model 1")
+    assert chosen(None, 8) == DeviceChoice("cpu", few="4 GPUs are fewer than 8 ranks")
+    assert chosen("cpu", 4) == DeviceChoice("cpu")
     with pytest.raises(RunError, match=re.escape("8 ranks need 8 GPUs, and there are 4")):
         chosen("gpu", 8)
 
 
 def test_without_any_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     there(monkeypatch, Gpu(0))
-    assert chosen(None, 8) == Choice("cpu")
+    assert chosen(None, 8) == DeviceChoice("cpu")
     with pytest.raises(RunError, match="1 rank needs 1 GPU, and there is none"):
         chosen("gpu", 1)
 
@@ -62,12 +62,12 @@ def test_without_any_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ranks_that_a_scheduler_started(monkeypatch: pytest.MonkeyPatch) -> None:
     store = dist.HashStore()
     there(monkeypatch, Gpu(2))
-    two = Choice("gpu", "2 x Maker's Model 1")
+    two = DeviceChoice("gpu", "2 x Maker's Model 1")
     assert [of_rank(None, store, rank, 2, 2) for rank in (0, 1)] == [two] * 2
     there(monkeypatch, Gpu(1))
     with pytest.raises(RunError, match="2 ranks need 2 GPUs, and there is 1"):
         of_rank(None, None, 0, 2, 2)
-    assert of_rank("cpu", dist.HashStore(), 0, 2, 2) == Choice("cpu")
+    assert of_rank("cpu", dist.HashStore(), 0, 2, 2) == DeviceChoice("cpu")
 
 
 def test_ranks_on_kinds_that_differ_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

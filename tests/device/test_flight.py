@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shardlang.runtime.device import TIMEOUT, Limit
+from shardlang.runtime.device import TIMEOUT, Timeout
 from shardlang.runtime.launch import flight
 from tests import warm
 from tests.end_to_end.curves import ROOT
@@ -52,6 +52,6 @@ def test_variables_are_for_devices_alone(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_collective_may_take_longer_than_a_stall(
     stall: float | None, seconds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Limit, "collective", TIMEOUT)
-    Limit.outlast(stall)
-    assert Limit.collective == datetime.timedelta(seconds=seconds)
+    monkeypatch.setattr(Timeout, "collective", TIMEOUT)
+    Timeout.outlast(stall)
+    assert Timeout.collective == datetime.timedelta(seconds=seconds)

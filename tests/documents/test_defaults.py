@@ -15,7 +15,7 @@ import torch
 
 from shardlang import driver
 from shardlang import runtime as rt
-from shardlang.check.declared import Declared
+from shardlang.check.declared import DeclaredKind
 from shardlang.check.model.operators import operator_names
 from shardlang.check.program import Training
 from shardlang.check.train.data_sources import SOURCES
@@ -29,7 +29,7 @@ from tests.documents.bless import SPECS
 from tests.emit.sources import main_file, planned
 
 ROOT = SPECS.parent
-ALL: Mapping[str, Declared] = {name: one for *_, declared in DECLARED for name, one in declared.items()}
+ALL: Mapping[str, DeclaredKind] = {name: one for *_, declared in DECLARED for name, one in declared.items()}
 
 
 def tables(path: Path) -> Iterator[tuple[list[str], list[list[str]]]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import shardlang.ops.all_families  # noqa: F401  (fills the registry)
-from shardlang.check.program import DataSource, OptimizerSetting, Program, Training
-from shardlang.graph.graph import Graph, Init, Kind, Op, Value
+from shardlang.check.program import CheckedProgram, DataSource, OptimizerSetting, Training
+from shardlang.graph.graph import Graph, GraphValue, Init, Kind, Op
 from shardlang.ops.rule import Factor, Split, factor_rule
 from shardlang.plan.plan import Conversion, Move, MoveKind, OperandUse, ParamPlan, Plan, PlannedOp, Step
 from shardlang.source import Source, Span
@@ -47,11 +47,11 @@ def quickstart_graph(source: Source) -> Graph:
     """h = x @ w, a = relu(h), loss = sum(a)."""
     at = {text: span_at(source, text) for text in ("x @ w", "relu(h)", "sum(model(x))", "x: [batch, input]", "w: [")}
     values = (
-        Value(0, Kind.DATA, "train.x", "x", type_of(BATCH, INPUT), False, at["x: [batch, input]"]),
-        Value(1, Kind.PARAM, "w", "w", type_of(INPUT, HIDDEN), True, at["w: ["], init=Init("normal", (0.01,))),
-        Value(2, Kind.RESULT, "h", "h", type_of(BATCH, HIDDEN), True, at["x @ w"]),
-        Value(3, Kind.RESULT, "a", "a", type_of(BATCH, HIDDEN), True, at["relu(h)"]),
-        Value(4, Kind.RESULT, "train.loss", "loss", type_of(), True, at["sum(model(x))"]),
+        GraphValue(0, Kind.DATA, "train.x", "x", type_of(BATCH, INPUT), False, at["x: [batch, input]"]),
+        GraphValue(1, Kind.PARAM, "w", "w", type_of(INPUT, HIDDEN), True, at["w: ["], init=Init("normal", (0.01,))),
+        GraphValue(2, Kind.RESULT, "h", "h", type_of(BATCH, HIDDEN), True, at["x @ w"]),
+        GraphValue(3, Kind.RESULT, "a", "a", type_of(BATCH, HIDDEN), True, at["relu(h)"]),
+        GraphValue(4, Kind.RESULT, "train.loss", "loss", type_of(), True, at["sum(model(x))"]),
     )
     ops = (
         Op(0, "matmul", (0, 1), (2,), {}, MATMUL, at["x @ w"], "h", 0),
@@ -67,7 +67,7 @@ def quickstart_plan(name: str = "quickstart.shard") -> Plan:
     graph = quickstart_graph(source)
     data = DataSource("random", {"batches": 4, "seed": 1}, ("x",), 16)
     sgd = OptimizerSetting("sgd", {"lr": 0.4, "momentum": 0.1}, (1,), ())
-    program = Program(source, graph, Training(data, None, (sgd,), False, None, None, 5, None), (), {}, {}, {})
+    program = CheckedProgram(source, graph, Training(data, None, (sgd,), False, None, None, 5, None), (), {}, {}, {})
     x, w = Layout((("a",), ("b",))), Layout((("b",), ()))
     pending, cut = Layout((("a",), ()), ("b",)), Layout((("a",), ("b",)))
     loss = Layout((), ("a", "b"))

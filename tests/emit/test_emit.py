@@ -9,7 +9,7 @@ import pytest
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.emit import emit
 from shardlang.emit.text.collectives import moved_axes, permute_sources
-from shardlang.emit.text.lines import Block, Line, block_text, call_text
+from shardlang.emit.text.lines import Stmt, Titled, block_text, call_text
 from shardlang.emit.text.names import Naming, attribute, identifier
 from shardlang.emit.text.sizes import Groups
 from shardlang.ops.code import RT, Code, around, call_of, infix, method
@@ -123,7 +123,7 @@ def test_a_permutation_brings_each_rank_its_block(source: Layout, target: Layout
 
 def test_lines_are_wrapped_and_comments_aligned() -> None:
     long = around("y = ", RT("f", *(f"argument_number_{i}" for i in range(9))))
-    text = block_text(Block("a.shard:1  y", [Line("a = 1", "one"), Line("bb = 2", "two"), Line(long, "f32[]")]))
+    text = block_text(Titled("a.shard:1  y", [Stmt("a = 1", "one"), Stmt("bb = 2", "two"), Stmt(long, "f32[]")]))
     assert text.splitlines()[1:3] == ["    a = 1   # one", "    bb = 2  # two"]
     assert text.splitlines()[3] == "    y = rt.f("
     assert text.splitlines()[-1] == "    )  # f32[]"
@@ -132,8 +132,8 @@ def test_lines_are_wrapped_and_comments_aligned() -> None:
 
 def test_a_long_line_does_not_move_the_comments_of_others_away() -> None:
     """Each comment that fits beside its code stands there; longer code has its own column."""
-    wide, said = Line("x = " + "f" * 50, "short"), "c" * 90
-    text = block_text(Block("", [Line("a = 1", said), wide, Line("b = 2", "two")])).splitlines()
+    wide, said = Stmt("x = " + "f" * 50, "short"), "c" * 90
+    text = block_text(Titled("", [Stmt("a = 1", said), wide, Stmt("b = 2", "two")])).splitlines()
     assert text == [
         f"    a = 1{' ' * 17}  # {said}", f"    {wide.code}  # short", f"    b = 2{' ' * 17}  # two"
     ]  # fmt: skip
@@ -142,12 +142,12 @@ def test_a_long_line_does_not_move_the_comments_of_others_away() -> None:
 def test_only_the_arguments_of_a_call_are_broken() -> None:
     inner = " + ".join(f"some_long_name_{i}" for i in range(9))
     text = around("y = ", method(Code(inner, primary=False), "sum"))
-    assert block_text(Block("", [Line(text)])) == f"    y = ({inner}).sum()"
+    assert block_text(Titled("", [Stmt(text)])) == f"    y = ({inner}).sum()"
     text = around("y = ", infix("/", call_of("f", call_of("g", inner, inner), 3), 4))
-    lines = block_text(Block("", [Line(text)])).splitlines()
+    lines = block_text(Titled("", [Stmt(text)])).splitlines()
     assert [line.strip() for line in lines] == ["y = f(", "g(", f"{inner},", f"{inner},", "), 3,", ") / 4"]
     text = call_of("all", f"{inner} for x in {inner}")
-    assert block_text(Block("", [Line(text)])).splitlines()[1].strip()[-1] != ","
+    assert block_text(Titled("", [Stmt(text)])).splitlines()[1].strip()[-1] != ","
 
 
 def test_literals() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shardlang import runtime as rt
 from shardlang.emit.text.fold import Item, Layers, folded, patterns
 from shardlang.paths import patterns as read
-from shardlang.runtime.program import Declared
+from shardlang.runtime.program import RunTensor
 from tests.emit.sources import main_file
 from tests.emit.test_settings import TEXT
 
@@ -37,13 +37,13 @@ def paths(draw: st.DrawFn) -> tuple[list[str], list[bool]]:
     return [path for path, _ in found], [mark for _, mark in found]
 
 
-def declared(items: Sequence[Item | Layers]) -> Iterator[Declared]:
+def declared(items: Sequence[Item | Layers]) -> Iterator[RunTensor]:
     """As the emitted program declares them."""
     for item in items:
         if isinstance(item, Layers):
             yield from rt.each(item.path, *declared(item.items))
         else:
-            yield Declared(item.path, (), item.said)
+            yield RunTensor(item.path, (), item.said)
 
 
 @settings(deadline=None)

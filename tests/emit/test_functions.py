@@ -11,9 +11,9 @@ import pytest
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.emit.emit import emission
-from shardlang.emit.functions import Body, _carried
+from shardlang.emit.functions import FunctionBody, _carried
 from shardlang.emit.scene import calls_of
-from shardlang.plan.blocks.call import Call
+from shardlang.plan.blocks.call import BlockCall
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
 from tests.emit.sources import main_file, planned
@@ -33,19 +33,19 @@ def generated(seed: int) -> Plan | None:
     return driver.plan_program(checked, None, rules.ranks, sink) if checked is not None else None
 
 
-def functions_of(body: Body) -> Iterator[tuple[Body, Call]]:
+def functions_of(body: FunctionBody) -> Iterator[tuple[FunctionBody, BlockCall]]:
     """The calls of functions below a body, each with the body of the block that it is an instance of."""
     for item in body.items:
         for call in calls_of(item):
-            inner = Body(body.functions, body.scene, call)
+            inner = FunctionBody(body.functions, body.scene, call)
             yield inner, call
             yield from functions_of(inner)
 
 
-def calls(call: Call) -> Iterator[Call]:
+def calls(call: BlockCall) -> Iterator[BlockCall]:
     """All calls in a call."""
     for item in call.items:
-        if isinstance(item, Call):
+        if isinstance(item, BlockCall):
             yield item
             yield from calls(item)
 
@@ -104,8 +104,8 @@ def test_a_layer_that_is_treated_differently_is_a_block_of_its_own() -> None:
 
 
 def test_a_loop_carries_each_result_to_the_operand_that_reads_it() -> None:
-    def call(at: int, reads: tuple[int, ...], gives: tuple[int, ...]) -> Call:
-        return Call(f"blocks[{at}]", "Block", (), tuple((v, -1) for v in reads), tuple((v, -1) for v in gives), 0)
+    def call(at: int, reads: tuple[int, ...], gives: tuple[int, ...]) -> BlockCall:
+        return BlockCall(f"blocks[{at}]", "Block", (), tuple((v, -1) for v in reads), tuple((v, -1) for v in gives), 0)
 
     readers = dict.fromkeys([(v, -1) for v in range(9)], 1)
     crossed = [call(0, (0, 1, 8), (2, 3)), call(1, (3, 2, 8), (4, 5)), call(2, (5, 4, 8), (6, 7))]

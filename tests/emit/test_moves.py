@@ -8,7 +8,7 @@ import pytest
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.text.collectives import move_text, moved_axes, permute_sources
-from shardlang.emit.text.sizes import Groups, Sizes
+from shardlang.emit.text.sizes import Groups, LocalSizes
 from shardlang.ops.rule import Factor
 from shardlang.ops.site import Offset
 from shardlang.plan.plan import Conversion, Move, MoveKind, Plan
@@ -65,7 +65,7 @@ def test_a_move_is_one_call(kind, axes, dim, from_dim, before, after, text) -> N
     conversion = Conversion(0, 2, -1, Move(kind, axes, dim, from_dim), after, True)
     plan = plan_with(conversion, before)
     groups = Groups(plan.meshes)
-    assert move_text(plan, conversion, "h", Sizes(plan, groups)) == text
+    assert move_text(plan, conversion, "h", LocalSizes(plan, groups)) == text
     assert groups.listed(0) == [axes]
 
 
@@ -75,14 +75,14 @@ def test_a_move_starts_from_its_parent() -> None:
     second = Conversion(1, 2, 0, Move(MoveKind.I_TO_S, ("b",), 0), split(("a", "b"), ()), True)
     plan = replace(plan_with(first, WHOLE), conversions=(first, second))
     with pytest.raises(InternalError, match="cut unevenly over several axes"):
-        move_text(plan, second, "h", Sizes(plan, Groups(plan.meshes)))
+        move_text(plan, second, "h", LocalSizes(plan, Groups(plan.meshes)))
 
 
 def test_a_view_has_no_text() -> None:
     view = Conversion(0, 2, -1, Move(MoveKind.VIEW, ()), WHOLE, True)
     plan = plan_with(view, WHOLE)
     with pytest.raises(InternalError, match="is a rename"):
-        move_text(plan, view, "h", Sizes(plan, Groups(plan.meshes)))
+        move_text(plan, view, "h", LocalSizes(plan, Groups(plan.meshes)))
 
 
 def test_a_permutation_that_does_not_reach_each_rank_once_is_our_fault() -> None:
@@ -90,12 +90,12 @@ def test_a_permutation_that_does_not_reach_each_rank_once_is_our_fault() -> None
     permute = Conversion(0, 2, -1, Move(MoveKind.PERMUTE, ("a", "b")), after, True)
     plan = plan_with(permute, before)
     with pytest.raises(InternalError, match="does not reach each rank once"):
-        move_text(plan, permute, "h", Sizes(plan, Groups(plan.meshes)))
+        move_text(plan, permute, "h", LocalSizes(plan, Groups(plan.meshes)))
 
 
 def test_sizes_and_starts_of_parts() -> None:
     plan = replace(quickstart_plan(), meshes=(MESH,))
-    sizes = Sizes(plan, Groups(plan.meshes))
+    sizes = LocalSizes(plan, Groups(plan.meshes))
     type = plan.graph.values[2].type
     assert sizes.shape(type, split(("a",), ("b",))) == (8, "hidden_local")
     assert [sizes.offset(Factor("batch", size), axes, 0) for size, axes in ((16, ("a",)), (2, ("a",)), (16, ()))] == [

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from shardlang.emit.functions import Body, Functions
+from shardlang.emit.functions import BlockFunctions, FunctionBody
 from shardlang.emit.recomputed_regions import Region, arranged
-from shardlang.emit.scene import Item, Scene
+from shardlang.emit.scene import FileContext, Item
 from shardlang.emit.text.sizes import Groups
 from shardlang.graph.graph import Kind
 from shardlang.plan.blocks.forms import Forms
@@ -84,13 +84,13 @@ train {
 by_strategy = pytest.mark.parametrize("strategy", ["whole", "nested", "values"])
 
 
-def unfolded(plan: Plan) -> Body:
+def unfolded(plan: Plan) -> FunctionBody:
     """All steps of a plan in one function."""
-    scene = Scene(plan, True, Forms(plan), plan.steps, None)
-    return Functions(plan, Groups(plan.meshes), folded=False).body(scene, plan.steps, [])
+    scene = FileContext(plan, True, Forms(plan), plan.steps, None)
+    return BlockFunctions(plan, Groups(plan.meshes), folded=False).body(scene, plan.steps, [])
 
 
-def items_of(body: Body) -> Sequence[Item | Region]:
+def items_of(body: FunctionBody) -> Sequence[Item | Region]:
     return arranged(body.scene, body.call, body.items, body.ends)
 
 

@@ -94,9 +94,9 @@ def _watch(folder: Path) -> None:
     import torch.distributed as dist
 
     from shardlang.runtime.random import KeyParts
-    from shardlang.runtime.step.model import Model
+    from shardlang.runtime.step.model import RankModel
 
-    forward_context, backward = Model.forward_context, Model.backward
+    forward_context, backward = RankModel.forward_context, RankModel.backward
     modes: dict[int, Any] = {}
 
     @contextlib.contextmanager
@@ -114,8 +114,8 @@ def _watch(folder: Path) -> None:
             left = [(name, size) for name, size in modes[id(model)].left() if size > 8]
             assert not left, f"backward leaves {left}"
 
-    Model.forward_context = followed  # type: ignore[method-assign, assignment]
-    Model.backward = measured  # type: ignore[method-assign]
+    RankModel.forward_context = followed  # type: ignore[method-assign, assignment]
+    RankModel.backward = measured  # type: ignore[method-assign]
     _watch_stages(folder)
 
 
@@ -124,9 +124,9 @@ def _watch_stages(folder: Path) -> None:
     import torch.distributed as dist
 
     from shardlang.runtime.random import KeyParts
-    from shardlang.runtime.step.pipeline import Pipeline
+    from shardlang.runtime.step.pipeline import PipelineRunner
 
-    step, backward = Pipeline.step, Pipeline._backward
+    step, backward = PipelineRunner.step, PipelineRunner._backward
     open_: list[Any] = []
 
     def stepped(pipeline: Any, batch: Any) -> Any:
@@ -142,8 +142,8 @@ def _watch_stages(folder: Path) -> None:
             (folder / f"alive-{dist.get_rank()}.json").write_text(json.dumps(mode.left()))
         backward(pipeline, *rest)
 
-    Pipeline.step = stepped  # type: ignore[method-assign]
-    Pipeline._backward = measured  # type: ignore[method-assign]
+    PipelineRunner.step = stepped  # type: ignore[method-assign]
+    PipelineRunner._backward = measured  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

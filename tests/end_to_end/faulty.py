@@ -128,10 +128,10 @@ def verdict(name: str) -> dict[str, Any]:
 
 def main(name: str) -> None:
     from shardlang import driver
-    from shardlang.cli.verify_text import Check, Wanted, as_json, tell
+    from shardlang.cli.verify_text import Check, VerifyRequest, as_json, tell
     from shardlang.diagnostics.diagnostic import Sink
     from shardlang.interpret.meaning.elements import in_type
-    from shardlang.interpret.verify.judge import Job, judge, start
+    from shardlang.interpret.verify.judge import VerifyJob, judge, start
     from shardlang.source import Source
 
     fault = FAULTS[name]
@@ -152,9 +152,9 @@ def main(name: str) -> None:
             Path(folder, path).write_text(text)
         if fault.runtime is not None:
             fault.runtime()
-        job = Job(fault.late(plan) if fault.late else plan, Path(folder), file.parent, fault.dtype, steps=2)
+        job = VerifyJob(fault.late(plan) if fault.late else plan, Path(folder), file.parent, fault.dtype, steps=2)
         check = Check(plan.strategy, job, judge(start(job)))
-    wanted = Wanted(file.name, fault.ranks, 2, fault.dtype, True, False)
+    wanted = VerifyRequest(file.name, fault.ranks, 2, fault.dtype, True, False)
     said = Sink()
     if check.verdict is not None and check.verdict.difference is not None:
         tell(check, wanted, said)

@@ -54,9 +54,9 @@ def _watch(folder: Path) -> None:
     """Every model made from now on writes what it holds after its first microbatch."""
     import torch.distributed as dist
 
-    from shardlang.runtime.step.model import Model
+    from shardlang.runtime.step.model import RankModel
 
-    backward = Model.backward
+    backward = RankModel.backward
 
     def measured(model: Any, loss: Any, last: bool = True) -> None:
         backward(model, loss, last)
@@ -69,7 +69,7 @@ def _watch(folder: Path) -> None:
         found = dict(zip(PARTS, sizes, strict=True))
         (folder / f"held-{rank}.json").write_text(json.dumps(found))
 
-    Model.backward = measured  # type: ignore[method-assign]
+    RankModel.backward = measured  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ def _watch(folder: Path) -> None:
     from shardlang.runtime.comm.mesh import Group
     from shardlang.runtime.device import Cpu
     from shardlang.runtime.state import buckets, saved_on_host, zero, zero3
-    from shardlang.runtime.step.train import Run
+    from shardlang.runtime.step.train import TrainingRun
 
     random.CHUNK = 2**62
     primitives._native = lambda x: True
@@ -220,7 +220,7 @@ def _watch(folder: Path) -> None:
             return lambda: there
 
     saved_on_host.kind_of = lambda device: Elsewhere()
-    made, step = Run.__init__, Run._epochs
+    made, step = TrainingRun.__init__, TrainingRun._epochs
     mode = following()
     import os
 
@@ -243,8 +243,8 @@ def _watch(folder: Path) -> None:
         rank = dist.get_rank() if dist.is_initialized() else 0
         (folder / f"peak-{rank}.json").write_text(json.dumps(mode.peak))
 
-    Run.__init__ = followed  # type: ignore[method-assign]
-    Run._epochs = measured  # type: ignore[method-assign]
+    TrainingRun.__init__ = followed  # type: ignore[method-assign]
+    TrainingRun._epochs = measured  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ def both(name: str, precision: str, steps: int, folder: Path, text: bytes) -> tu
 
     folder.mkdir(parents=True)
     (folder / "plays.txt").write_bytes(text)
-    token_files.write([folder / "plays.txt"], folder / "plays.bin", token_files.Bytes())
+    token_files.write([folder / "plays.txt"], folder / "plays.bin", token_files.ByteTokenizer())
     model = theirs_of(name)
     saved(model, folder / "w.safetensors")
     run = RunOf("three_d", RANKS)

@@ -31,7 +31,7 @@ KINDS = {
 SCRIPT = """
 import json, os, sys
 from pathlib import Path
-from shardlang.runtime.launch.devices import Choice
+from shardlang.runtime.launch.devices import DeviceChoice
 from shardlang.runtime.launch.launcher import launch_program, read_program
 
 program, found = read_program(Path("main.py")), {}
@@ -39,7 +39,7 @@ for folder in map(Path, sys.argv[1:]):
     os.dup2(os.open(folder / "said", os.O_WRONLY | os.O_CREAT), 2)
     program.base = folder
     logs, metrics = folder / "logs", folder / "m.jsonl"
-    code = launch_program(program, Path("main.py"), program.ranks, Choice("cpu"), logs, metrics, None)
+    code = launch_program(program, Path("main.py"), program.ranks, DeviceChoice("cpu"), logs, metrics, None)
     sys.stderr.flush()
     found[folder.name] = [code, (folder / "said").read_text()]
 Path("found.json").write_text(json.dumps(found))

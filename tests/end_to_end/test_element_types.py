@@ -17,7 +17,7 @@ from torch import Tensor
 from shardlang.ops.texts import TORCH_DTYPES
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.logs import Log
-from shardlang.runtime.step.train import Run, datasets
+from shardlang.runtime.step.train import TrainingRun, datasets
 from tests.emit.sources import main_file, parsed
 
 PROGRAM = """
@@ -78,7 +78,7 @@ def made(precision: str, folder: Path) -> dict[str, tuple[str, Tensor]]:
 
     sys.setprofile(returned)
     try:
-        Run(program, datasets(program), Log(None, None)).train()
+        TrainingRun(program, datasets(program), Log(None, None)).train()
     finally:
         sys.setprofile(None)
     told = dict(re.findall(r"^ +(\w+) = .*# (\w+)\[", main, re.MULTILINE))

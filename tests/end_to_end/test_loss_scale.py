@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
-from shardlang.runtime.step.gradients import Gradients
+from shardlang.runtime.step.gradients import StepGradients
 from shardlang.runtime.step.loss_scale import LossScale
 from tests.cli.process import shardc
 from tests.end_to_end.test_resume import records
@@ -68,10 +68,10 @@ def parameter(*gradient: float) -> torch.Tensor:
     return made
 
 
-def fit(*trained: torch.Tensor) -> Gradients:
+def fit(*trained: torch.Tensor) -> StepGradients:
     """The gradients of a rank in f16, after a step."""
     program = rt.Program("", "", 1, rt.Mesh(), [], rt.Source("random", batch=1, fields=[]), [], precision="f16")
-    found = Gradients(program, trained, trained, True, {})
+    found = StepGradients(program, trained, trained, True, {})
     found.fit()
     return found
 

@@ -14,13 +14,13 @@ from safetensors.numpy import load_file
 
 from shardlang import runtime as rt
 from shardlang.checkpoints import folders
-from shardlang.checkpoints.index import Layout
+from shardlang.checkpoints.index import SavedLayout
 from shardlang.errors import RunError
 from shardlang.runtime.logs import Log
 from shardlang.runtime.state import checkpoints
 from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun
-from shardlang.runtime.step.gradients import Gradients
-from shardlang.runtime.step.train import Run, datasets
+from shardlang.runtime.step.gradients import StepGradients
+from shardlang.runtime.step.train import TrainingRun, datasets
 from tests.cli.process import shardc
 
 # A row of zeros has a finite loss, and a gradient of nan: the root of 0.
@@ -175,7 +175,7 @@ def test_a_batch_of_a_source_of_ones_own_is_looked_at(tmp_path: Path, strategy: 
 def test_a_checkpoint_with_numbers_that_are_none_is_not_written(tmp_path: Path) -> None:
     """The one before it stays. What an optimizer keeps may be infinite, and a mask may be anything."""
     kept = Checkpoints(tmp_path, 1, 1)
-    layouts = {name: Layout("F32", (2,), [[2]], [0]) for name in ("w", "w:square", "mask")}
+    layouts = {name: SavedLayout("F32", (2,), [[2]], [0]) for name in ("w", "w:square", "mask")}
     facts = {"optimizers": {"w": "adam"}}
 
     def write(step: int, w: float, square: float = 1.0) -> None:
@@ -210,7 +210,7 @@ def test_a_run_does_not_go_on_from_numbers_that_are_none(tmp_path: Path, monkeyp
         run.read([Piece(name, tuple(layout.shape), (0,) * len(layout.shape), whole)])
         pieces.append(Piece(name, tuple(layout.shape), (0,) * len(layout.shape), whole))
     next(piece.local for piece in pieces if piece.name == "w")[3, 1] = float("nan")
-    alone = {n: Layout(x.dtype, x.shape, [[size] for size in x.shape], [0]) for n, x in layouts.items()}
+    alone = {n: SavedLayout(x.dtype, x.shape, [[size] for size in x.shape], [0]) for n, x in layouts.items()}
     monkeypatch.setattr(checkpoints, "not_finite", lambda *_: "")
     shutil.rmtree(newest)
     kept = Checkpoints(folder / "kept", 1, 0)
@@ -224,7 +224,7 @@ def test_a_run_does_not_go_on_from_numbers_that_are_none(tmp_path: Path, monkeyp
 def test_a_step_that_is_left_out_moves_no_state() -> None:
     program = rt.Program("", "", 1, rt.Mesh(), [], rt.Source("random", batch=1, fields=[]), [], not_finite="skip")
     w, counts = torch.zeros(2, requires_grad=True), torch.zeros(3)
-    found = Gradients(program, [w], [w], True, {"counts": counts})
+    found = StepGradients(program, [w], [w], True, {"counts": counts})
     for gradient, fits in ((1.0, True), (float("nan"), False), (float("-inf"), False), (2.0, True)):
         before = counts.clone()
         found.begin()
@@ -250,7 +250,7 @@ def test_weights_that_no_figure_shows_are_looked_at_in_the_end(tmp_path: Path) -
         data=source, optimizers=[rt.Optimizer("sgd", lr=0.1)], base=tmp_path, epochs=1,
         forward=lambda p, x: ((p.w[0] * x[:2]).sum() / 4, {}),
     )  # fmt: skip
-    run = Run(program, datasets(program), Spoilt(None, None))
+    run = TrainingRun(program, datasets(program), Spoilt(None, None))
     with pytest.raises(RunError, match=re.escape("`w` is nan at [1, 0] after step 2")) as caught:
         run.train()
     assert caught.value.code == "SH506"

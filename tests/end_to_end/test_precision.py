@@ -17,7 +17,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Kind
 from shardlang.runtime import random
-from shardlang.runtime.step.model import Model
+from shardlang.runtime.step.model import RankModel
 from shardlang.source import Source
 
 PROGRAM = """
@@ -137,7 +137,7 @@ def test_a_row_that_is_looked_up_often_gets_all_of_its_gradients() -> None:
     """Added up in bf16, more than 256 equal ones are no more than 256. The rows are those of a copy in bf16."""
     module = emitted(LOOKUPS)
     random.start(0)
-    model = Model(module.program)
+    model = RankModel(module.program)
     assert not model.copies
     ids = torch.arange(4096) % 3
     loss, _ = module.forward(model.p, ids)
@@ -157,7 +157,7 @@ def test_a_row_that_is_looked_up_often_gets_all_of_its_gradients() -> None:
 def test_the_numbers_are_those_of_a_model_by_hand(text: str, by_hand: Callable[..., torch.Tensor]) -> None:
     module = emitted(text)
     random.start(0)
-    model = Model(module.program)
+    model = RankModel(module.program)
     assert all(leaf.dtype == torch.float32 for leaf in model.leaves.values())
     generator = torch.Generator().manual_seed(1)
     image, label = torch.rand(16, 64, generator=generator), torch.randint(0, 10, (16,), generator=generator)

@@ -56,9 +56,9 @@ def _watch(folder: Path) -> None:
 
     from shardlang.runtime import messages
     from shardlang.runtime.comm import blocks, mesh, primitives
-    from shardlang.runtime.comm.shared_memory import Memory, Staging
+    from shardlang.runtime.comm.shared_memory import SharedVectors, StagingBuffers
     from shardlang.runtime.state.zero3 import GatherQueue
-    from shardlang.runtime.step.model import Model
+    from shardlang.runtime.step.model import RankModel
 
     counts, now = {"forward": 0, "backward": 0}, {"phase": "forward"}
 
@@ -89,17 +89,17 @@ def _watch(folder: Path) -> None:
         return begin_permuted(x, *rest)
 
     blocks.dealt, blocks.begin_permuted, blocks.exchange = exchanged, passed, turned
-    right = Memory.begin_sum
+    right = SharedVectors.begin_sum
     begin_sum = counted("begin_reduce", lambda x, group, memory: right(memory))
-    Memory.begin_sum = lambda memory: begin_sum(memory.own, memory.group, memory)  # type: ignore[method-assign]
-    begin_staged = Staging.begin
+    SharedVectors.begin_sum = lambda memory: begin_sum(memory.own, memory.group, memory)  # type: ignore[method-assign]
+    begin_staged = StagingBuffers.begin
 
     def through_memory(staging: Any, what: str, place: int, count: int) -> Any:
         kind = f"begin_{what.replace('-', '_')}"
         counts[now["phase"]] += _sent(kind, staging.own(place, count), staging.group.size)
         return begin_staged(staging, what, place, count)
 
-    Staging.begin = through_memory  # type: ignore[method-assign]
+    StagingBuffers.begin = through_memory  # type: ignore[method-assign]
     begin = GatherQueue._begin
 
     def ahead(line: Any) -> None:
@@ -109,7 +109,7 @@ def _watch(folder: Path) -> None:
         now["phase"] = before
 
     GatherQueue._begin = ahead  # type: ignore[method-assign]
-    backward, update, begin_send = Model.backward, Model.update, messages.begin_send
+    backward, update, begin_send = RankModel.backward, RankModel.update, messages.begin_send
 
     def carried(tensor: Any, *where: Any) -> Any:
         counts["messages"] = counts.get("messages", 0) + tensor.numel() * tensor.element_size()
@@ -128,8 +128,8 @@ def _watch(folder: Path) -> None:
             counts.update(dict.fromkeys(counts, 0))
 
     messages.begin_send = carried
-    Model.backward = measured  # type: ignore[method-assign]
-    Model.update = stepped  # type: ignore[method-assign]
+    RankModel.backward = measured  # type: ignore[method-assign]
+    RankModel.update = stepped  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from shardlang.errors import RunError
-from shardlang.extensions.loaded import Function
+from shardlang.extensions.loaded import OwnFunction
 from shardlang.extensions.locks import digest
 from shardlang.runtime.data.loader import load
-from shardlang.runtime.data.own import Own
-from shardlang.runtime.program import Field, Source
+from shardlang.runtime.data.own import OwnDataset
+from shardlang.runtime.program import BatchSource, SourceField
 
-FIELDS = [Field("x", "f32", (4, 3)), Field("label", "i64", (4,), bound=10)]
+FIELDS = [SourceField("x", "f32", (4, 3)), SourceField("label", "i64", (4,), bound=10)]
 GOOD = '{"x": [0, 1, 2], "label": 1}'
 
 
@@ -85,15 +85,15 @@ BAD = {
 }  # fmt: skip
 
 
-def source(folder: Path, python: str, **arguments: object) -> Source:
+def source(folder: Path, python: str, **arguments: object) -> BatchSource:
     (folder / "my_data.py").write_text(python)
-    call = Function("my_data.py", digest(python), "Mine")
-    return Source("mine", batch=4, fields=FIELDS, call=call, settings={}, **arguments)
+    call = OwnFunction("my_data.py", digest(python), "Mine")
+    return BatchSource("mine", batch=4, fields=FIELDS, call=call, settings={}, **arguments)
 
 
-def read(folder: Path, python: str, **arguments: object) -> Own:
+def read(folder: Path, python: str, **arguments: object) -> OwnDataset:
     found = load(source(folder, python, **arguments), folder)
-    assert isinstance(found, Own)
+    assert isinstance(found, OwnDataset)
     return found
 
 

@@ -9,7 +9,7 @@ import traceback
 from dataclasses import dataclass, field, replace
 
 from shardlang import driver
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.cli.plan_view import program as plan_text
 from shardlang.cli.plan_view.parts import of_rank
 from shardlang.cli.plan_view.program import Detail
@@ -86,7 +86,7 @@ def judged(text: str, ranks: int) -> Outcome:
         return replace(outcome, kind=CRASHED, detail=traceback.format_exc())
 
 
-def _with(checked: Program, strategy: str) -> Program:
+def _with(checked: CheckedProgram, strategy: str) -> CheckedProgram:
     """The checked program with a strategy, which nothing of the checking depends on."""
     sink = Sink()
     tree = driver.parse_source(Source("generated.shard", strategy), sink)
@@ -94,7 +94,7 @@ def _with(checked: Program, strategy: str) -> Program:
     return replace(checked, strategies=tuple(i for i in tree.items if isinstance(i, ast.Strategy)))
 
 
-def _planned(outcome: Outcome, checked: Program, steps: int) -> Outcome:
+def _planned(outcome: Outcome, checked: CheckedProgram, steps: int) -> Outcome:
     sink = Sink()
     plan = driver.plan_program(checked, None, outcome.ranks, sink)
     if plan is None:

@@ -12,7 +12,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.ranks.simulate import simulate
 from shardlang.interpret.verify.batches import own
-from shardlang.interpret.verify.judge import Job, Started, judge
+from shardlang.interpret.verify.judge import StartedJob, VerifyJob, judge
 from shardlang.plan.plan import Plan
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.source import Source
@@ -88,7 +88,7 @@ def watched(plan: Plan, main: Path) -> str:
     """`shardc verify`, once its real ranks have run: what differs, or ""."""
     program = read_program(main)
     program.base = main.parent
-    job = Job(plan, main.parent, main.parent, "f64", STEPS)
-    started = Started(job, own(program, plan.graph), trial(main, STEPS))
+    job = VerifyJob(plan, main.parent, main.parent, "f64", STEPS)
+    started = StartedJob(job, own(program, plan.graph), trial(main, STEPS))
     verdict = judge(started)
     return f"{verdict.culprit}: {verdict.difference}" if verdict.difference is not None else ""

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.graph.graph import Graph, GraphValue, Kind, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.rule import Split
 from shardlang.plan.demand import ChunkRule
@@ -299,11 +299,11 @@ class _Writer:
             if axes:
                 self._pin(value, axes)
 
-    def _moves(self, value: Value) -> bool:
+    def _moves(self, value: GraphValue) -> bool:
         """Whether states move with a value: what shares them may lie in another way."""
         return value.kind is Kind.RESULT and self.graph.ops[self.graph.producers[value.id]].operator == "batch_norm"
 
-    def _pin(self, value: Value, axes: list[str]) -> None:
+    def _pin(self, value: GraphValue, axes: list[str]) -> None:
         rng, free = self.rng, rng_shuffled(self.rng, axes)
         texts = []
         for term in value.type.dims:
@@ -326,7 +326,7 @@ class _Writer:
             self.features.add("pinned product dim")
         self.lines.append(f"at {_starred(rng, self.paths[value])}: [{', '.join(t for t in texts if t)}]{marks}")
 
-    def _cuts(self, value: Value, term: Term, axes: list[str]) -> bool:
+    def _cuts(self, value: GraphValue, term: Term, axes: list[str]) -> bool:
         """Whether a dim may be cut so: its major factor divides, and the operator does not need it whole."""
         degree = math.prod(self.sizes[a] for a in axes)
         if not term or (term[0].size or 1) % degree:
@@ -338,7 +338,7 @@ class _Writer:
         dims = op.rule.results[0][value.type.dims.index(term)]
         return all(op.rule.factors[f].split is not Split.WHOLE for f in dims)
 
-    def _sums(self, value: Value, axis: str) -> bool:
+    def _sums(self, value: GraphValue, axis: str) -> bool:
         """Whether a value may be pinned as pending: by its one contraction, or through an operator without any."""
         rule = self.graph.ops[self.graph.producers[value.id]].rule
         kept = {f for dims in rule.results for d in dims for f in d}
@@ -355,13 +355,13 @@ class _Writer:
             if line:
                 self.lines.append(f"at {self.paths[value]}: shard {line}")
 
-    def _inputs(self, value: Value) -> tuple[Op, list[int]] | None:
+    def _inputs(self, value: GraphValue) -> tuple[Op, list[int]] | None:
         op = self.graph.ops[self.graph.producers[value.id]]
         inputs = [i for i, v in enumerate(op.operands) if self.graph.values[v].kind is not Kind.CONSTANT]
         dims = [op.rule.operands[i] for i in inputs]
         return None if not inputs or any(len(t) > 1 for d in dims for t in d) else (op, inputs)
 
-    def _shard(self, value: Value) -> str:
+    def _shard(self, value: GraphValue) -> str:
         found = self._inputs(value)
         if found is None:
             return ""
@@ -383,7 +383,7 @@ class _Writer:
             text += f" -> ({_tuple([str(c) for c in after])})"
         return text
 
-    def _named_shard(self, value: Value, axes: list[str]) -> str:
+    def _named_shard(self, value: GraphValue, axes: list[str]) -> str:
         found = self._inputs(value)
         if found is None:
             return ""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from tests.warm import Warm
 
 if TYPE_CHECKING:
-    from shardlang.runtime.launch.observe import Trial
+    from shardlang.runtime.launch.observe import RecordedRun
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 120.0
@@ -94,14 +94,14 @@ def _run(main_file: Path, rank: int, moved: int) -> None:
     from shardlang.runtime.launch.launcher import read_program
     from shardlang.runtime.logs import Log
     from shardlang.runtime.program import DTYPES
-    from shardlang.runtime.step.train import Run, datasets
+    from shardlang.runtime.step.train import TrainingRun, datasets
 
     program = read_program(main_file)
     program.base = main_file.parent
     log, draws = Log(None, main_file.with_name("metrics.jsonl") if rank == 0 else None), torch.Generator()
     draws.manual_seed(moved)
     try:
-        training = Run(program, datasets(program), log)
+        training = TrainingRun(program, datasets(program), log)
         for leaf in training.model.leaves.values() if moved else ():
             ways = 2 * torch.randint(2, leaf.shape, generator=draws).to(leaf.dtype) - 1
             leaf.data.mul_(1 + ways * torch.finfo(DTYPES[program.precision]).eps)
@@ -111,12 +111,12 @@ def _run(main_file: Path, rank: int, moved: int) -> None:
         log.end()
 
 
-def trial(main_file: Path, steps: int) -> Trial:
+def trial(main_file: Path, steps: int) -> RecordedRun:
     """A watched run of an emitted program; its records are in `watched` beside it."""
-    from shardlang.runtime.launch.observe import Trial
+    from shardlang.runtime.launch.observe import RecordedRun
 
     files = frozenset(str(p.resolve()) for p in main_file.parent.glob("*.py"))
-    return Trial(steps, main_file.with_name("watched"), files)
+    return RecordedRun(steps, main_file.with_name("watched"), files)
 
 
 def _watch(main_file: Path, steps: int) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from shardlang.errors import RunError
 from shardlang.importing.compare import masked
 from shardlang.importing.imported import Imported, Wanted, import_module
-from shardlang.importing.way import Way
+from shardlang.importing.way import Attempt
 
 See = Callable[[Tensor], Tensor]
 Made = tuple[nn.Module, dict[str, Tensor]]
@@ -95,8 +95,8 @@ def test_a_mask_is_compared_with_rows_that_are_padded(monkeypatch: pytest.Monkey
         written(way)
         way.text = way.text.replace("mask != 0", "mask < 2")
 
-    written = Way.write
-    monkeypatch.setattr(Way, "write", text_without)
+    written = Attempt.write
+    monkeypatch.setattr(Attempt, "write", text_without)
     with pytest.raises(RunError) as error:
         imported(lambda: made(SEEN["a view"][0]))
     assert error.value.code == "SH607" and "result 1 differs" in error.value.message
@@ -109,8 +109,8 @@ def test_a_mask_of_what_is_hidden_is_compared_with_padded_rows_too(monkeypatch: 
         written(way)
         way.text = way.text.replace("not mask", "not mask or mask")
 
-    written = Way.write
-    monkeypatch.setattr(Way, "write", text_without)
+    written = Attempt.write
+    monkeypatch.setattr(Attempt, "write", text_without)
     with pytest.raises(RunError) as error:
         imported(
             lambda: (

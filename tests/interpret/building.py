@@ -10,9 +10,9 @@ from typing import Any
 
 import shardlang.ops.all_families  # noqa: F401
 from shardlang.check.graph.unify import Unifier
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.graph.graph import Graph, Init, Kind, Op, Value
+from shardlang.graph.graph import Graph, GraphValue, Init, Kind, Op
 from shardlang.ops.declaration import REGISTRY, CallSite
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import plan
@@ -28,7 +28,7 @@ SPAN = Span(SOURCE, 0, 7)
 @dataclass
 class Builder:
     dims: dict[str, Dim] = field(default_factory=dict)
-    values: list[Value] = field(default_factory=list)
+    values: list[GraphValue] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     unifier: Unifier = field(default_factory=Unifier)
 
@@ -40,7 +40,7 @@ class Builder:
         return tuple(() if w == "1" else tuple(self.dims[n] for n in w.split("*")) for w in text.split())
 
     def value(self, kind: Kind, path: str, type: TensorType, **more: Any) -> int:
-        self.values.append(Value(len(self.values), kind, path, path.rpartition(".")[2], type, False, SPAN, **more))
+        self.values.append(GraphValue(len(self.values), kind, path, path.rpartition(".")[2], type, False, SPAN, **more))
         return len(self.values) - 1
 
     def data(self, path: str, dims: str, dtype: str = "f32", bound: int | None = None) -> int:
@@ -118,14 +118,14 @@ class Builder:
         return reached & needed
 
 
-def program(graph: Graph, strategies: str) -> Program:
+def program(graph: Graph, strategies: str) -> CheckedProgram:
     """A program of this graph; a mistake in the strategies' text fails the test."""
     sink = Sink()
     source = Source("built.shard", strategies)
     file = parse(source, sink)
     assert not sink.found, [d.message for d in sink.found]
     found = tuple(i for i in file.items if isinstance(i, ast.Strategy))
-    return Program(source, graph, None, found, {}, {}, {})
+    return CheckedProgram(source, graph, None, found, {}, {}, {})
 
 
 def planned(graph: Graph, strategies: str, ranks: int, name: str | None = None) -> Plan | list[str]:

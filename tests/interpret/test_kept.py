@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from shardlang import runtime as rt
-from shardlang.interpret.brute.splits import Case, Local, evaluate, site, text
+from shardlang.interpret.brute.splits import Case, LocalCase, evaluate, site, text
 from shardlang.ops import saved_activations
 from shardlang.ops.code import Code
 from shardlang.ops.declaration import REGISTRY, Precision
@@ -48,13 +48,13 @@ def seeded() -> None:
     rt.random.start(0)
 
 
-def local_of(case: Case) -> saved_activations.Local:
+def local_of(case: Case) -> saved_activations.LocalOp:
     """One rank that has the whole, whether it shares some factors or not."""
     inference, rule = case.call.inference, case.rule
     assert inference is not None
-    shapes = Local(case, dict.fromkeys(case.sizes, 0))
+    shapes = LocalCase(case, dict.fromkeys(case.sizes, 0))
     types = tuple(t for t in case.call.types if t is not None)
-    return saved_activations.Local(
+    return saved_activations.LocalOp(
         tuple(shapes.shape(dims) for dims in rule.operands), tuple(shapes.shape(dims) for dims in rule.results),
         types, inference.results, tuple(x.requires_grad for x in case.inputs),
         tuple(range(len(types[0].dims))) if types else (), inference.attrs, rule,
@@ -79,7 +79,7 @@ def measured(case: Case) -> int:
 
 def said(case: Case) -> int:
     operator, local = REGISTRY[case.call.operator], local_of(case)
-    saved = operator.saved(local) if any(local.gradient) else saved_activations.Saved()
+    saved = operator.saved(local) if any(local.gradient) else saved_activations.Residuals()
     aliasing = operator.aliasing(local)
     types = [t.dtype for t in local.operand_types]
     memories = {("operand", i): saved_activations.size(local.operands[i], types[i]) for i in saved.operands}
@@ -118,7 +118,7 @@ def shared_text(case: Case) -> tuple[str, list[dict[str, int]]]:
     """The one text of ranks of which the last has an empty part, with names for local sizes that differ; what these are
     on the first rank and on the last.
     """
-    ends = [Local(case, {"a": rank}) for rank in (0, case.sizes["a"] - 1)]
+    ends = [LocalCase(case, {"a": rank}) for rank in (0, case.sizes["a"] - 1)]
     names: list[dict[str, int]] = [{}, {}]
 
     def shape(dims: Sequence[Any]) -> tuple[Any, ...]:
@@ -136,7 +136,7 @@ def shared_text(case: Case) -> tuple[str, list[dict[str, int]]]:
 
 def kept(case: Case, rank: int, expression: str, sizes: dict[str, int]) -> tuple[bool, set[int]]:
     """Of one rank: whether its part has anything in it, and a gradient; and the operands that autograd keeps."""
-    local = Local(case, {"a": rank})
+    local = LocalCase(case, {"a": rank})
     given = [local.part(x.detach(), dims).clone() for x, dims in zip(case.inputs, case.rule.operands, strict=True)]
     given = [x.requires_grad_(whole.requires_grad) for x, whole in zip(given, case.inputs, strict=True)]
     saved: set[int] = set()

@@ -7,19 +7,19 @@ import torch
 
 from shardlang import runtime as rt
 from shardlang.interpret.brute.splits import Case, gradients, whole
-from shardlang.interpret.meaning.call import ELEMENTS, Call, PassSettings, computed
+from shardlang.interpret.meaning.call import ELEMENTS, OperatorCall, PassSettings, computed
 from shardlang.interpret.meaning.draws import key_of
 from shardlang.interpret.meaning.operators import OPERATORS
 from shardlang.ops.declaration import REGISTRY
 from tests.ops.test_factor_rules import EXAMPLES, Example, case_of, named
 
 
-def call_of(case: Case) -> Call:
+def call_of(case: Case) -> OperatorCall:
     """The call that the graph would make of a case on one device."""
     inference, rule = case.call.inference, case.rule
     assert inference is not None
     factors = rule.factors
-    return Call(
+    return OperatorCall(
         case.call.operator, inference.attrs, rule, tuple(f.size for f in factors), (0,) * len(factors),
         tuple(ELEMENTS[t.dtype] for t in inference.results), (None,) * len(case.inputs),
         key_of(0, "net.x", 0, 0), PassSettings(step=0),

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from shardlang.interpret.brute.splits import Case, Local, _pending_parts, joined, labelled, splits
+from shardlang.interpret.brute.splits import Case, LocalCase, _pending_parts, joined, labelled, splits
 from shardlang.interpret.brute.threads import Ranks
 from shardlang.interpret.meaning.call import computed
 from shardlang.interpret.meaning.operators import OPERATORS
-from shardlang.interpret.ranks.split_operators import Split, on_ranks
+from shardlang.interpret.ranks.split_operators import SplitOperator, on_ranks
 from shardlang.ops.rule import Split as Mark
 from shardlang.types.mesh import Axis, Mesh
 from tests.interpret.test_operators import call_of
@@ -31,7 +31,7 @@ def leaf(x: Tensor, case: Case, at: int) -> Tensor:
 
 def compare(case: Case, result: Tensor, wanted: list[Tensor | None], seed: Tensor) -> None:
     ranks, rule = Ranks(case.sizes), case.rule
-    places = [Local(case, at) for at in ranks.coordinates]
+    places = [LocalCase(case, at) for at in ranks.coordinates]
     pieces = _pending_parts(case, ranks)
     inputs = [
         [leaf(local.part(piece[i], dims), case, i) for local, piece in zip(places, pieces, strict=True)]
@@ -39,7 +39,7 @@ def compare(case: Case, result: Tensor, wanted: list[Tensor | None], seed: Tenso
     ]
     mesh = Mesh(tuple(Axis(name, size) for name, size in case.sizes.items()))
     axes = tuple(case.axes.get(f, ()) for f in range(len(rule.factors)))
-    made = on_ranks(Split(call_of(case), axes, mesh), inputs)
+    made = on_ranks(SplitOperator(call_of(case), axes, mesh), inputs)
     found = gradients(made, [x for xs in inputs for x in xs], [local.part(seed, rule.results[0]) for local in places])
     narrow = any(x.dtype == torch.float32 for x in case.inputs)
     close = {"atol": 1e-6, "rtol": 1e-6} if narrow else {"atol": 1e-12, "rtol": 1e-9}

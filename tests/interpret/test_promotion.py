@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from shardlang import driver
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.interpret.brute.splits import Case
@@ -120,7 +120,7 @@ def cells(values: dict[str, Tensor], chosen: Callable[[Cell], bool] = bool) -> d
     return found
 
 
-def program(found: list[Cell], precision: str) -> Program:
+def program(found: list[Cell], precision: str) -> CheckedProgram:
     lines = [f"{name} = {text}" for name, text in {**TENSORS, **SINGLE}.items() if name != text]
     for at, (symbol, a, b) in enumerate(found):
         call = f"{a} {symbol} {b}" if symbol in SYMBOLS else f"{symbol}({'c, ' * (symbol == 'where')}{a}, {b})"

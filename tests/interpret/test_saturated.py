@@ -12,7 +12,7 @@ from torch import Tensor
 from shardlang.interpret.brute.splits import Case, evaluate, text
 from shardlang.interpret.meaning.call import computed
 from shardlang.interpret.meaning.operators import OPERATORS
-from shardlang.interpret.ranks.split_operators import Split, on_ranks
+from shardlang.interpret.ranks.split_operators import SplitOperator, on_ranks
 from shardlang.ops.declaration import REGISTRY
 from shardlang.types.mesh import Axis, Mesh
 from tests.interpret.test_operators import call_of
@@ -49,7 +49,7 @@ def on_two_ranks(case: Case, inputs: list[Tensor]) -> list[Tensor]:
     last = case.rule.operands[0][1][0]
     axes = tuple(("a",) if f == last else () for f in range(len(case.rule.factors)))
     cut = [list(x.chunk(2, 1)) if x.is_floating_point() else [x, x] for x in inputs]
-    return on_ranks(Split(call_of(case), axes, Mesh((Axis("a", 2),))), cut)
+    return on_ranks(SplitOperator(call_of(case), axes, Mesh((Axis("a", 2),))), cut)
 
 
 def outcome(way: Callable[[list[Tensor]], list[Tensor]], case: Case) -> list[Tensor]:

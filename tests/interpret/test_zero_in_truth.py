@@ -73,7 +73,7 @@ def test_what_is_larger_than_rounding_is_found(plan: Plan, path: str, by: float,
     value = next(v for v in plan.graph.params if plan.graph.values[v].path == path)
     right = ranks.run
 
-    def wrong(*given: Any, **named: Any) -> ranks.Results:
+    def wrong(*given: Any, **named: Any) -> ranks.RankResults:
         found = right(*given, **named)
         return replace(found, stored={**found.stored, value: [x + by for x in found.stored[value]]})
 

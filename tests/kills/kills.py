@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardlang.runtime.launch.reports import Seen, records
+from shardlang.runtime.launch.reports import RankStatus, records
 from tests.emit.sources import emitted_files
 from tests.runtime.apart import begun
 from tests.warm import ROOT, Warm
@@ -175,7 +175,7 @@ def _hit(
     """Waits for the moment, and sends the signal; None where the run is over before."""
     rank, step, delay = draw.randrange(RANKS), draw.randrange(STEPS), draw.random() * 0.004
 
-    def come(seen: dict[int, Seen]) -> bool:
+    def come(seen: dict[int, RankStatus]) -> bool:
         if rank not in seen or seen[rank].step < step or (stop and not seen[rank].calls):
             return False
         return not saving or _draft(folder)
@@ -198,9 +198,9 @@ def _hit(
     return None
 
 
-def records_of(folder: Path) -> dict[int, Seen]:
+def records_of(folder: Path) -> dict[int, RankStatus]:
     """All records there, of whatever start."""
-    found: dict[int, Seen] = {}
+    found: dict[int, RankStatus] = {}
     for rank in range(RANKS):
         found.update(records(folder / "logs", [rank], None))
     return found

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from shardlang.emit.emit import Emission
-from shardlang.emit.statements import Writer
-from shardlang.matched.lines import Again, Group, Items, Line, Parts, Repeated, lines_of
+from shardlang.emit.statements import StatementWriter
+from shardlang.matched.lines import Again, AxisGroup, Items, Line, Repeated, Uneven, lines_of
 from shardlang.matched.planned import Planned
-from shardlang.matched.read_back.buckets import Bucket, buckets
+from shardlang.matched.read_back.buckets import EmittedBucket, buckets
 from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.settings import listed, schedule, units
 from shardlang.matched.table import CONVERSIONS, KEEPING
@@ -47,7 +47,7 @@ class Lines(Planned):
 
     steps: dict[int, tuple[Step, Line]] = field(default_factory=dict)
 
-    def _steps(self, writer: Writer, steps: Sequence[Step], gradient: bool) -> Iterator[Line]:
+    def _steps(self, writer: StatementWriter, steps: Sequence[Step], gradient: bool) -> Iterator[Line]:
         for _, mine in writer.statements(steps) if steps else ():
             for step in mine:
                 for line in self._of_step(step, gradient, writer.training):
@@ -87,7 +87,7 @@ def microbatches(read: Read) -> int:
 def _rows(read: Read, path: str) -> tuple[int, int]:
     """The rows that a rank would have of a parameter without ZeRO, and the elements of one."""
     sizes = read.text.declared[path].local.sizes or (1,)
-    first, *rest = (max(size.sizes) if isinstance(size, Parts) else size for size in sizes)
+    first, *rest = (max(size.sizes) if isinstance(size, Uneven) else size for size in sizes)
     return first, math.prod(rest)
 
 
@@ -144,21 +144,21 @@ def _gradients(read: Read, here: int, actions: Actions) -> Iterator[Issued]:
         yield from _second(read, bucket)
 
 
-def _before(bucket: Bucket) -> tuple[str, ...]:
+def _before(bucket: EmittedBucket) -> tuple[str, ...]:
     """The axes over which gradients are summed before their rows are cut: where only some of those
     that cut are pending."""
     shared = {*bucket.how.shard} & {*bucket.how.sum}
     return bucket.how.sum if shared and shared != {*bucket.how.shard} else ()
 
 
-def _wide(read: Read, bucket: Bucket) -> int:
+def _wide(read: Read, bucket: EmittedBucket) -> int:
     """Elements of the rows of the first member, the most that one has."""
-    ranks = read.text.degree(Group(bucket.how.mesh, bucket.how.shard))
+    ranks = read.text.degree(AxisGroup(bucket.how.mesh, bucket.how.shard))
     return sum(-(-first // ranks) * rest for first, rest in (_rows(read, path) for path in bucket.paths))
 
 
-def _first(read: Read, bucket: Bucket) -> Iterator[Issued]:
-    how, ranks = bucket.how, read.text.degree(Group(bucket.how.mesh, bucket.how.shard))
+def _first(read: Read, bucket: EmittedBucket) -> Iterator[Issued]:
+    how, ranks = bucket.how, read.text.degree(AxisGroup(bucket.how.mesh, bucket.how.shard))
     if bucket.rows:
         yield Issued(GRADIENTS, "rows", how.sum)
     elif not how.shard:
@@ -169,11 +169,11 @@ def _first(read: Read, bucket: Bucket) -> Iterator[Issued]:
         yield Issued(GRADIENTS, "reduce_scatter", how.shard, _wide(read, bucket) * ranks)
 
 
-def _second(read: Read, bucket: Bucket) -> Iterator[Issued]:
+def _second(read: Read, bucket: EmittedBucket) -> Iterator[Issued]:
     """The sum over what further axes the rows are pending."""
     how = bucket.how
     over = tuple(axis for axis in how.sum if axis not in how.shard)
-    if how.shard and not _before(bucket) and read.text.degree(Group(how.mesh, over)) * len(how.coordinates) > 1:
+    if how.shard and not _before(bucket) and read.text.degree(AxisGroup(how.mesh, over)) * len(how.coordinates) > 1:
         yield Issued(GRADIENTS, "all_reduce", over, _wide(read, bucket))
 
 
@@ -211,7 +211,7 @@ def _gathered(read: Read, paths: set[str]) -> Iterator[Issued]:
 def _row_elements(read: Read, path: str) -> int:
     declared = read.text.declared[path]
     mesh = read.text.meshes[declared.given.get("mesh", "mesh")][0]
-    ranks = read.text.degree(Group(mesh, listed(declared.given["zero"][1])))
+    ranks = read.text.degree(AxisGroup(mesh, listed(declared.given["zero"][1])))
     first, rest = _rows(read, path)
     return -(-first // ranks) * rest
 
@@ -225,7 +225,7 @@ class _Issue:
     """Lines -> collectives of values. degree: ranks of a group."""
 
     lines: Lines
-    degree: Callable[[Group], int]
+    degree: Callable[[AxisGroup], int]
 
     def forward(self, items: Items) -> Iterator[Issued]:
         for item in items:

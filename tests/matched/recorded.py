@@ -50,9 +50,9 @@ def _purpose(kind: str) -> str:
 def _watch(folder: Path) -> None:
     from shardlang.runtime import messages
     from shardlang.runtime.comm import blocks, mesh, primitives
-    from shardlang.runtime.comm.shared_memory import Memory
+    from shardlang.runtime.comm.shared_memory import SharedVectors
     from shardlang.runtime.state import sparse
-    from shardlang.runtime.step.model import Model
+    from shardlang.runtime.step.model import RankModel
 
     found: list[list[Any]] = []
 
@@ -78,9 +78,9 @@ def _watch(folder: Path) -> None:
     messages.begin_send = sent
     sparse._exchanged = lambda ids, rows, group, right=sparse._exchanged: (  # type: ignore[assignment,misc]
         found.append(["gradients", "rows", list(group.axes), 0]), right(ids, rows, group))[1]  # fmt: skip
-    right, begin = Memory.begin_sum, noted("all_reduce", lambda x, group, memory: right(memory))
-    Memory.begin_sum = lambda memory: begin(memory.own, memory.group, memory)  # type: ignore[method-assign]
-    update, steps = Model.update, [0]
+    right, begin = SharedVectors.begin_sum, noted("all_reduce", lambda x, group, memory: right(memory))
+    SharedVectors.begin_sum = lambda memory: begin(memory.own, memory.group, memory)  # type: ignore[method-assign]
+    update, steps = RankModel.update, [0]
 
     def updated(model: Any, step: int, total: int) -> bool:
         done = update(model, step, total)
@@ -91,7 +91,7 @@ def _watch(folder: Path) -> None:
         found.clear()
         return done
 
-    Model.update = updated  # type: ignore[method-assign]
+    RankModel.update = updated  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

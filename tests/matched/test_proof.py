@@ -9,7 +9,7 @@ import pytest
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.emit.emit import Emission, emission, files_of
 from shardlang.facts.actions import listed as actions
-from shardlang.matched.lines import Group, Line, Local, Parts, Row
+from shardlang.matched.lines import ActionRow, AxisGroup, Line, Local, Uneven
 from shardlang.matched.proof import prove
 from shardlang.matched.read_back.buckets import Joint
 from shardlang.matched.shapes import disagreement
@@ -62,17 +62,17 @@ def test_layers_that_a_loop_leaves_out() -> None:
     assert "the plan has 6 layers in a row, the text 5" in found.message
 
 
-MP = Group(0, ("mp",))
+MP = AxisGroup(0, ("mp",))
 
 
 @pytest.mark.parametrize(("line", "said"), [
     (Line("all_reduce", MP, (), Local("f32", (4, 8)), Local("f32", (4, 8))), ""),
-    (Line("all_reduce", MP, (), Local("f32", (Parts((3, 2), MP), 8)), Local("f32", (Parts((3, 2), MP), 8))),
+    (Line("all_reduce", MP, (), Local("f32", (Uneven((3, 2), MP), 8)), Local("f32", (Uneven((3, 2), MP), 8))),
      "ranks of the group have parts of dim 0 of other sizes"),
-    (Line("all_gather", MP, (0,), Local("f32", (Parts((3, 2), MP),)), Local("f32", (5,)), ((3, 2),)), ""),
-    (Line("all_gather", MP, (0,), Local("f32", (Parts((3, 2), MP),)), Local("f32", (5,)), ((2, 3),)),
+    (Line("all_gather", MP, (0,), Local("f32", (Uneven((3, 2), MP),)), Local("f32", (5,)), ((3, 2),)), ""),
+    (Line("all_gather", MP, (0,), Local("f32", (Uneven((3, 2), MP),)), Local("f32", (5,)), ((2, 3),)),
      "ranks have other parts of dim 0 than (2, 3)"),
-    (Line("all_gather", MP, (0,), Local("f32", (Parts((3, 2), MP),)), Local("f32", (6,)), ((3, 2, 1),)),
+    (Line("all_gather", MP, (0,), Local("f32", (Uneven((3, 2), MP),)), Local("f32", (6,)), ((3, 2, 1),)),
      "dim 0 has 3 parts, and the group 2 ranks"),
     (Line("reduce_scatter", MP, (0,), Local("f32", (5,)), Local("f32", (2,))), "dim 0 of 5 does not divide by 2"),
     (Line("reduce_scatter", MP, (1,), Local("f32", (4, 8)), Local("f32", (2, 8))),
@@ -267,11 +267,11 @@ def test_a_function_may_be_given_what_no_gradient_comes_back_to(text: str, ranks
     assert proved(made, files_of(made)) == []
 
 
-PP = Group(0, ("pp",))
+PP = AxisGroup(0, ("pp",))
 
 
-def rows(*listed: str) -> list[Row]:
-    return [Row(actions(row)) for row in listed]
+def rows(*listed: str) -> list[ActionRow]:
+    return [ActionRow(actions(row)) for row in listed]
 
 
 VALUE = Local("f32", (4, 8))
@@ -306,8 +306,8 @@ def test_values_between_stages_are_of_one_type() -> None:
 
 
 def test_coordinates_that_sum_otherwise() -> None:
-    line = Line("the gradient", Group(0, ()))
-    both, each = Joint((0, 1), Group(0, ()), (8, 8), line), Joint((0, 1), Group(0, ()), (8,), line)
+    line = Line("the gradient", AxisGroup(0, ()))
+    both, each = Joint((0, 1), AxisGroup(0, ()), (8, 8), line), Joint((0, 1), AxisGroup(0, ()), (8,), line)
     sink = Sink()
     prove_ties([[both], [both]], sink)
     prove_ties([[each, both], [each, both], []], sink)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shardlang import driver
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
@@ -14,7 +14,7 @@ from shardlang.source import Source
 HERE = Path(__file__).resolve().parent
 
 
-def program_of(text: str, overrides: Mapping[str, str] | None = None) -> Program:
+def program_of(text: str, overrides: Mapping[str, str] | None = None) -> CheckedProgram:
     """A checked program; fails with what was reported."""
     sink = Sink()
     program = driver.check_source(Source(str(HERE / "test.shard"), text), sink, overrides or {})

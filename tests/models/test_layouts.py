@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardlang.graph.graph import Value
+from shardlang.graph.graph import GraphValue
 from shardlang.plan.bytes.traffic import sent_bytes
 from shardlang.plan.plan import Conversion, MoveKind, Plan
 from tests.interpret.verify_plan import verify_plan
@@ -59,7 +59,7 @@ def test_padding_is_seen_by_nobody() -> None:
         assert report.ok, str(report.difference)
 
 
-def logits_of(plan: Plan) -> Value:
+def logits_of(plan: Plan) -> GraphValue:
     """What the loss is taken of."""
     (loss,) = (op for op in plan.graph.ops if op.operator == "cross_entropy")
     return plan.graph.values[loss.operands[0]]

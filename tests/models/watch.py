@@ -16,13 +16,13 @@ from torch import Tensor
 
 from shardlang.interpret.ranks.coordinates import block_of
 from shardlang.plan.plan import Plan
-from shardlang.runtime.launch.observe import Record, Trial
+from shardlang.runtime.launch.observe import RecordedRun, StepRecord
 from shardlang.types.layout import Layout
 from tests import warm
 from tests.end_to_end.curves import ROOT, RunOf
 
 
-def watched(text: str, runs: Sequence[RunOf], steps: int, folder: Path) -> dict[RunOf, list[list[Record]]]:
+def watched(text: str, runs: Sequence[RunOf], steps: int, folder: Path) -> dict[RunOf, list[list[StepRecord]]]:
     """By run and step (0: as it begins) the records of all ranks. Paths in the program are relative to `folder`."""
     job = {"text": text, "runs": [[run.strategy, run.ranks] for run in runs], "steps": steps, "folder": str(folder)}
     file = folder / "job.json"
@@ -33,8 +33,8 @@ def watched(text: str, runs: Sequence[RunOf], steps: int, folder: Path) -> dict[
     return {run: [_records(folder / run.name, step, run.ranks) for step in range(steps + 1)] for run in runs}
 
 
-def _records(folder: Path, step: int, ranks: int) -> list[Record]:
-    trial = Trial(step, folder, frozenset())
+def _records(folder: Path, step: int, ranks: int) -> list[StepRecord]:
+    trial = RecordedRun(step, folder, frozenset())
     found = [trial.read(step, rank) for rank in range(ranks)]
     assert all(record is not None for record in found), (folder, step)
     return [record for record in found if record is not None]
@@ -65,7 +65,7 @@ def parameters(plan: Plan, parts: Sequence[Mapping[str, Tensor]]) -> dict[str, T
     return found
 
 
-def value(plan: Plan, path: str, records: Sequence[Record]) -> Tensor:
+def value(plan: Plan, path: str, records: Sequence[StepRecord]) -> Tensor:
     """The whole of a value of `forward` that has a name of its own in the emitted program."""
     (at,) = plan.graph.addresses[path]
     name = path.rpartition(".")[2]
@@ -75,7 +75,7 @@ def value(plan: Plan, path: str, records: Sequence[Record]) -> Tensor:
 
 def main(job_file: str) -> int:
     """Watches each run of a job; the first exit code that is not 0."""
-    from shardlang.runtime.launch.devices import Choice
+    from shardlang.runtime.launch.devices import DeviceChoice
     from shardlang.runtime.launch.launcher import launch_program, read_program
     from tests.emit.sources import main_file
 
@@ -87,8 +87,8 @@ def main(job_file: str) -> int:
         file.write_text(main_file(job["text"], run.ranks, run.strategy or None))
         program = read_program(file)
         program.base = Path(job["folder"])
-        trial = Trial(job["steps"], folder, frozenset([str(file.resolve())]))
-        code = launch_program(program, file, run.ranks, Choice("cpu"), folder / "logs", None, None, work=trial)
+        trial = RecordedRun(job["steps"], folder, frozenset([str(file.resolve())]))
+        code = launch_program(program, file, run.ranks, DeviceChoice("cpu"), folder / "logs", None, None, work=trial)
         if code:
             return code
     return 0

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from shardlang import runtime as rt
-from shardlang.interpret.brute.splits import Case, Local, check, evaluate, sharded, splits, text, whole
+from shardlang.interpret.brute.splits import Case, LocalCase, check, evaluate, sharded, splits, text, whole
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.rule import Split
 from tests.ops.calls import call
@@ -49,10 +49,10 @@ def test_running_statistics_are_those_of_the_whole_batch() -> None:
                 torch.testing.assert_close(rank.inputs[i], part)
 
 
-def _locals(case: Case) -> list[Local]:
+def _locals(case: Case) -> list[LocalCase]:
     from shardlang.interpret.brute.threads import Ranks
 
-    return [Local(case, at) for at in Ranks(case.sizes).coordinates]
+    return [LocalCase(case, at) for at in Ranks(case.sizes).coordinates]
 
 
 def test_eval_uses_the_running_statistics() -> None:
@@ -122,7 +122,7 @@ def _tally(case: Case) -> torch.Tensor:
     assert accumulate is not None
 
     def work(rank: int) -> torch.Tensor:
-        local = Local(case, ranks.coordinates[rank])
+        local = LocalCase(case, ranks.coordinates[rank])
         values = [local.part(x, dims) for x, dims in zip(case.inputs, case.rule.operands, strict=True)]
         return evaluate(accumulate(site(case, local, training=False)), values, MeshView(ranks, rank))
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.graph.graph import Graph, GraphValue, Kind, Op
 from shardlang.ops.rule import Factor, FactorRule, Split, factor_rule
 from shardlang.source import Source, Span
 from shardlang.syntax import ast
@@ -25,7 +25,7 @@ class GraphMaker:
 
     text: str = ""
     dims: dict[str, Dim] = field(default_factory=dict)
-    values: list[Value] = field(default_factory=list)
+    values: list[GraphValue] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     source: Source = field(default_factory=lambda: Source("made.shard", "# a graph made by hand\n"))
 
@@ -36,7 +36,7 @@ class GraphMaker:
         span = Span(self.source, 0, 7)
         type = TensorType("f32", tuple((d,) for d in dims))
         self.values.append(
-            Value(len(self.values), kind, name, name.rpartition(".")[2], type, gradient, span, statement)
+            GraphValue(len(self.values), kind, name, name.rpartition(".")[2], type, gradient, span, statement)
         )
         return len(self.values) - 1
 
@@ -78,14 +78,14 @@ class GraphMaker:
         )  # fmt: skip
 
 
-def program(graph: Graph, strategies: str) -> Program:
+def program(graph: Graph, strategies: str) -> CheckedProgram:
     """A program of this graph with strategies in Shard text; a mistake in the text fails the test."""
     source = Source("made.shard", strategies)
     sink = Sink()
     file = parse(source, sink)
     assert not sink.found, [d.message for d in sink.found]
     found = tuple(i for i in file.items if isinstance(i, ast.Strategy))
-    return Program(source, graph, None, found, {}, {}, {})
+    return CheckedProgram(source, graph, None, found, {}, {}, {})
 
 
 MATMUL = ((0,), (1,))

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 
 from shardlang.plan.plan import Move
 from shardlang.plan.redistribute.cheapest import Route, router
-from shardlang.plan.redistribute.collective_bytes import Point, Space, limits, members, parts_to_bytes, steps
+from shardlang.plan.redistribute.collective_bytes import BitLayout, Space, limits, members, parts_to_bytes, steps
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 
 
-def to_state(layout: Layout, mesh: Mesh) -> Point:
+def to_state(layout: Layout, mesh: Mesh) -> BitLayout:
     number = {axis.name: i for i, axis in enumerate(mesh.axes)}
-    return Point(
+    return BitLayout(
         tuple(tuple(number[a] for a in axes) for axes in layout.dims), sum(1 << number[a] for a in layout.pending),
         sum(1 << number[a] for a in layout.replicated),
     )  # fmt: skip
 
 
-def to_layout(state: Point, names: tuple[str, ...], mesh: int) -> Layout:
+def to_layout(state: BitLayout, names: tuple[str, ...], mesh: int) -> Layout:
     return Layout(
         tuple(tuple(names[a] for a in axes) for axes in state.dims), tuple(names[a] for a in members(state.pending)),
         tuple(names[a] for a in members(state.replicated)), mesh,

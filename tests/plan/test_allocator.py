@@ -13,7 +13,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.bytes.fits import taken
 from shardlang.plan.bytes.peak.ledger import MEANWHILE
 from shardlang.plan.bytes.peak.step import step_peaks, steps_of_memory
-from shardlang.plan.bytes.reserved.allocator import Allocator, Block, rounded, segment_size
+from shardlang.plan.bytes.reserved.allocator import Allocator, AllocatorBlock, rounded, segment_size
 from shardlang.plan.bytes.reserved.footprint import footprint, gone, replayed
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
@@ -176,7 +176,7 @@ def test_a_free_end_that_is_given_back_is_asked_for_again() -> None:
 def test_random_sequences_keep_the_books(expandable: bool, limit: int) -> None:
     """Blocks of a segment neither overlap nor leave gaps, no two free ones are neighbours, and sums agree."""
     rng = random.Random(7)
-    allocator, there = Allocator(limit, expandable), list[Block]()
+    allocator, there = Allocator(limit, expandable), list[AllocatorBlock]()
     for _ in range(3000):
         if there and rng.random() < 0.48:
             allocator.give(there.pop(rng.randrange(len(there))))

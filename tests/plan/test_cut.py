@@ -9,10 +9,10 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardlang.plan.layouts.min_cut import Choice, decide
+from shardlang.plan.layouts.min_cut import CutValue, decide
 
 
-def cost_of(labels: tuple[bool, ...], choices: list[Choice]) -> int:
+def cost_of(labels: tuple[bool, ...], choices: list[CutValue]) -> int:
     total = 0
     for c in choices:
         if c.producer >= 0 and labels[c.producer]:
@@ -22,7 +22,7 @@ def cost_of(labels: tuple[bool, ...], choices: list[Choice]) -> int:
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[int, list[Choice]]:
+def problems(draw: st.DrawFn) -> tuple[int, list[CutValue]]:
     operators = draw(st.integers(1, 7))
     number = st.integers(0, operators - 1)
     choices = []
@@ -30,13 +30,13 @@ def problems(draw: st.DrawFn) -> tuple[int, list[Choice]]:
         low = draw(st.integers(0, 9))
         producer = draw(st.integers(-1, operators - 1))
         consumers = draw(st.lists(number, max_size=3, unique=True))
-        choices.append(Choice(producer, tuple(consumers), low, low + draw(st.integers(0, 9))))
+        choices.append(CutValue(producer, tuple(consumers), low, low + draw(st.integers(0, 9))))
     return operators, choices
 
 
 @given(problems())
 @settings(max_examples=300, deadline=None)
-def test_equal_to_enumeration(problem: tuple[int, list[Choice]]) -> None:
+def test_equal_to_enumeration(problem: tuple[int, list[CutValue]]) -> None:
     operators, choices = problem
     cost, labels = decide(operators, choices)
     every = list(itertools.product((False, True), repeat=operators))
@@ -55,12 +55,12 @@ def test_the_tied_table() -> None:
     Choices: the table (fixed; the head wants R: A = B), the embedding's result, tanh's (the head wants R).
     """
     embedding, tanh = 0, 1
-    choices = [Choice(-1, (embedding,), 433, 433), Choice(embedding, (tanh,), 0, 288), Choice(tanh, (), 288, 288)]
+    choices = [CutValue(-1, (embedding,), 433, 433), CutValue(embedding, (tanh,), 0, 288), CutValue(tanh, (), 288, 288)]
     assert decide(2, choices) == (433, (True, True))
     assert cost_of((False, False), choices) == 721
 
 
-def graph(operators: int, seed: int) -> list[Choice]:
+def graph(operators: int, seed: int) -> list[CutValue]:
     rng = random.Random(seed)
     choices = []
     for op in range(operators):
@@ -68,9 +68,9 @@ def graph(operators: int, seed: int) -> list[Choice]:
         fixed = rng.random() < 0.2
         low = rng.randrange(1, 1000) if fixed else 0
         more = 0 if fixed and rng.random() < 0.5 else rng.randrange(1, 1000)
-        choices.append(Choice(op, consumers, low, low + more))
+        choices.append(CutValue(op, consumers, low, low + more))
         if rng.random() < 0.4:
-            choices.append(Choice(-1, (op,), 0, rng.randrange(1, 400)))
+            choices.append(CutValue(-1, (op,), 0, rng.randrange(1, 400)))
     return choices
 
 
@@ -92,8 +92,8 @@ def test_ten_thousand_operators() -> None:
 def test_a_long_chain_needs_no_recursion() -> None:
     length = 10_000
     choices = [
-        Choice(-1, (0,), 0, 5),
-        *(Choice(i, (i + 1,), 0, 9) for i in range(length - 1)),
-        Choice(length - 1, (), 7, 7),
+        CutValue(-1, (0,), 0, 5),
+        *(CutValue(i, (i + 1,), 0, 9) for i in range(length - 1)),
+        CutValue(length - 1, (), 7, 7),
     ]
     assert decide(length, choices) == (5, (True,) * length)

@@ -58,7 +58,7 @@ def told(memory: str, strategy: str | None, ranks: int, text: str = TEXT, tune: 
     program = driver.check_source(Source("t.shard", text.replace("MEMORY", memory)), sink := Sink(), strategy=strategy)
     assert program is not None, [d.message for d in sink.found]
     if tune:
-        driver.tune_program(program, driver.Asked(ranks, strategy, budget=0.5), sink)
+        driver.tune_program(program, driver.TuneRequest(ranks, strategy, budget=0.5), sink)
     else:
         driver.plan_program(program, strategy, ranks, sink)
     return sink.found

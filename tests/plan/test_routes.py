@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shardlang.plan.plan import MoveKind
 from shardlang.plan.redistribute.cheapest import Route, Router, forget, router
-from shardlang.plan.redistribute.collective_bytes import Point, Space, steps
+from shardlang.plan.redistribute.collective_bytes import BitLayout, Space, steps
 from shardlang.plan.redistribute.least_parts import least_parts
 from shardlang.plan.redistribute.mesh_factorings import bridges, translate
 from shardlang.plan.redistribute.searches import TIE, Engine, Nearest, Search, engine
@@ -126,9 +126,9 @@ SPACES = [
 def test_the_least_parts_are_those_of_the_chain(space: Space, gradient: bool) -> None:
     """They are looked for among fewer moves, in a space without limits, from a source that is alike."""
     whole = Engine(space)
-    every = list(whole.search(Point(((),) * len(space.limits), 0, 0), gradient).within(1 << 40))
+    every = list(whole.search(BitLayout(((),) * len(space.limits), 0, 0), gradient).within(1 << 40))
     states = [whole.states[node] for node in every]
-    too_fine = Point(((0, 1), *((),) * (len(space.limits) - 1)), 0, 0)
+    too_fine = BitLayout(((0, 1), *((),) * (len(space.limits) - 1)), 0, 0)
     for source in [*states[:: max(1, len(states) // 12)], too_fine]:
         search = whole.search(source, gradient)
         for target in states:
@@ -141,7 +141,7 @@ def test_spaces_that_share_moves_have_their_own(space: Space) -> None:
     alone, sharing = Engine(space), Engine(space)
     alone._free = None
     rest = ((),) * (len(space.limits) - 1)
-    for state in [Point(((), *rest), 0, 0), Point(((0, 1), *rest), 0, 0)]:
+    for state in [BitLayout(((), *rest), 0, 0), BitLayout(((0, 1), *rest), 0, 0)]:
         reached = Search(alone, alone.number(state), True).within(1 << 40)
         assert len(reached) > 10
         for node in reached:
@@ -162,7 +162,7 @@ def test_moves_that_are_made_when_needed_lead_where_all_moves_do() -> None:
         ranks = math.prod(sizes)
         space = Space(sizes, (ranks, draws.choice((ranks, sizes[0])), sizes[1]), frozenset(draws.sample(range(3), 1)))
         gradient, of = draws.random() < 0.5, engine(space)
-        source = Point(((0, 1), (), ()), 1 << 2, draws.choice((0, 1 << 3)))
+        source = BitLayout(((0, 1), (), ()), 1 << 2, draws.choice((0, 1 << 3)))
         plain, lazy = Search(of, of.number(source), gradient), Nearest(of, of.number(source), gradient)
         for target in draws.sample([hop.to for hop in steps(source, space)], 3):
             for further in draws.sample([hop.to for hop in steps(target, space)], 2):

@@ -9,7 +9,7 @@ from itertools import combinations, pairwise
 import pytest
 
 from shardlang import driver
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.pipeline.actions import most_alive, timeline
 from shardlang.plan.pipeline.balance import cut
@@ -64,7 +64,7 @@ train {
 """
 
 
-def checked(rules: str, model: str = MODEL, **given: str) -> tuple[Program | None, Sink]:
+def checked(rules: str, model: str = MODEL, **given: str) -> tuple[CheckedProgram | None, Sink]:
     sink = Sink()
     lines = "".join(f"  {line.strip()}\n" for line in rules.strip().splitlines())
     source = Source("test.shard", f"{model}\nstrategy s {{\n{lines}}}\n")
@@ -222,7 +222,7 @@ def test_a_file_of_actions(tmp_path: object) -> None:
     assert program is not None
     for text, message in {good: "", **bad}.items():
         sink = Sink()
-        given = Program(**{**{f: getattr(program, f) for f in program.__dataclass_fields__},
+        given = CheckedProgram(**{**{f: getattr(program, f) for f in program.__dataclass_fields__},
                            "schedules": {"orders.csv": Source("orders.csv", text)}})  # fmt: skip
         plan = driver.plan_program(given, None, 2, sink)
         if not message:

@@ -59,7 +59,7 @@ def _work(program: Any, data: Any, log: Any, found: Path) -> None:
     from shardlang.runtime.comm import traced
     from shardlang.runtime.comm.mesh import world
     from shardlang.runtime.logs import Log
-    from shardlang.runtime.step.train import Run
+    from shardlang.runtime.step.train import TrainingRun
 
     class Losses(Log):
         def step(self, step: int, epoch: int, figures: Any, *_: Any) -> None:
@@ -76,7 +76,7 @@ def _work(program: Any, data: Any, log: Any, found: Path) -> None:
         losses.append([])
         program.compile = kind
         with warnings.catch_warnings(record=True) as told:
-            Run(program, data, Losses(None, None)).train()
+            TrainingRun(program, data, Losses(None, None)).train()
     if world.rank == 0:
         known = [function.__name__ for function, *_ in traced._calls]
         cited = [site.decode() for *_, site in traced._calls]
@@ -88,7 +88,7 @@ def _work(program: Any, data: Any, log: Any, found: Path) -> None:
 def main(file: Path) -> int:
 
     from shardlang.runtime import compiled
-    from shardlang.runtime.launch.devices import Choice
+    from shardlang.runtime.launch.devices import DeviceChoice
     from shardlang.runtime.launch.launcher import launch_program, read_program
     from tests.emit.sources import emitted_files
 
@@ -110,7 +110,7 @@ def main(file: Path) -> int:
         program.base = Path(job["base"])
         program.overwrite = True  # of the run before
         code = launch_program(
-            program, folder / "main.py", run.ranks, Choice("cpu"), folder / "logs", None, None,
+            program, folder / "main.py", run.ranks, DeviceChoice("cpu"), folder / "logs", None, None,
             lambda *given, found=found: _work(*given[:3], found),
         )  # fmt: skip
         if code:

@@ -24,7 +24,7 @@ def group() -> mesh.Group:
     return rt.Mesh(dp=world.size).dp
 
 
-def memory() -> shared_memory.Memory:
+def memory() -> shared_memory.SharedVectors:
     made = shared_memory.share(group(), COUNT, torch.empty(0))
     assert made is not None
     return made
@@ -123,7 +123,7 @@ def too_late() -> None:
     found = arrivals.arrivals(group())
     assert found is not None
     if world.rank == 0:
-        arrivals.Limit.collective = datetime.timedelta(seconds=0.2)
+        arrivals.Timeout.collective = datetime.timedelta(seconds=0.2)
         with pytest.raises(RuntimeError, match="Timed out waiting for rank 1"):
             found.begin().wait()
     mesh_gathered(torch.zeros(1))

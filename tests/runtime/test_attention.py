@@ -19,7 +19,7 @@ from shardlang.runtime.comm.mesh import Group
 from shardlang.runtime.device import Cpu
 from shardlang.runtime.functions import attention_kernels, attention_scores
 from shardlang.runtime.functions.attention import attention
-from shardlang.runtime.functions.attention_kernels import KERNELS, Host, Seen
+from shardlang.runtime.functions.attention_kernels import KERNELS, AttentionScores, Host
 from tests.runtime.forked import on_ranks
 from tests.runtime.largest import Largest
 
@@ -146,7 +146,7 @@ def test_what_the_kernel_of_a_gpu_is_given(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(attention_kernels, "aten", Aten())
     q, k = torch.randn(2, 4, 6, 12, dtype=torch.bfloat16), torch.randn(2, 2, 6, 12, dtype=torch.bfloat16)
-    seen, kernel = Seen(1.0, bias=torch.zeros(1, 1, 6, 6)), KERNELS["efficient"]
+    seen, kernel = AttentionScores(1.0, bias=torch.zeros(1, 1, 6, 6)), KERNELS["efficient"]
     result, sums = kernel.forward(q, k, k, seen)
     assert (result.shape, result.dtype, sums.shape) == (q.shape, q.dtype, (*q.shape[:-1], 2))
     assert {x.dtype for x in kernel.backward(q, q, k, k, (q, sums), seen)} == {q.dtype}
@@ -183,7 +183,7 @@ def test_no_tensor_has_an_element_for_each_pair(padded: bool) -> None:
 def test_the_kernel_of_a_gpu_takes_what_it_is_given(dtype: torch.dtype, masked: bool) -> None:
     """By shapes alone: no GPU is needed."""
     q, k = (torch.empty(2, heads, size, 12, dtype=dtype, device="meta") for heads, size in ((4, 6), (2, 10)))
-    seen = Seen(0.3, True, torch.empty(2, 1, 1, 10, dtype=dtype, device="meta") if masked else None)
+    seen = AttentionScores(0.3, True, torch.empty(2, 1, 1, 10, dtype=dtype, device="meta") if masked else None)
     result, sums = KERNELS["efficient"].forward(q, k, k, seen)
     assert (result.shape, sums.shape, sums.dtype) == (q.shape, (2, 4, 6, 1 + masked), torch.float32)
     slopes = KERNELS["efficient"].backward(result, q, k, k, (result, sums), seen)
@@ -196,7 +196,7 @@ class Counting(Host):
     def __init__(self) -> None:
         self.pairs = 0
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Any:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: AttentionScores) -> Any:
         queries, keys = q.shape[2], k.shape[2]
         self.pairs += queries * (queries + 1) // 2 if seen.causal else queries * keys
         return super().forward(q, k, v, seen)
@@ -258,11 +258,11 @@ class Order(Counting):
         found.wait = waited  # type: ignore[method-assign]
         return found
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Any:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: AttentionScores) -> Any:
         self.computed.append(self.under_way)
         return super().forward(q, k, v, seen)
 
-    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Any, seen: Seen) -> Any:
+    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Any, seen: AttentionScores) -> Any:
         self.computed.append(self.under_way)
         return super().backward(gradient, q, k, v, whole, seen)
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shardlang import runtime as rt
 from shardlang.runtime.comm import primitives
-from shardlang.runtime.comm.collectives import Beside
+from shardlang.runtime.comm.collectives import LateGradients
 from shardlang.runtime.comm.mesh import world
 from tests.runtime.forked import on_ranks
 
@@ -31,16 +31,16 @@ class _Order(TorchDispatchMode):
             self.events.append("product")
         return func(*args, **(kwargs or {}))
 
-    def begun(self, begin: Callable[..., primitives.Ready]) -> Callable[..., primitives.Ready]:
-        def started(*arguments: object, **named: object) -> primitives.Ready:
+    def begun(self, begin: Callable[..., primitives.CompletedWork]) -> Callable[..., primitives.CompletedWork]:
+        def started(*arguments: object, **named: object) -> primitives.CompletedWork:
             self.events.append("begin")
             return _Waited(begin(*arguments, **named), self.events)
 
         return started
 
 
-class _Waited(primitives.Ready):
-    def __init__(self, ready: primitives.Ready, events: list[str]) -> None:
+class _Waited(primitives.CompletedWork):
+    def __init__(self, ready: primitives.CompletedWork, events: list[str]) -> None:
         self.ready, self.events = ready, events
 
     def wait(self) -> Tensor:
@@ -77,15 +77,15 @@ def the_sum_begins_before_the_gradients_of_weights() -> None:
     ]
     cases = [(True, 1, 0), (False, 1, 0), (True, 3, 0), (False, 3, 1)]
     for convert, (bias, weights, frozen) in ((c, case) for c in converts for case in cases):
-        Beside.on = False
+        LateGradients.on = False
         plain, events = _trained(convert, bias, weights, frozen)
         assert events == [*["product"] * (2 * weights - frozen), "begin", "wait"]
-        Beside.on = True
+        LateGradients.on = True
         found, events = _trained(convert, bias, weights, frozen)
         assert events == [*["product"] * weights, "begin", *["product"] * (weights - frozen), "wait"]
         assert len(found) == len(plain)
         assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True))
-    Beside.on = False
+    LateGradients.on = False
 
 
 @pytest.mark.parametrize("what", ["the_sum_begins_before_the_gradients_of_weights"])

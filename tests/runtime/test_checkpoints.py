@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardlang.checkpoints import folders, rank_files
-from shardlang.checkpoints.index import INDEX, FileFacts, Index, Layout, text_of
+from shardlang.checkpoints.index import INDEX, FileFacts, Index, SavedLayout, text_of
 from shardlang.checkpoints.rank_files import Block, cells_of, file_name
 from shardlang.errors import RunError
 from shardlang.runtime.state import checkpoints as kept
@@ -31,12 +31,12 @@ from tests.waits import LIMIT
 WHOLE = torch.arange(60.0).view(10, 6)
 
 
-def layout(rows: list[int], columns: list[int]) -> Layout:
+def layout(rows: list[int], columns: list[int]) -> SavedLayout:
     """WHOLE cut at the given lengths, each part by a rank of its own."""
-    return Layout("F32", (10, 6), [rows, columns], list(range(len(rows) * len(columns))))
+    return SavedLayout("F32", (10, 6), [rows, columns], list(range(len(rows) * len(columns))))
 
 
-def pieces(cut: Layout) -> list[Piece]:
+def pieces(cut: SavedLayout) -> list[Piece]:
     """The parts of WHOLE that hold an element."""
     found = []
     for part in cut.parts():
@@ -45,7 +45,7 @@ def pieces(cut: Layout) -> list[Piece]:
     return found
 
 
-def write(folder: Path, cut: Layout, **facts: Any) -> dict[str, Any]:
+def write(folder: Path, cut: SavedLayout, **facts: Any) -> dict[str, Any]:
     """A checkpoint of WHOLE as several ranks write it; what its index says."""
     folder.mkdir(parents=True)
     files: list[Any] = [None] * len(cut.ranks)
@@ -98,7 +98,7 @@ def test_any_part_of_a_block_is_read_and_any_flipped_byte_is_found(tmp_path_fact
         patch.setattr(rank_files, "_CELL", cell)
         patch.setattr(rank_files, "_LEAST", least)
         given = torch.rand(shape)
-        parts = {name: Layout("F32", shape, [[n] for n in shape], [0]) for name in ("w", "v")}
+        parts = {name: SavedLayout("F32", shape, [[n] for n in shape], [0]) for name in ("w", "v")}
         run = Checkpoints(folder, every=1, keep=0)
         write_all(run, 1, [Piece(name, tuple(shape), (0,) * len(shape), given) for name in parts], parts, {})
         bounds = [sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n)))) for n in shape]
@@ -162,8 +162,8 @@ def test_only_what_is_complete_counts_and_old_ones_go(tmp_path: Path) -> None:
     assert SavedRun(tmp_path / "step-30").facts["seed"] == 0
 
 
-def one(step: int) -> tuple[list[Piece], dict[str, Layout]]:
-    return [Piece("w", (2,), (0,), torch.ones(2) * step)], {"w": Layout("F32", (2,), [[2]], [0])}
+def one(step: int) -> tuple[list[Piece], dict[str, SavedLayout]]:
+    return [Piece("w", (2,), (0,), torch.ones(2) * step)], {"w": SavedLayout("F32", (2,), [[2]], [0])}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -318,7 +318,7 @@ def test_a_run_that_is_killed_leaves_a_whole_checkpoint_and_nothing_in_the_way(t
 
 def test_a_scalar_and_a_type_of_its_own(tmp_path: Path) -> None:
     run = Checkpoints(tmp_path, every=1, keep=0)
-    write_all(run, 1, [Piece("count", (), (), torch.tensor(7))], {"count": Layout("I64", (), [], [0])}, {})
+    write_all(run, 1, [Piece("count", (), (), torch.tensor(7))], {"count": SavedLayout("I64", (), [], [0])}, {})
     found = torch.tensor(0)
     SavedRun(tmp_path / "step-1").read([Piece("count", (), (), found)])
     assert found.item() == 7
@@ -485,7 +485,7 @@ def test_an_index_of_many_parts_is_small_and_quick(tmp_path: Path) -> None:
     for stage in range(16):
         for kind in range(9):
             ranks = [stage * 1024 + kind + at for at in range(670)]
-            layouts.append(Layout("F32", (16384, 1024 + kind), [rows, [1024 + kind]], ranks))
+            layouts.append(SavedLayout("F32", (16384, 1024 + kind), [rows, [1024 + kind]], ranks))
     tensors = {f"blocks[{n}].weight:{n % 3}": n % len(layouts) for n in range(3456)}
     files = [[10**9, 20000, 123456789]] * 16384
     text = text_of({

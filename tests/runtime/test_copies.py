@@ -20,10 +20,10 @@ from shardlang import runtime as rt
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.launch.launcher import read_program
-from shardlang.runtime.launch.observe import Figures
-from shardlang.runtime.state.copies import Copy, at_once, reads
+from shardlang.runtime.launch.observe import FigureLog
+from shardlang.runtime.state.copies import ParameterCopy, at_once, reads
 from shardlang.runtime.step import stepper, train
-from shardlang.runtime.step.model import Model
+from shardlang.runtime.step.model import RankModel
 from tests.runtime.forked import on_ranks
 
 pytestmark = pytest.mark.slow
@@ -95,12 +95,12 @@ def emitted(text: str, strategy: str) -> rt.Program:
     return program
 
 
-def cast_at_each_use(program: rt.Program) -> tuple[rt.Program, type[Model]]:
+def cast_at_each_use(program: rt.Program) -> tuple[rt.Program, type[RankModel]]:
     """The same without copies: parameters are whole in f32, or gathered so, and cast wherever they are read."""
     low = {p.path for p in program.parameters if p.use}
     assert low and len(low) < len(program.parameters)
 
-    class Casts(Model):
+    class Casts(RankModel):
         def _read(self) -> dict[str, Any]:
             return {path: _cast(x) if path in low else x for path, x in super()._read().items()}
 
@@ -111,23 +111,23 @@ def _cast(held: torch.Tensor | Callable[[], torch.Tensor]) -> Callable[[], torch
     return lambda: (held if isinstance(held, torch.Tensor) else held()).to(torch.bfloat16)
 
 
-def run(program: rt.Program, kind: type[Model]) -> tuple[train.Run, Any, dict[str, torch.Tensor]]:
+def run(program: rt.Program, kind: type[RankModel]) -> tuple[train.TrainingRun, Any, dict[str, torch.Tensor]]:
     """A whole run: what it was, its figures, its parameters in the end."""
 
-    class Kept(Figures):
+    class Kept(FigureLog):
         def evaluation(self, epoch: int, step: int, figures: Any, by_step: bool = False) -> None:
             self.steps[-step] = dict(figures)
 
-    stepper.Model, log = kind, Kept()  # type: ignore[misc]
-    found = train.Run(program, train.datasets(program), log)
+    stepper.RankModel, log = kind, Kept()  # type: ignore[misc]
+    found = train.TrainingRun(program, train.datasets(program), log)
     found.train()
     blocks = {tensor.path: block for tensor, block in found.model.blocks() if block is not None}
     return found, log.steps, {path: block().detach().clone() for path, block in blocks.items()}
 
 
-def same(text: str, strategy: str) -> train.Run:
+def same(text: str, strategy: str) -> train.TrainingRun:
     program = emitted(text, strategy)
-    ours, figures, parameters = run(program, Model)
+    ours, figures, parameters = run(program, RankModel)
     _, expected, theirs = run(*cast_at_each_use(program))
     assert len(figures) == 4 and figures == expected, (strategy, figures, expected)
     assert all(x.dtype == torch.float32 for x in parameters.values())
@@ -144,7 +144,7 @@ def data_parallel() -> None:
             is_up_to_date(ours)
 
 
-def is_up_to_date(run: train.Run) -> None:
+def is_up_to_date(run: train.TrainingRun) -> None:
     """Each copy on this rank is the parameter's own numbers in bf16."""
     model = run.model
     for bucket in model.sharded:
@@ -159,12 +159,12 @@ def files() -> None:
     """
     folder = Path(tempfile.gettempdir()) / f"copies-{os.getppid()}"
     kept = {"checkpoint": rt.Checkpoint(2, 0, "kept"), "base": folder, "steps": 4}
-    _, figures, parameters = run(replace(emitted(GPT2, "zero_3"), **kept), Model)
+    _, figures, parameters = run(replace(emitted(GPT2, "zero_3"), **kept), RankModel)
     if world.rank == 0:
         shutil.rmtree(folder / "kept" / "step-4")
     primitives.meet()
     for steps in ((3, 4, -4), (-4,)):  # the second finds the last checkpoint of the first, and evaluates alone
-        found, further, again = run(replace(emitted(GPT2, "zero_1"), **kept, resume=True), Model)
+        found, further, again = run(replace(emitted(GPT2, "zero_1"), **kept, resume=True), RankModel)
         assert further == {step: figures[step] for step in steps}, figures
         assert all(torch.equal(again[path], parameters[path]) for path in parameters)
         is_up_to_date(found)
@@ -173,7 +173,7 @@ def files() -> None:
     saved = load_file(folder / "w")
     assert all(torch.equal(saved[path], x) for path, x in parameters.items()) and len(saved) == len(parameters)
     begun = replace(emitted(GPT2, "zero_2"), init=rt.Safetensors("w"), base=folder)
-    started = train.Run(begun, train.datasets(begun), Figures())
+    started = train.TrainingRun(begun, train.datasets(begun), FigureLog())
     assert started.model.copies
     is_up_to_date(started)
     assert all(torch.equal(block(), saved[tensor.path]) for tensor, block in started.model.blocks() if block)
@@ -218,9 +218,9 @@ def test_all_copies_of_a_compiled_layer_are_one_read() -> None:
     (w.sum() + 3 * other.sum()).backward()
     assert (leaves["a.w"].grad.tolist(), leaves["b.w"].grad.tolist()) == ([1, 1], [3, 3])
     assert {leaf.grad.dtype for leaf in leaves.values() if leaf.grad is not None} == {torch.float32}
-    Copy.ready = Copy(leaves["c"], own), own
+    ParameterCopy.ready = ParameterCopy(leaves["c"], own), own
     alone, nothing = at_once([read["a.w"], own]), at_once([own])
-    assert Copy.ready is None
+    assert ParameterCopy.ready is None
     assert alone[0].requires_grad and alone[1] is own and nothing == [own]
 
 

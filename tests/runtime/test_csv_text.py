@@ -23,7 +23,7 @@ from shardlang import runtime as rt
 from shardlang.errors import RunError
 from shardlang.runtime.data.csv_columns import Table
 from shardlang.runtime.data.identity import identity
-from shardlang.runtime.program import Block
+from shardlang.runtime.program import Extent
 from shardlang.torch import bind, launch
 from tests.cli.test_run import shardc
 from tests.end_to_end.curves import ROOT
@@ -60,7 +60,7 @@ NUMBER = rt.Field("n", "f32", (2,))
 
 
 def all_of(table: Table, field: rt.Field) -> list[list[int]]:
-    whole = Block((0,) * len(field.shape), (table.length, *field.shape[1:]))
+    whole = Extent((0,) * len(field.shape), (table.length, *field.shape[1:]))
     found: list[list[int]] = table.take(field, np.arange(table.length), whole).tolist()
     return found
 
@@ -128,7 +128,7 @@ def test_a_rank_takes_its_part_of_a_text_and_only_text_needs_no_other_field(tmp_
     table = read(source(field), tmp_path)
     assert table.length == 60
     some = np.array([5, 2, 40, 2])
-    parts = [table.take(field, some, Block((0, start), (4, 4))) for start in (0, 4)]
+    parts = [table.take(field, some, Extent((0, start), (4, 4))) for start in (0, 4)]
     assert np.concatenate(parts, 1).tolist() == [all_of(table, field)[at] for at in some]
 
 

@@ -12,14 +12,14 @@ from shardlang import runtime as rt
 from shardlang.errors import RunError
 from shardlang.runtime.data import token_files
 from shardlang.runtime.data.loader import load
-from shardlang.runtime.program import Block
+from shardlang.runtime.program import Extent
 
 
 def taken(dataset, source: rt.Source, examples: list[int]) -> dict[str, np.ndarray]:
     """The whole of some examples, field by field."""
     return {
         field.name: dataset.take(
-            field, np.array(examples), Block((0,) * len(field.shape), (len(examples), *field.shape[1:]))
+            field, np.array(examples), Extent((0,) * len(field.shape), (len(examples), *field.shape[1:]))
         )
         for field in source.fields
     }
@@ -45,7 +45,7 @@ def test_a_part_of_the_sequence(tmp_path: Path) -> None:
     np.arange(9, dtype="<u4").tofile(tmp_path / "a.bin")
     source = tokens(dtype="u32")
     dataset = load(source, tmp_path)
-    half = Block((0, 2), (1, 2))
+    half = Extent((0, 2), (1, 2))
     assert dataset.take(source.fields[0], np.array([1]), half).tolist() == [[6, 7]]
     assert dataset.take(source.fields[1], np.array([1]), half).tolist() == [[7, 8]]
 
@@ -61,7 +61,7 @@ def test_a_token_beyond_the_vocabulary_is_named(tmp_path: Path) -> None:
 def test_text_becomes_a_token_file_and_comes_back(tmp_path: Path) -> None:
     text = "To be, or not to be\nthat is — the question\r\n"
     (tmp_path / "a.txt").write_text(text, newline="")
-    count = token_files.write([tmp_path / "a.txt"], tmp_path / "a.bin", token_files.Bytes())
+    count = token_files.write([tmp_path / "a.txt"], tmp_path / "a.bin", token_files.ByteTokenizer())
     assert bytes(token_files.mapped(tmp_path / "a.bin", None).astype(np.uint8)) == text.encode()
     assert count == len(text.encode())
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.bin", "a.txt"]
@@ -70,7 +70,7 @@ def test_text_becomes_a_token_file_and_comes_back(tmp_path: Path) -> None:
 def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"good line\n\xff\xfe\n")
     with pytest.raises(RunError, match="no text in UTF-8"):
-        token_files.write([tmp_path / "a.txt"], tmp_path / "a.bin", token_files.Bytes())
+        token_files.write([tmp_path / "a.txt"], tmp_path / "a.bin", token_files.ByteTokenizer())
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 

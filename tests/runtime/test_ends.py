@@ -22,11 +22,11 @@ from shardlang import ending
 from shardlang import runtime as rt
 from shardlang.launch.started import Started
 from shardlang.runtime.comm import mesh
-from shardlang.runtime.comm.record import PID, Record
+from shardlang.runtime.comm.record import PID, FlightRecorder
 from shardlang.runtime.launch.alone import Alone
 from shardlang.runtime.launch.answers import Answers
 from shardlang.runtime.launch.meeting import rendezvous
-from shardlang.runtime.launch.reports import Seen, records
+from shardlang.runtime.launch.reports import RankStatus, records
 from tests.runtime.apart import apart, begun
 from tests.runtime.test_launch import finish, start, write
 from tests.waits import LIMIT, until
@@ -175,10 +175,10 @@ def test_a_mistake_that_no_step_comes_to_is_not_tried_again(tmp_path: Path) -> N
     assert said.startswith("error[SH508]: the program sets no checkpoint, and --max-restarts goes on from one\nhelp: ")
 
 
-def in_step_3(folder: Path, *ranks: Warm) -> Mapping[int, Seen]:
+def in_step_3(folder: Path, *ranks: Warm) -> Mapping[int, RankStatus]:
     """The records of both ranks of a run, once they have come so far."""
 
-    def seen() -> Mapping[int, Seen]:
+    def seen() -> Mapping[int, RankStatus]:
         found = records(folder / "logs", range(2), None)
         return found if len(found) == 2 and min(each.step for each in found.values()) >= 3 else {}
 
@@ -338,8 +338,9 @@ def test_a_start_does_not_see_what_an_earlier_one_has_left(monkeypatch: pytest.M
 def test_a_rank_that_waits_for_one_that_never_comes_ends_too(tmp_path: Path) -> None:
     """It is in its start, where it would wait for half an hour."""
     path = write(tmp_path, ranks=2)
-    dies = "import shardlang.runtime.step.train as train\nbegun = train.Run._connect\n"
-    dies += "train.Run._connect = lambda run: os.kill(os.getpid(), 9) if os.environ['RANK'] == '1' else begun(run)\n"
+    dies = "import shardlang.runtime.step.train as train\nbegun = train.TrainingRun._connect\n"
+    dies += "train.TrainingRun._connect = lambda run: "
+    dies += "os.kill(os.getpid(), 9) if os.environ['RANK'] == '1' else begun(run)\n"
     path.write_text(path.read_text().replace('if __name__ == "__main__":', dies + 'if __name__ == "__main__":'))
     ranks = apart(2, str(path), "--device", "cpu", folder=tmp_path)
     assert [rank.returncode for rank in ranks] == [3, -9]
@@ -380,7 +381,7 @@ def rank_0(folder: Path) -> Alone:
 
 def test_a_rank_that_is_gone_before_it_is_watched_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Its record is there, and its process is not: that is no rank to wait for."""
-    gone = Record()
+    gone = FlightRecorder()
     gone.open(tmp_path / "rank-1.collectives", tmp_path, 1, 2)
     gone.words[PID] = 2**22 + 1
     alone = rank_0(tmp_path)

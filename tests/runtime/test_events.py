@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from shardlang.errors import RunError
-from shardlang.launch.log_targets import Target, require, target_of
+from shardlang.launch.log_targets import LogTarget, require, target_of
 from shardlang.runtime.events.consumers import figures, open_function
-from shardlang.runtime.events.stream import Asking, Event, Stream
+from shardlang.runtime.events.stream import Asking, Event, EventStream
 from tests.waits import LIMIT, until
 
 
@@ -28,7 +28,7 @@ def test_a_slow_consumer_holds_up_nobody_and_says_what_it_lacks() -> None:
         release.wait()
         slow.append(event)
 
-    found = Stream([("slow", lambda: wait), ("quick", lambda: quick.append)])
+    found = EventStream([("slow", lambda: wait), ("quick", lambda: quick.append)])
     found.consumers[0].bound = 50
     for number in range(300):
         found.put(step(number))
@@ -49,7 +49,7 @@ def test_one_that_hangs_is_given_up_at_the_end() -> None:
         hangs.wait()
         seen.append(event)
 
-    found = Stream([("hung", lambda: hang)])
+    found = EventStream([("hung", lambda: hang)])
     found.put(step(1))
     found.put(step(2))
     taken.wait()
@@ -65,7 +65,7 @@ def test_one_that_raises_is_told_once_and_dropped() -> None:
         seen.append(event)
         raise ValueError("no")
 
-    found = Stream([("bad", lambda: raises)])
+    found = EventStream([("bad", lambda: raises)])
     for number in range(5):
         found.put(step(number))
     until(lambda: found.consumers[0].failure)
@@ -82,7 +82,7 @@ def test_each_consumer_has_an_event_for_itself() -> None:
         event["loss"] = 0.0
         seen.append(event)
 
-    found, mine = Stream([("one", lambda: changes), ("two", lambda: changes)]), step(1)
+    found, mine = EventStream([("one", lambda: changes), ("two", lambda: changes)]), step(1)
     found.put(mine)
     found.close(LIMIT)
     assert mine["loss"] == 1.0 and len(seen) == 2 and seen[0] is not seen[1]
@@ -90,7 +90,7 @@ def test_each_consumer_has_an_event_for_itself() -> None:
 
 def test_a_queue_gives_its_memory_back() -> None:
     taken: list[Event] = []
-    found = Stream([("one", lambda: taken.append)])
+    found = EventStream([("one", lambda: taken.append)])
     for number in range(100):
         found.put(step(number))
     assert found.close(LIMIT) == [] and len(taken) == 100
@@ -111,11 +111,11 @@ def test_numbers_of_an_event_by_name() -> None:
 def test_lines_go_on_behind_those_of_the_run_before(tmp_path: Path) -> None:
     file = tmp_path / "e.jsonl"
     for first in (0, 2):
-        take = open_function(Target("jsonl", str(file)), Asking())()
+        take = open_function(LogTarget("jsonl", str(file)), Asking())()
         for event in ({"event": "start", "step": first, "settings": {}}, step(first + 1), step(first + 2)):
             take(event)
     assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [0, 1, 2, 2, 3, 4]
-    take = open_function(Target("jsonl", str(file)), Asking())()
+    take = open_function(LogTarget("jsonl", str(file)), Asking())()
     take({"event": "start", "step": 0, "settings": {}})
     assert len(file.read_text().splitlines()) == 1
 
@@ -125,7 +125,7 @@ def test_tensorboard_never_goes_back_in_time_and_has_each_figure_once(tmp_path: 
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="no tensorboard")
 
     def start(after: int, told: list[dict[str, Any]]) -> dict[str, list[tuple[int, float]]]:
-        take = open_function(Target("tensorboard", str(tmp_path)), Asking())()
+        take = open_function(LogTarget("tensorboard", str(tmp_path)), Asking())()
         for event in (
             {"event": "start", "step": after, "settings": {}},
             *told,
@@ -163,8 +163,8 @@ def test_what_is_no_target(text: str, told: str) -> None:
 
 
 def test_targets_and_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert target_of("mlflow:http://host:5000") == Target("mlflow", "http://host:5000")
-    assert target_of("python:/a:b/watch.py:On") == Target("python", "/a:b/watch.py", "On")
+    assert target_of("mlflow:http://host:5000") == LogTarget("mlflow", "http://host:5000")
+    assert target_of("python:/a:b/watch.py:On") == LogTarget("python", "/a:b/watch.py", "On")
     assert str(target_of("python:/a:b/watch.py:On")) == "python:/a:b/watch.py:On"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RunError, match="needs wandb, which is not installed") as error:

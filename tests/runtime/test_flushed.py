@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from shardlang.checkpoints.index import Layout
+from shardlang.checkpoints.index import SavedLayout
 from shardlang.cli.files import replace, replace_all
 from shardlang.disk.locks import drafted
 from shardlang.runtime.state.checkpoints import Checkpoints, Piece
@@ -60,7 +60,7 @@ def test_a_checkpoint_is_on_the_disk(tmp_path: Path) -> None:
     run = Checkpoints(tmp_path / "runs" / "kept", 1, 0)
     with watched(tmp_path) as named:
         for step in (1, 2, 2):
-            run.write(step, [Piece("w", (2,), (0,), torch.ones(2))], {"w": Layout("F32", (2,), [[2]], [0])}, {})
+            run.write(step, [Piece("w", (2,), (0,), torch.ones(2))], {"w": SavedLayout("F32", (2,), [[2]], [0])}, {})
             run.wait()
     assert named.count(tmp_path / "runs" / "kept" / "step-2") == 2
 

@@ -16,8 +16,8 @@ from shardlang.runtime.logs import Log
 from shardlang.runtime.state import alive
 from shardlang.runtime.state.buckets import Reducer, SumBucket
 from shardlang.runtime.state.zero import ShardBucket, Zero12Parameter
-from shardlang.runtime.state.zero3 import GatheredUnit, GatherQueue, Gathers, Together, Zero3Parameter
-from shardlang.runtime.step.train import Run, datasets
+from shardlang.runtime.state.zero3 import GatheredUnit, GatherQueue, GatherSchedule, Together, Zero3Parameter
+from shardlang.runtime.step.train import TrainingRun, datasets
 from tests.runtime.forked import on_ranks
 
 LAYERS, WIDTH, BATCH = 6, 64, 8
@@ -70,7 +70,7 @@ def follows_the_paper() -> None:
     n = world.size
     for zero, expected in ((0, (4, 4, 8)), (1, (4, 4, 8 / n)), (2, (4, 4 / n, 8 / n)), (3, (4 / n, 4 / n, 8 / n))):
         made = program(zero, 10_000)
-        run = Run(made, datasets(made), Log(None, None))
+        run = TrainingRun(made, datasets(made), Log(None, None))
         loader = run.loader.epoch(1)
         run.passes.step(next(loader))
         run.model.update(1, 8)
@@ -101,11 +101,11 @@ class _Watched(TorchDispatchMode):
     def __enter__(self) -> _Watched:
         begin, arrived, scatter, finish = self.real
 
-        def begun(unit: GatheredUnit) -> list[primitives.Ready]:
+        def begun(unit: GatheredUnit) -> list[primitives.CompletedWork]:
             self.events.append(("begin", *sorted({self.names[member] for member in unit.members})))
             return begin(unit)
 
-        def came(together: Together, ready: primitives.Ready) -> list[tuple[Zero3Parameter, torch.Tensor]]:
+        def came(together: Together, ready: primitives.CompletedWork) -> list[tuple[Zero3Parameter, torch.Tensor]]:
             found = list(arrived(together, ready))
             self.made += [(self.names[stored], weakref.ref(whole)) for stored, whole in found]
             return found
@@ -115,7 +115,7 @@ class _Watched(TorchDispatchMode):
         ShardBucket.finish = lambda bucket: (self.events.append(("wait",)), finish(bucket))[1]
         reduce, end, collect = self.sums
 
-        def reduced(x: torch.Tensor, *rest: object, **more: object) -> primitives.Ready:
+        def reduced(x: torch.Tensor, *rest: object, **more: object) -> primitives.CompletedWork:
             self.events += [("sum",)] * (x.dtype != torch.float64)  # figures are
             return reduce(x, *rest, **more)
 
@@ -147,7 +147,7 @@ def comes_ahead() -> None:
     begins: that of a microbatch's last bucket travels beside the next one's forward.
     """
     made = program(3, 2 * EACH * 4, parts=2)
-    run = Run(made, datasets(made), Log(None, None))
+    run = TrainingRun(made, datasets(made), Log(None, None))
     names = {stored: path.rpartition(".")[0] for path, stored in run.model.stored.items()}
     one = [0, 1, 2, 3, 4, 5, 4, 3, 2, 1]
     events: list[tuple[str, ...]] = [("begin", "layers[0]")]
@@ -175,7 +175,7 @@ def sums_begin_in_backward() -> None:
     forward, backward, last = [("product",)] * LAYERS, [("product",)] * (2 * LAYERS - 1), [("wait",)] * 3
     for zero in (0, 1, 2):
         made = program(zero, 2 * EACH * 4, parts=2)
-        run = Run(made, datasets(made), Log(None, None))
+        run = TrainingRun(made, datasets(made), Log(None, None))
         came = [("came",)] * (zero > 0)
         reduced = [event for at, one in enumerate(backward) for event in [one, *[*came, ("sum",)] * (at in (3, 7, 10))]]
         first = [*backward[:4], *reduced[4 + len(came) :]]  # no other one travels yet
@@ -199,7 +199,7 @@ def when_a_sum_is_waited_for_changes_no_bit() -> None:
         for way in (later, at_once):
             Reducer.complete = way
             made = program(zero, 2 * EACH * 4, parts=4)
-            run = Run(made, datasets(made), Log(None, None))
+            run = TrainingRun(made, datasets(made), Log(None, None))
             for step, batch in enumerate(run.loader.epoch(1), 1):
                 run.passes.step(batch)
                 run.model.update(step, 8)
@@ -212,7 +212,7 @@ def levels_have_buckets_of_their_own() -> None:
     """Only of levels 1 and 2 the updated rows are brought to all."""
     made = program(2, 1_000_000)
     made.parameters = [replace(p, zero=(3, "dp")) if "[0]" in p.path else p for p in made.parameters]
-    model = Run(made, datasets(made), Log(None, None)).model
+    model = TrainingRun(made, datasets(made), Log(None, None)).model
     kinds = [{type(parameter) for parameter in bucket.parameters} for bucket in model.buckets]
     assert kinds == [{Zero12Parameter}, {Zero3Parameter}]
     assert len(model.sharded) == 1
@@ -221,7 +221,7 @@ def levels_have_buckets_of_their_own() -> None:
 def another_way_is_no_harm() -> None:
     """A pass that uses parameters in another order than the program says has them, each at its use."""
     made = program(3, 10_000)
-    run = Run(made, datasets(made), Log(None, None))
+    run = TrainingRun(made, datasets(made), Log(None, None))
     gathers, stored = run.model.gathers, list(run.model.stored.values())
     real = {s: s.gather() for s in stored}
     for way in (stored[:4], stored[:2], [stored[3], stored[0]], stored[::-1], stored):
@@ -269,7 +269,7 @@ def test_what_is_kept_comes_once_and_each_group_has_a_collective() -> None:
     assert _line([[b], [a]], [[b], [a, b]]) == [[["b"]], [["a"]]]
 
 
-class _Here(Gathers):
+class _Here(GatherSchedule):
     """Nothing has to be brought."""
 
     def bring(self, stored: Zero3Parameter) -> torch.Tensor:

@@ -19,7 +19,7 @@ from shardlang.disk.locks import Claims
 from shardlang.errors import RunError
 from shardlang.runtime.logs import Log
 from shardlang.runtime.step.resume import claim_of_program
-from shardlang.runtime.step.train import Run, datasets
+from shardlang.runtime.step.train import TrainingRun, datasets
 
 
 def program(
@@ -37,7 +37,7 @@ def program(
 
 def said(given: rt.Program) -> str:
     out = io.StringIO()
-    Run(given, datasets(given), Log(out, None)).train()
+    TrainingRun(given, datasets(given), Log(out, None)).train()
     return out.getvalue()
 
 

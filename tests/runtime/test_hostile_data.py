@@ -15,9 +15,9 @@ from shardlang import runtime as rt
 from shardlang.errors import RunError
 from shardlang.runtime.data import token_files
 from shardlang.runtime.data.loader import load
-from shardlang.runtime.program import Block, Field
+from shardlang.runtime.program import Extent, SourceField
 
-FEATURES = (Field("x", "f32", (2, 2)), Field("label", "i64", (2,), bound=3))
+FEATURES = (SourceField("x", "f32", (2, 2)), SourceField("label", "i64", (2,), bound=3))
 LINES = b"1,2,0\n3,4,2\n"
 
 
@@ -40,7 +40,7 @@ def read(source: rt.Source, base: Path) -> dict[str, list]:
     data = load(source, base)
     examples = np.arange(data.length)
     return {
-        f.name: data.take(f, examples, Block((0,) * len(f.shape), (data.length, *f.shape[1:]))).tolist()
+        f.name: data.take(f, examples, Extent((0,) * len(f.shape), (data.length, *f.shape[1:]))).tolist()
         for f in source.fields
     }
 
@@ -159,7 +159,7 @@ def test_a_csv_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_whole_numbers_beyond_float64_are_not_rounded(tmp_path: Path) -> None:
-    fields = [Field("n", "i64", (2,))]
+    fields = [SourceField("n", "i64", (2,))]
     (tmp_path / "t.csv").write_text("n\n-9007199254740991\n9007199254740993\n")
     assert refused(csv(fields=fields), tmp_path).line == 3
     np.savez(tmp_path / "a.npz", n=np.array([1, 9007199254740993]))
@@ -171,9 +171,17 @@ def test_whole_numbers_beyond_float64_are_not_rounded(tmp_path: Path) -> None:
 
 def kinds(path: str) -> list[rt.Source]:
     """Every source that reads a file, of this name."""
-    ids = [Field("source", "i64", (2, 3)), Field("target", "i64", (2, 3)), Field("label", "i64", (2, 3))]
-    clicks = [Field("ids", "i64", (2, 39), bound=50), Field("values", "f32", (2, 39)), Field("label", "f32", (2, 1))]
-    runs = [Field("tokens", "i64", (2, 4)), Field("label", "i64", (2, 4))]
+    ids = [
+        SourceField("source", "i64", (2, 3)),
+        SourceField("target", "i64", (2, 3)),
+        SourceField("label", "i64", (2, 3)),
+    ]
+    clicks = [
+        SourceField("ids", "i64", (2, 39), bound=50),
+        SourceField("values", "f32", (2, 39)),
+        SourceField("label", "f32", (2, 1)),
+    ]
+    runs = [SourceField("tokens", "i64", (2, 4)), SourceField("label", "i64", (2, 4))]
     return [
         csv(path), numpy(path), rt.Source("parallel_text", batch=2, path=path, fields=ids),
         rt.Source("criteo", batch=2, path=path, fields=clicks), rt.Source("tokens", batch=2, path=path, fields=runs),
@@ -270,16 +278,19 @@ def test_an_array_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_whole_types_are_not_wrapped_around(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", n=np.array([1, 2**40]), b=np.array([0, 2]))
-    error = refused(numpy(fields=[Field("n", "i32", (2,))]), tmp_path)
+    error = refused(numpy(fields=[SourceField("n", "i32", (2,))]), tmp_path)
     assert "from -2147483648 to 2147483647" in error.message and "example 1 has 1099511627776" in error.message
-    assert "`b` must be 0 or 1; example 1 has 2" in refused(numpy(fields=[Field("b", "bool", (2,))]), tmp_path).message
+    assert (
+        "`b` must be 0 or 1; example 1 has 2"
+        in refused(numpy(fields=[SourceField("b", "bool", (2,))]), tmp_path).message
+    )
 
 
 def test_dims_in_another_order_are_not_taken_for_the_same(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", image=np.zeros((2, 8, 8, 3)), flat=np.zeros((2, 192)))
-    assert "moveaxis" in refused(numpy(fields=[Field("image", "f32", (2, 3, 8, 8))]), tmp_path).help
-    assert len(read(numpy(fields=[Field("flat", "f32", (2, 3, 8, 8))]), tmp_path)["flat"]) == 2
-    assert len(read(numpy(fields=[Field("image", "f32", (2, 192))]), tmp_path)["image"]) == 2
+    assert "moveaxis" in refused(numpy(fields=[SourceField("image", "f32", (2, 3, 8, 8))]), tmp_path).help
+    assert len(read(numpy(fields=[SourceField("flat", "f32", (2, 3, 8, 8))]), tmp_path)["flat"]) == 2
+    assert len(read(numpy(fields=[SourceField("image", "f32", (2, 192))]), tmp_path)["image"]) == 2
 
 
 class _Runs:
@@ -327,7 +338,7 @@ def idx(path: Path, array: np.ndarray, magic: int) -> None:
 
 
 def test_mnist_as_it_is_found(tmp_path: Path) -> None:
-    fields = [Field("image", "f32", (2, 1, 28, 28)), Field("label", "i64", (2,), bound=10)]
+    fields = [SourceField("image", "f32", (2, 1, 28, 28)), SourceField("label", "i64", (2,), bound=10)]
     source = rt.Source("mnist", batch=2, path=".", fields=fields)
     assert "missing" in refused(source, tmp_path).message
     idx(tmp_path / "TRAIN-IMAGES-IDX3-UBYTE.GZ", np.zeros((2, 28, 28)), 2051)
@@ -399,7 +410,7 @@ def test_tokens_as_they_are_found(tmp_path: Path) -> None:
 def test_text_of_any_make_becomes_the_same_tokens(tmp_path: Path) -> None:
     def tokens(content: bytes) -> list[int]:
         (tmp_path / "t").write_bytes(content)
-        token_files.write([tmp_path / "t"], tmp_path / "t.bin", token_files.Bytes())
+        token_files.write([tmp_path / "t"], tmp_path / "t.bin", token_files.ByteTokenizer())
         return token_files.mapped(tmp_path / "t.bin", None).tolist()
 
     plain = "Être, ou\nne pas être".encode()
@@ -411,7 +422,7 @@ def test_text_of_any_make_becomes_the_same_tokens(tmp_path: Path) -> None:
 
 
 def test_labels_that_uses_ignore_are_no_mistake(tmp_path: Path) -> None:
-    label = Field("label", "i64", (2,), bound=3, ignored=(-100,))
+    label = SourceField("label", "i64", (2,), bound=3, ignored=(-100,))
     (tmp_path / "t.csv").write_text("label\n2\n-100\n")
     assert read(csv(fields=[label]), tmp_path) == {"label": [2, -100]}
     (tmp_path / "t.csv").write_text("label\n-100\n2\n-1\n")

@@ -18,7 +18,7 @@ from shardlang.errors import RunError
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
-from shardlang.runtime.step.train import Run, datasets
+from shardlang.runtime.step.train import TrainingRun, datasets
 from tests.runtime.forked import on_ranks
 
 
@@ -39,7 +39,7 @@ def program(base: Path, *, resume: bool = True, seed: int = 0) -> rt.Program:
 
 def said(given: rt.Program) -> str:
     out = io.StringIO()
-    Run(given, datasets(given), Log(out, None)).train()
+    TrainingRun(given, datasets(given), Log(out, None)).train()
     primitives.meet()  # rank 0 has named the last checkpoint
     return out.getvalue()
 

@@ -83,7 +83,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch, name: str, stages: int, coordinates: 
     for rank in range(coordinates):
         monkeypatch.setattr(world, "rank", rank)
         program: Any = SimpleNamespace(pipeline=pipeline, mesh=rt.Mesh(pp=coordinates), stages=made, precision="f32")
-        exchange = messages.Exchange(messages.Routes(program, table, False))
+        exchange = messages.Exchange(messages.MessageRoutes(program, table, False))
         found.append(Rank())
         for at in range(len(table[rank])):
             exchange.expect(at)

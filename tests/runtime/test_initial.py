@@ -15,7 +15,7 @@ from shardlang.errors import RunError
 from shardlang.interpret.meaning import draws
 from shardlang.runtime import random
 from shardlang.runtime.comm.mesh import world
-from shardlang.runtime.program import Block
+from shardlang.runtime.program import Extent
 from shardlang.runtime.state.initial import make
 from shardlang.runtime.state.weights import save
 from tests.runtime.forked import on_ranks
@@ -76,7 +76,7 @@ def test_layers_begin_as_torchs_do() -> None:
     """The bound of torch.nn.Linear and Conv2d is 1 / sqrt(fan_in)."""
     random.start(5)
     whole = (400, 25)
-    drawn = make(_program(), rt.Parameter("w", whole, init=("kaiming_uniform", 25.0)), Block((0,) * len(whole), whole))
+    drawn = make(_program(), rt.Parameter("w", whole, init=("kaiming_uniform", 25.0)), Extent((0,) * len(whole), whole))
     theirs = torch.nn.Linear(25, 400).weight
     assert drawn.abs().max() <= 0.2
     assert drawn.std().item() == pytest.approx(theirs.std().item(), rel=0.05)
@@ -111,5 +111,5 @@ def test_saved_weights_are_whole() -> None:
 def test_what_is_given_is_never_drawn() -> None:
     tensor = rt.Parameter("net.w", SHAPE, "given")
     with pytest.raises(RunError, match=r"`net\.w` is given, and the program names no file") as error:
-        make(_program(tensor), tensor, Block((0, 0), SHAPE))
+        make(_program(tensor), tensor, Extent((0, 0), SHAPE))
     assert error.value.code == "SH504"

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from shardlang.display import Live
-from shardlang.launch.log_targets import Target
+from shardlang.launch.log_targets import LogTarget
 from shardlang.runtime.events.consumers import open_function
-from shardlang.runtime.events.stream import Asking, Stream
+from shardlang.runtime.events.stream import Asking, EventStream
 from shardlang.runtime.logs import Log
 from shardlang.runtime.speed import Speed, Work
 
@@ -44,8 +44,8 @@ def follow(out: io.StringIO, metrics: Path | None = None, every: int = 100) -> s
 def test_files_of_figures_are_json_where_a_figure_is_no_number(tmp_path: Path) -> None:
     """JSON has no word for NaN and infinities, so other readers end at the bare words that Python writes."""
     log = Log(io.StringIO(), tmp_path / "m.jsonl")
-    target = Target("jsonl", str(tmp_path / "e.jsonl"))
-    log.stream = stream = Stream([(str(target), open_function(target, Asking()))])
+    target = LogTarget("jsonl", str(tmp_path / "e.jsonl"))
+    log.stream = stream = EventStream([(str(target), open_function(target, Asking()))])
     log.start(total=2, per_epoch=1, speed=Speed(16), every=1)
     log.step(1, 1, {"loss": float("nan"), "accuracy": 0.5}, 0.002)
     log.evaluation(1, 1, {"loss": float("inf")})

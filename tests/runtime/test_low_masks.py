@@ -18,7 +18,7 @@ from shardlang.runtime.comm.mesh import Group
 from shardlang.runtime.device import Cpu
 from shardlang.runtime.functions import attention_kernels
 from shardlang.runtime.functions.attention import attention
-from shardlang.runtime.functions.attention_kernels import KERNELS, Seen
+from shardlang.runtime.functions.attention_kernels import KERNELS, AttentionScores
 from tests.runtime.forked import on_ranks
 
 LOWEST = torch.finfo(torch.float32).min  # what imported masks have
@@ -152,8 +152,8 @@ def test_the_kernel_of_a_gpu_is_given_no_number_that_it_makes_infinite(monkeypat
     monkeypatch.setattr(attention_kernels, "aten", Aten())
     q = torch.randn(1, 2, 3, 8)
     bias = torch.tensor([[LOWEST] * 3, [-1e9, -math.inf, -1e9], [-1e9, 0.0, 0.0]])[None, None]
-    result, sums = KERNELS["efficient"].forward(q, q, q, Seen(1.0, bias=bias))
-    KERNELS["efficient"].backward(q, q, q, q, (result, sums), Seen(1.0, bias=bias))
+    result, sums = KERNELS["efficient"].forward(q, q, q, AttentionScores(1.0, bias=bias))
+    KERNELS["efficient"].backward(q, q, q, q, (result, sums), AttentionScores(1.0, bias=bias))
     low, gone = calls[0][0, 0, 0, 0], -math.inf
     assert low * 2 > -math.inf and torch.equal(calls[0], calls[1])
     torch.testing.assert_close(calls[0][0, 0], torch.tensor([[low] * 3, [low, gone, low], [low, 0.0, 0.0]]))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardlang.runtime.program import Block
+from shardlang.runtime.program import Extent
 from shardlang.runtime.state import mapped
 from shardlang.runtime.state.optimizers import Slots
 from tests import warm
@@ -52,17 +52,17 @@ from pathlib import Path
 import torch
 from shardlang.runtime.state import mapped, initial
 from shardlang.runtime.state.row_optimizers import LazyAdam
-from shardlang.runtime.program import Block
+from shardlang.runtime.program import Extent
 
 def anonymous():
     line = next(l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith("RssAnon"))
     return int(line.split()[1]) * 1024
 
-block = Block((0, 0), (2**21, 8))
+block = Extent((0, 0), (2**21, 8))
 def part(some):
     return initial.initial(("normal", 0.1), "table", block.shape, some, torch.float32)
 
-part(Block((0, 0), (2**12, 8)))
+part(Extent((0, 0), (2**12, 8)))
 torch.sparse_coo_tensor([[1]], torch.ones(1, 8), (4, 8)).coalesce()
 before = anonymous()
 if sys.argv[1]:
@@ -124,7 +124,7 @@ def test_storage_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
 def test_parts_and_state_are_where_their_table_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped._Storage, "folder", tmp_path)
     monkeypatch.setattr(mapped._Storage, "mapped", set())
-    table = mapped.made(Block((0, 0), (7, 3)), torch.float32, lambda some: torch.full(some.shape, 2.0))
+    table = mapped.made(Extent((0, 0), (7, 3)), torch.float32, lambda some: torch.full(some.shape, 2.0))
     assert table.tolist() == [[2.0] * 3] * 7
     rows = mapped.clone(table[2:4])
     rows += 1

@@ -8,7 +8,7 @@ import torch
 from shardlang import runtime as rt
 from shardlang.runtime.comm.mesh import microbatches, world
 from shardlang.runtime.logs import Log
-from shardlang.runtime.step.train import Run, datasets
+from shardlang.runtime.step.train import TrainingRun, datasets
 from tests.runtime.forked import on_ranks
 
 SHAPES = {"up.weight": (6, 10), "up.bias": (10,), "down.weight": (10, 3), "scale": (), "unused": (5,), "gain": (3,)}
@@ -103,7 +103,7 @@ def program(parts, zero=0, bucket_bytes=200, dp=4, **settings) -> rt.Program:
 def trained(parts, **settings) -> tuple[dict[str, torch.Tensor], Figures]:
     made = program(parts, **settings)
     log = Figures()
-    run = Run(made, datasets(made), log)
+    run = TrainingRun(made, datasets(made), log)
     run.train()
     return {tensor.path: block().detach().clone() for tensor, block in run.model.blocks()}, log
 
@@ -139,7 +139,7 @@ def each_kind_of_bucket_starts_when_it_should() -> None:
     """Plain sums and ZeRO 1 once a step, in the last backward; ZeRO 2 in that of each microbatch."""
     for zero, expected in ((0, [3]), (1, [3, 3]), (2, [0, 0, 1, 1, 2, 2, 3, 3])):
         made = program(4, zero=zero, bucket_bytes=10_000)
-        run = Run(made, datasets(made), Figures())
+        run = TrainingRun(made, datasets(made), Figures())
         begun: list[int] = []
         for bucket in run.model.reducer.buckets:
             bucket.launch = _counted(bucket.launch, begun)

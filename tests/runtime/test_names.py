@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 
 from shardlang import runtime as rt
 from shardlang.errors import RunError
-from shardlang.runtime.program import Block
-from shardlang.runtime.state.weights import Weights
+from shardlang.runtime.program import Extent
+from shardlang.runtime.state.weights import InitialWeights
 
 RULES = [
     rt.Named("blocks[*].q.weight", "h.*.qkv", transposed=True, part=(1, 3)),
@@ -45,18 +45,18 @@ def theirs() -> dict[str, torch.Tensor]:
     }
 
 
-def block(tensor: rt.Parameter, rows: slice = slice(None)) -> Block:
+def block(tensor: rt.Parameter, rows: slice = slice(None)) -> Extent:
     """Some rows of a tensor."""
     if not tensor.shape:
-        return Block((), ())
+        return Extent((), ())
     first, last, _ = rows.indices(tensor.shape[0])
-    return Block((first, *[0] * (len(tensor.shape) - 1)), (last - first, *tensor.shape[1:]))
+    return Extent((first, *[0] * (len(tensor.shape) - 1)), (last - first, *tensor.shape[1:]))
 
 
 def test_blocks_are_read_from_their_places(tmp_path: Path) -> None:
     tensors = theirs()
     save_file(tensors, tmp_path / "w.safetensors")
-    weights = Weights(tmp_path / "w.safetensors", OURS, NAMES)
+    weights = InitialWeights(tmp_path / "w.safetensors", OURS, NAMES)
     for rows in (slice(None), slice(1, 3), slice(2, 4)):
         q, v, bias, scale = (weights.read(tensor, block(tensor, rows), torch.float64) for tensor in OURS)
         qkv = tensors["model.h.0.qkv"].T.double()
@@ -87,7 +87,7 @@ def test_what_does_not_fit_is_named(change: dict[str, torch.Tensor | None], mess
     tensors = {name: x for name, x in {**theirs(), **change}.items() if x is not None}
     save_file(tensors, tmp_path / "w.safetensors")
     with pytest.raises(RunError) as failure:
-        Weights(tmp_path / "w.safetensors", OURS, NAMES)
+        InitialWeights(tmp_path / "w.safetensors", OURS, NAMES)
     assert (failure.value.code, failure.value.message) == ("SH504", message)
 
 
@@ -98,9 +98,9 @@ def test_numbers_that_would_be_read_as_others_are_refused(dtype: torch.dtype, tm
     with pytest.raises(
         RunError, match=r"^error\[SH504\]: `blocks\[0\].q.weight` is .* in the file, and can be f64, f32"
     ):
-        Weights(tmp_path / "w.safetensors", OURS, NAMES)
+        InitialWeights(tmp_path / "w.safetensors", OURS, NAMES)
     save_file({**theirs(), "model.h.0.mask": torch.ones(2).to(dtype)}, tmp_path / "w.safetensors")
-    Weights(tmp_path / "w.safetensors", OURS, NAMES)  # what is not read may be anything
+    InitialWeights(tmp_path / "w.safetensors", OURS, NAMES)  # what is not read may be anything
 
 
 @pytest.mark.parametrize(
@@ -115,19 +115,19 @@ def test_whole_numbers_and_truth_values_are_no_weights_of_floating_point(
 ) -> None:
     save_file({**theirs(), "model.h.0.qkv": torch.ones(6, 12).to(dtype)}, tmp_path / "w.safetensors")
     with pytest.raises(RunError) as error:
-        Weights(tmp_path / "w.safetensors", OURS, NAMES)
+        InitialWeights(tmp_path / "w.safetensors", OURS, NAMES)
     assert error.value.message == (
         f"`blocks[0].q.weight` is {name} in the file and f32 in the program: {kind} in place of floating-point numbers"
     )
     assert "tensor.to(torch.float32)" in error.value.help
     for wide in (torch.float64, torch.bfloat16, torch.float16):
         save_file({**theirs(), "model.h.0.qkv": torch.ones(6, 12).to(wide)}, tmp_path / "w.safetensors")
-        Weights(tmp_path / "w.safetensors", OURS, NAMES)
+        InitialWeights(tmp_path / "w.safetensors", OURS, NAMES)
 
 
 def test_a_record_of_words_that_nests_is_none(tmp_path: Path) -> None:
     save_file(theirs(), tmp_path / "w.safetensors", {"categories": "[" * 100_000})
-    Weights(tmp_path / "w.safetensors", OURS, NAMES).require_words({"a": "2 words"})
+    InitialWeights(tmp_path / "w.safetensors", OURS, NAMES).require_words({"a": "2 words"})
 
 
 def test_weights_in_several_files(tmp_path: Path) -> None:
@@ -135,11 +135,11 @@ def test_weights_in_several_files(tmp_path: Path) -> None:
     first = {name: tensors.pop(name) for name in ("model.h.0.qkv", "scale")}
     save_file(first, tmp_path / "w-1-of-2.safetensors")
     save_file(tensors, tmp_path / "w-2-of-2.safetensors")
-    weights = Weights(tmp_path / "w-*.safetensors", OURS, NAMES)
+    weights = InitialWeights(tmp_path / "w-*.safetensors", OURS, NAMES)
     q = weights.read(OURS[0], block(OURS[0]), torch.float64)
     torch.testing.assert_close(q, first["model.h.0.qkv"].T.double()[:4])
     save_file({"scale": first["scale"]}, tmp_path / "w-3-of-2.safetensors")
     with pytest.raises(RunError, match="two of the files hold `scale`"):
-        Weights(tmp_path / "w-*.safetensors", OURS, NAMES)
+        InitialWeights(tmp_path / "w-*.safetensors", OURS, NAMES)
     with pytest.raises(RunError, match="the weights are missing"):
-        Weights(tmp_path / "v-*.safetensors", OURS, NAMES)
+        InitialWeights(tmp_path / "v-*.safetensors", OURS, NAMES)

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from shardlang import runtime as rt
-from shardlang.checkpoints.index import Layout
+from shardlang.checkpoints.index import SavedLayout
 from shardlang.errors import RunError
 from shardlang.runtime.data.loader import Loader, load
 from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun
@@ -101,7 +101,7 @@ def test_a_number_of_given_weights_is_named(tmp_path: Path, monkeypatch: pytest.
 def test_a_number_of_a_checkpoint_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("1,2,1\n3,4,1\n")
     weight = torch.tensor([[0.0, 0.0], [0.0, 1.0], [2.0, float("nan")]])
-    layout = {"up.weight": Layout("F32", (3, 2), [[3], [2]], [0])}
+    layout = {"up.weight": SavedLayout("F32", (3, 2), [[3], [2]], [0])}
     kept = Checkpoints(tmp_path, 1, 0)
     kept.write(1, [Piece("up.weight", (3, 2), (0, 0), weight)], layout, {})
     kept.wait()

@@ -13,7 +13,7 @@ from shardlang import runtime as rt
 from shardlang.runtime import messages
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
-from shardlang.runtime.step.train import Run, datasets
+from shardlang.runtime.step.train import TrainingRun, datasets
 from tests.runtime.forked import on_ranks
 from tests.runtime.staged import SHAPES, program
 
@@ -37,7 +37,7 @@ class Figures(Log):
 def trained(mesh, **settings):
     """The weights as rank 0 saves them (on the others empty) and all figures."""
     made, log = program(mesh, **settings), Figures()
-    run = Run(made, datasets(made), log)
+    run = TrainingRun(made, datasets(made), log)
     for stage, p in run.model.trees.items():
         inner = stage in (1, 2)
         assert [rt.path(block) for block in (p.blocks if inner else ())] == [f"blocks[{stage}]"] * inner
@@ -90,7 +90,7 @@ def sharded() -> None:
 def buckets_start_in_the_last_backward() -> None:
     """Of a stage's actions only the last one that has gradients for a bucket starts it."""
     made = program(rt.Mesh(pp=2, dp=2, microbatch=rt.Time(4)), coordinates=(0, 1, 0, 1), order="BF")
-    run = Run(made, datasets(made), Figures())
+    run = TrainingRun(made, datasets(made), Figures())
     rows = run.passes.training.mine
     for number, stages in enumerate(run.model.bucket_stages):
         starts = [at for at, due in enumerate(run.passes.due) if number in due]
@@ -104,7 +104,7 @@ def buckets_start_in_the_last_backward() -> None:
 def receives_are_posted_an_action_ahead() -> None:
     """The values that the next action needs travel while this one computes."""
     made = program(rt.Mesh(pp=4, dp=1, microbatch=rt.Time(4)), coordinates=(0, 1, 2, 3), order="BF")
-    run = Run(made, datasets(made), Figures())
+    run = TrainingRun(made, datasets(made), Figures())
     passes, seen, begin = run.passes, [], messages.begin_receive
     forward, backward = passes._forward, passes._backward
     passes._forward = lambda now, at, action: (seen.append(at), forward(now, at, action))
@@ -123,7 +123,7 @@ def weights_start_another_run() -> None:
     folder = Path(tempfile.gettempdir()) / f"shard-test-{_shared()}"
     folder.mkdir(exist_ok=True)
     made = program(rt.Mesh(pp=2, dp=2, microbatch=rt.Time(2)), coordinates=(0, 1, 1, 0), order="FB")
-    run = Run(made, datasets(made), Figures())
+    run = TrainingRun(made, datasets(made), Figures())
     run.train()
     run.save(folder / "w")
     torch.distributed.barrier()

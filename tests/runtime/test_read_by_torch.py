@@ -14,7 +14,7 @@ from torch.distributed.checkpoint import HuggingFaceStorageReader
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-from shardlang.checkpoints.index import Layout
+from shardlang.checkpoints.index import SavedLayout
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.state.checkpoints import Checkpoints, Piece
@@ -38,7 +38,7 @@ def numbers(name: str) -> torch.Tensor:
 def read() -> None:
     folder = Path(tempfile.gettempdir()) / f"by-torch-{os.getppid()}"
     layouts = {
-        name: Layout(kind, shape, lengths, ranks) for name, (_, kind, shape, lengths, ranks, _) in TENSORS.items()
+        name: SavedLayout(kind, shape, lengths, ranks) for name, (_, kind, shape, lengths, ranks, _) in TENSORS.items()
     }
     pieces = [Piece(name, layout.shape, (0,) * len(layout.shape), numbers(name)) for name, layout in layouts.items()]
     kept = Checkpoints(folder, 1, 0)

@@ -17,7 +17,7 @@ from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.state import alive
 from shardlang.runtime.state.alive import dropped_between
 from shardlang.runtime.state.zero import shard
-from shardlang.runtime.state.zero3 import Gathers, Zero3Parameter
+from shardlang.runtime.state.zero3 import GatherSchedule, Zero3Parameter
 from shardlang.runtime.step.recompute import Recomputing
 from tests.runtime.forked import on_ranks
 
@@ -121,7 +121,7 @@ def collectives_run_again() -> None:
     torch.manual_seed(world.rank)
     x = torch.randn(4, 6, dtype=torch.float64, requires_grad=True)
     weight = torch.arange(36, dtype=torch.float64).view(6, 6) / 36
-    stored = Zero3Parameter(shard(weight, mesh.mp).clone(), (6, 6), mesh.mp, Gathers())
+    stored = Zero3Parameter(shard(weight, mesh.mp).clone(), (6, 6), mesh.mp, GatherSchedule())
 
     def block(x):
         h = rt.all_gather_replicated(torch.tanh(x @ stored()), 0, mesh.mp)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardlang.runtime.comm.record import BYTES, CALL, HEAD, KEPT, TEXTS, Work, about, record, spans
-from shardlang.runtime.launch.reports import Seen, members, read, records
+from shardlang.runtime.comm.record import BYTES, CALL, HEAD, KEPT, TEXTS, LoggedWork, about, record, spans
+from shardlang.runtime.launch.reports import RankStatus, members, read, records
 from tests import warm
 from tests.emit.sources import emitted_files
 
@@ -61,7 +61,7 @@ train {
 """
 
 
-def recorded(folder: Path, strategy: str) -> dict[int, Seen]:
+def recorded(folder: Path, strategy: str) -> dict[int, RankStatus]:
     """The ranks of a run that has ended well, by their records."""
     for name, text in emitted_files(PROGRAM, 4, strategy, "net.shard").items():
         (folder / name).write_text(text)
@@ -72,7 +72,7 @@ def recorded(folder: Path, strategy: str) -> dict[int, Seen]:
     return found
 
 
-def kinds(seen: Seen) -> set[tuple[str, str]]:
+def kinds(seen: RankStatus) -> set[tuple[str, str]]:
     return {(call.what, call.site) for call in seen.calls}
 
 
@@ -142,10 +142,10 @@ def test_the_file_is_there_while_the_rank_lives(tmp_path: Path) -> None:
         def wait(self) -> None:
             seen.append(read(tmp_path / "rank-2.collectives"))
 
-    seen: list[Seen | None] = []
+    seen: list[RankStatus | None] = []
     record.open(tmp_path / "rank-2.collectives", tmp_path, 2, 4, 99)
     record.at_step(7)
-    begun = Work("all-gather", Alone(), torch.zeros(6)).of(Coming())
+    begun = LoggedWork("all-gather", Alone(), torch.zeros(6)).of(Coming())
     found = read(tmp_path / "rank-2.collectives")
     assert found is not None and found.waiting is None and found.last is not None
     assert (found.rank, found.size, found.token, found.step, found.last.size) == (2, 4, 99, 7, 24)
@@ -179,7 +179,7 @@ def test_where_there_is_no_room_for_it_the_run_says_so(tmp_path: Path) -> None:
 
 def test_a_collective_that_is_no_longer_on_record_ends_in_silence(tmp_path: Path) -> None:
     record.open(tmp_path / "rank-0.collectives", tmp_path, 0, 1)
-    begun = [Work("send", Alone(), torch.zeros(1), size) for size in range(KEPT + 1)]
+    begun = [LoggedWork("send", Alone(), torch.zeros(1), size) for size in range(KEPT + 1)]
     assert begun[0].of(Done()).is_completed()
     found = read(tmp_path / "rank-0.collectives")
     assert found is not None and [call.number for call in found.calls] == [work.number for work in begun[1:]]
@@ -189,7 +189,7 @@ def test_a_collective_that_is_no_longer_on_record_ends_in_silence(tmp_path: Path
 def test_a_row_that_is_not_whole_is_none(tmp_path: Path) -> None:
     path = tmp_path / "rank-0.collectives"
     record.open(path, tmp_path, 0, 1)
-    first, last = (Work("all-reduce", Alone(), torch.zeros(2)) for _ in range(2))
+    first, last = (LoggedWork("all-reduce", Alone(), torch.zeros(2)) for _ in range(2))
     found = read(path)
     assert found is not None and [call.number for call in found.calls] == [first.number, last.number]
     end = HEAD + (last.number + 1) * CALL.size
@@ -204,7 +204,7 @@ def test_texts_are_written_anew_where_there_are_many(tmp_path: Path) -> None:
     for number in range(2 * TEXTS + 10):
         for site in (b"always", b"%d" % number):
             with about(site):
-                Work("send", Alone(), torch.zeros(1))
+                LoggedWork("send", Alone(), torch.zeros(1))
     found = read(tmp_path / "rank-0.collectives")
     assert found is not None and len(found.calls) == KEPT
     assert [call.site for call in found.calls[::2]] == ["always"] * (KEPT // 2)
@@ -251,11 +251,11 @@ def test_a_collective_on_a_device_ends_when_it_is_seen_to(tmp_path: Path) -> Non
 
     x = OnDevice()
     record.open(tmp_path / "rank-0.collectives", tmp_path, 0, 1)
-    Work("all-reduce", Alone(), x).of(x).wait()  # type: ignore[arg-type]
-    Work("all-gather", Alone(), x).of(x)  # type: ignore[arg-type]
+    LoggedWork("all-reduce", Alone(), x).of(x).wait()  # type: ignore[arg-type]
+    LoggedWork("all-gather", Alone(), x).of(x)  # type: ignore[arg-type]
     found = read(tmp_path / "rank-0.collectives")
     assert found is not None and found.waiting is not None and found.waiting.what == "all-reduce"
     x.done = True
-    Work("all-gather", Alone(), x).of(x)  # type: ignore[arg-type]
+    LoggedWork("all-gather", Alone(), x).of(x)  # type: ignore[arg-type]
     found = read(tmp_path / "rank-0.collectives")
     assert found is not None and found.waiting is None

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shardlang.runtime.comm.blocks import chunk_sizes
-from shardlang.runtime.comm.mesh import Group, Mesh
+from shardlang.runtime.comm.mesh import Group, RankMesh
 from shardlang.runtime.comm.row_exchange import exchanged_embedding
 from tests.runtime.forked import on_ranks
 
@@ -42,7 +42,7 @@ def one_case(seed: int, rows: int, sizes: tuple[int, ...] | None, group: Group, 
 
 
 def exchanges_of_four() -> None:
-    mesh = Mesh(dp=2, cp=2)
+    mesh = RankMesh(dp=2, cp=2)
     for axes in (("dp", "cp"), ("cp", "dp")):  # members by rank, and not
         for rows, sizes in TABLES:
             for seed in range(12):
@@ -51,7 +51,7 @@ def exchanges_of_four() -> None:
 
 def exchanges_of_two() -> None:
     """Within pairs of ranks, which look up different things."""
-    mesh = Mesh(mp=2, dp=2)
+    mesh = RankMesh(mp=2, dp=2)
     for seed in range(12):
         one_case(seed + 20 * mesh.mp.index, 6, None, mesh.dp, sparse=True)
 

@@ -20,7 +20,7 @@ from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
 from shardlang.runtime.state.buckets import SumBucket
 from shardlang.runtime.state.zero import ShardBucket
-from shardlang.runtime.step.train import Run, datasets
+from shardlang.runtime.step.train import TrainingRun, datasets
 from tests.runtime.forked import on_ranks
 from tests.runtime.test_gathers import program
 
@@ -107,7 +107,7 @@ def training() -> None:
         found = []
         for shared_memory._WORTH in (1, 1 << 60):
             made = program(zero, 10_000, parts=parts)
-            run = Run(made, datasets(made), log := Noted())
+            run = TrainingRun(made, datasets(made), log := Noted())
             staged = [bucket.staging for bucket in run.model.buckets if isinstance(bucket, ShardBucket)]
             staged += run.model.gathers.staged.values()
             assert staged and all((each is not None) == (shared_memory._WORTH == 1) for each in staged)

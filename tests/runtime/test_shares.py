@@ -11,7 +11,7 @@ import torch
 
 from shardlang import runtime as rt
 from shardlang.runtime.comm.mesh import world
-from shardlang.runtime.state.shares import Shares
+from shardlang.runtime.state.shares import StateLayouts
 
 
 def program(mesh: rt.Mesh, zero: tuple[int, str] = (0, ()), rows: str | tuple = (), columns: str = "") -> rt.Program:  # type: ignore[type-arg]
@@ -50,7 +50,7 @@ def as_rank() -> Iterator[None]:
 def test_every_element_is_written_once_by_a_rank_that_holds_it(how: str, as_rank: None) -> None:
     sizes, given = MESHES[how]
     made = program(rt.Mesh(**sizes), **given)  # type: ignore[arg-type]
-    shares = Shares(made).tensors
+    shares = StateLayouts(made).tensors
     assert len(shares) == 3 * 18 + 2
     written = {name: torch.zeros(layout.shape) for name, layout in shares.items()}
     bytes_of = [0] * made.ranks
@@ -76,7 +76,7 @@ def test_every_element_is_written_once_by_a_rank_that_holds_it(how: str, as_rank
 
 
 def test_tensors_that_are_cut_alike_have_one_layout() -> None:
-    layouts = Shares(program(rt.Mesh(dp=4), zero=(1, "dp"))).tensors
+    layouts = StateLayouts(program(rt.Mesh(dp=4), zero=(1, "dp"))).tensors
     assert len({id(layout) for layout in layouts.values()}) == 5
     alike = [layouts[f"b[{n}].w{slot}"] for n, slot in itertools.product(range(6), ("", ":mean", ":square"))]
     assert len({id(each) for each in alike}) == 1

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from shardlang.runtime.launch.reports import Call, Seen
+from shardlang.runtime.launch.reports import CollectiveCall, RankStatus
 from shardlang.runtime.launch.stalls import FIRST, LEAST, STEPS, stalled
 
 GONE = 2**22 + 1  # no process has this number
 
 
-def rank(number: int, *, ahead: bool, slow: bool, usual: float = 0.0, waits: bool = True) -> Seen:
+def rank(number: int, *, ahead: bool, slow: bool, usual: float = 0.0, waits: bool = True) -> RankStatus:
     """One of two ranks that has got no further since 0 s. slow: it starts, compiles or evaluates."""
     phase, allowance = ("starting", 1800.0) if slow else ("training", 0.0)
-    call = Call(1, 0.0, 0.0 if not waits else 0.1, 0.0, 4, 1, 1, 0, -1, "", "all-reduce", "dp", frozenset({0, 1}), "")
-    return Seen(number, 2, GONE, "here", 0, 1, phase, False, 0.0, allowance, usual, ahead, [call])
+    call = CollectiveCall(
+        1, 0.0, 0.0 if not waits else 0.1, 0.0, 4, 1, 1, 0, -1, "", "all-reduce", "dp", frozenset({0, 1}), ""
+    )
+    return RankStatus(number, 2, GONE, "here", 0, 1, phase, False, 0.0, allowance, usual, ahead, [call])
 
 
 def both(now: float, given: float | None = None, **how: object) -> float | None:

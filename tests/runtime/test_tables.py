@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from shardlang.runtime.comm import blocks
-from shardlang.runtime.comm.mesh import Mesh
+from shardlang.runtime.comm.mesh import RankMesh
 from shardlang.runtime.state.optimizers import clip, optimizer, squares
 from shardlang.runtime.state.sparse import RowBucket, sparse_embedding
 from tests import warm
@@ -86,7 +86,7 @@ def trained(kind: str, settings: dict[str, float]) -> torch.Tensor:
     """STEPS steps on sparse gradients, as a run makes them."""
     table = start().requires_grad_()
     made = optimizer(kind, [table], settings)
-    bucket = RowBucket(Mesh()[()], table)
+    bucket = RowBucket(RankMesh()[()], table)
     for step in range(STEPS):
         found = sparse_embedding(looked_up(step), table)
         (found - targets(step)).square().sum().backward()
@@ -169,7 +169,7 @@ def test_the_norm_counts_a_row_once() -> None:
     ids = torch.tensor([3, 3, 7])
     loss = (sparse_embedding(ids, table) * torch.tensor([[1.0], [2.0], [4.0]])).sum() + (plain * 3.0).sum()
     loss.backward()
-    bucket = RowBucket(Mesh()[()], table)
+    bucket = RowBucket(RankMesh()[()], table)
     bucket.launch()
     bucket.finish()
     norm = squares([table, plain]).wait().sqrt()
@@ -179,7 +179,7 @@ def test_the_norm_counts_a_row_once() -> None:
     assert left.item() == pytest.approx(1.0, rel=1e-5)
 
 
-MESH = Mesh(dp=2, mp=2)
+MESH = RankMesh(dp=2, mp=2)
 
 
 def rows_of_ranks() -> None:

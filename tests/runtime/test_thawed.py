@@ -21,7 +21,7 @@ from shardlang.checkpoints.index import Index, text_of
 from shardlang.errors import RunError
 from shardlang.runtime.logs import Log
 from shardlang.runtime.state.optimizers import KINDS
-from shardlang.runtime.step.train import Run, datasets
+from shardlang.runtime.step.train import TrainingRun, datasets
 
 # Of each kind, the settings that its first steps depend on most.
 KEEPING: dict[str, dict[str, Any]] = {
@@ -50,7 +50,7 @@ def trained(given: rt.Program, anyway: bool = False) -> tuple[dict[str, torch.Te
     """The state that a run ends with, of parameters and optimizers, and what it says."""
     given.resume_anyway = anyway
     out = io.StringIO()
-    run = Run(given, datasets(given), Log(out, None))
+    run = TrainingRun(given, datasets(given), Log(out, None))
     run.train()
     kept = {path: value.detach().clone() for path, value in run.model.trained.items()}
     for optimizer in run.model.optimizers:
@@ -89,7 +89,7 @@ def test_new_state_is_that_of_an_optimizer_that_begins(tmp_path: Path, kind: str
     held = {name: nn.Parameter(torch.ones(3, 7)) for name in ("v", "w")}
     optimizers = {name: KINDS[kind]([p], lr=0.01, **KEEPING[kind]) for name, p in held.items()}
     given = program(tmp_path, 8, (), kind, **KEEPING[kind])
-    run = Run(given, datasets(given), Log(None, None))
+    run = TrainingRun(given, datasets(given), Log(None, None))
     for step in range(1, 9):
         for p in held.values():
             p.grad = None

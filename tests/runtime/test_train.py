@@ -14,7 +14,7 @@ from shardlang.interpret.meaning import draws
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
 from shardlang.runtime.step.totals import Totals
-from shardlang.runtime.step.train import Run, datasets
+from shardlang.runtime.step.train import TrainingRun, datasets
 from tests.runtime.forked import on_ranks
 
 MESH = rt.Mesh(a=2, b=2)
@@ -74,7 +74,7 @@ def _program(folder: Path, forward, evaluate=None, finish=None, **settings) -> r
 
 
 def _run(program: rt.Program, metrics: Path | None = None) -> None:
-    Run(program, datasets(program), Log(None, metrics)).train()
+    TrainingRun(program, datasets(program), Log(None, metrics)).train()
 
 
 def test_an_evaluation_is_over_the_whole_set_without_padding(tmp_path: Path) -> None:
@@ -133,6 +133,6 @@ def test_no_step_waits_for_the_figures_of_the_one_before(tmp_path: Path) -> None
         return (x * p.w).sum(), {}
 
     program = _program(tmp_path, forward, epochs=3)  # of two steps
-    Run(program, datasets(program), Told(None, None)).train()
+    TrainingRun(program, datasets(program), Told(None, None)).train()
     assert {step for what, step in seen if what == "told"} == set(range(1, 7))
     assert all(seen.index(("told", step)) > seen.index(("begun", step + 1)) for step in range(1, 6))

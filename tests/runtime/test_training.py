@@ -14,8 +14,8 @@ from shardlang.runtime import random
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
 from shardlang.runtime.state import alive
-from shardlang.runtime.step.model import Model
-from shardlang.runtime.step.train import Run, datasets
+from shardlang.runtime.step.model import RankModel
+from shardlang.runtime.step.train import TrainingRun, datasets
 from tests.runtime.forked import on_ranks
 
 MESH = rt.Mesh(dp=4)
@@ -68,7 +68,7 @@ def program(mesh=MESH, zero=0, optimizer="sgd", bucket_bytes=200, reduce=("dp",)
 def trained(**settings) -> dict[str, torch.Tensor]:
     """The whole parameters after three epochs."""
     made = program(**settings)
-    run = Run(made, datasets(made), Log(None, None))
+    run = TrainingRun(made, datasets(made), Log(None, None))
     run.train()
     return {tensor.path: block().detach().clone() for tensor, block in run.model.blocks()}
 
@@ -147,7 +147,7 @@ def levels_over_two_axes() -> None:
             seed=1,
             fields=[rt.Field("x", "f32", (8, 6), cut=cut), rt.Field("label", "f32", (8, 3), cut=cut)],
         )
-        running = Run(made, datasets(made), Log(None, None))
+        running = TrainingRun(made, datasets(made), Log(None, None))
         running.train()
         return {tensor.path: block().detach().clone() for tensor, block in running.model.blocks()}
 
@@ -168,13 +168,13 @@ def clipped_and_saved() -> None:
     folder = Path(tempfile.gettempdir()) / f"shard-test-{torch.distributed.get_world_size()}-{_shared()}"
     folder.mkdir(exist_ok=True)
     made = program(zero=3)
-    run = Run(made, datasets(made), Log(None, None))
+    run = TrainingRun(made, datasets(made), Log(None, None))
     run.train()
     run.save(folder / "w.safetensors")
     torch.distributed.barrier()
     again = program(zero=2, init=rt.Safetensors("w.safetensors"))
     again.base = folder
-    model = Model(again)
+    model = RankModel(again)
     _close({t.path: b().detach() for t, b in model.blocks()}, trained(), "saved and loaded")
 
 
@@ -188,14 +188,14 @@ def _shared() -> int:
 def frees_and_overlaps() -> None:
     """With ZeRO-3 no gathered parameter is alive after forward; buckets start while backward still runs."""
     made = program(zero=3)
-    run = Run(made, datasets(made), Log(None, None))
+    run = TrainingRun(made, datasets(made), Log(None, None))
     batch = next(iter(run.loader.epoch(1)))[0].values()
     with run.model.forward_context():
         loss, _ = made.forward(run.model.p, *batch)
     assert alive._known == {}
     run.model.backward(loss)
 
-    plain_model = Model(program(bucket_bytes=1))
+    plain_model = RankModel(program(bucket_bytes=1))
     begun: list[int] = []
     for number, bucket in enumerate(plain_model.reducer.buckets):
         bucket.launch = _counted(bucket.launch, begun, number)
@@ -211,7 +211,7 @@ def frees_and_overlaps() -> None:
     used = program(bucket_bytes=1)
     used.parameters = used.parameters[:-1]
     used.optimizers = []
-    used_model = Model(used)
+    used_model = RankModel(used)
     begun.clear()
     for number, bucket in enumerate(used_model.reducer.buckets):
         bucket.launch = _counted(bucket.launch, begun, number)

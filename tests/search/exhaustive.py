@@ -19,14 +19,14 @@ from functools import cache
 from shardlang import driver
 from shardlang.cost.hardware import Hardware
 from shardlang.cost.planned import work
-from shardlang.cost.work import Attention, Collective, Copy, Product, Stream, Work
+from shardlang.cost.work import Attention, Collective, Copy, MemoryBound, Product, Workload
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.pipeline.actions import timeline
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
 from shardlang.search.tune import Tuned, tune
-from shardlang.search.wanted import Wanted
+from shardlang.search.wanted import SearchRequest
 from shardlang.search.write import text_of
 from shardlang.source import Source
 
@@ -64,7 +64,7 @@ HARDWARE = Hardware("h", compute=1e12, compute_f32=1e12, bandwidth=1e11, link=1e
 BUCKETS = ("", "bucket gradients 5MB", "bucket gradients 100MB", "bucket gradients 400MB")
 
 
-def seconds(of: Work) -> float:
+def seconds(of: Workload) -> float:
     """A stand-in for the predicted time: each kind of work costs something, and a pipeline has its bubble."""
     each = {}
     for stage in of.stages:
@@ -84,11 +84,11 @@ def seconds(of: Work) -> float:
     return once / (1 - bubble) + of.bucket_bytes * 1e-16
 
 
-def price(item: Product | Attention | Stream | Collective | Copy) -> float:
+def price(item: Product | Attention | MemoryBound | Collective | Copy) -> float:
     match item:
         case Product() | Attention():
             return 1e-6 + item.flops * 1e-9
-        case Stream():
+        case MemoryBound():
             return 1e-7 + (item.read + item.written) * 1e-10
         case _:
             return 2e-6 + item.bytes * 1e-9
@@ -211,7 +211,7 @@ def tuned(made: Case, text: str, limit: int | None) -> tuple[Tuned | None, Sink]
     sink = Sink()
     program = driver.check_source(Source("t.shard", text), sink)
     assert program is not None, sink.found
-    return tune(program, "s", Wanted(made.ranks, seconds, limit, HARDWARE, budget=1e9), sink), sink
+    return tune(program, "s", SearchRequest(made.ranks, seconds, limit, HARDWARE, budget=1e9), sink), sink
 
 
 def wrong(rng: random.Random, pins: bool = False) -> str | None:

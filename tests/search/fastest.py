@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from shardlang import driver
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.search.wanted import DYNAMIC, EXACT, RECURSIVE
 from shardlang.source import Source
@@ -23,7 +23,7 @@ RANKS: Mapping[str, Sequence[int]] = {"llama": (64, 512)}
 CLUSTER = "std.clusters.h100_pod"
 
 
-def of(file: Path) -> Program:
+def of(file: Path) -> CheckedProgram:
     sink = Sink()
     program = driver.check_source(Source(str(file), file.read_text()), sink)
     program = driver.with_cluster(program, CLUSTER, sink) if program is not None else None
@@ -31,7 +31,7 @@ def of(file: Path) -> Program:
     return program
 
 
-def written(program: Program, ranks: int) -> dict[str, float]:
+def written(program: CheckedProgram, ranks: int) -> dict[str, float]:
     """The strategies of the file that fit on so many ranks, with the seconds of a step."""
     found = {}
     for strategy in program.strategies:
@@ -48,7 +48,7 @@ def lines(file: Path, ranks: int) -> Iterator[tuple[str, bool]]:
     times = written(program, ranks)
     for mode in (EXACT, DYNAMIC, RECURSIVE):
         sink = Sink()
-        answer = driver.tune_program(program, driver.Asked(ranks, None, mode), sink)
+        answer = driver.tune_program(program, driver.TuneRequest(ranks, None, mode), sink)
         name, least = min(times.items(), key=lambda each: each[1], default=("none", float("inf")))
         if answer is None:
             yield f"{file.stem} on {ranks}, {mode}: {sink.found[0].message}", not times

@@ -21,7 +21,7 @@ from shardlang.search.splits.chain import in_sequence
 from shardlang.search.splits.choices import Choices, found_choices, resolved
 from shardlang.search.splits.halving import greedily
 from shardlang.search.splits.integer_program import solved
-from shardlang.search.splits.seconds import Rates
+from shardlang.search.splits.seconds import SplitPrices
 from shardlang.source import Source
 
 PROGRAM = """dim batch = 8, p = 8, q = 16, r = 4
@@ -96,7 +96,7 @@ def choices(rng: random.Random, chain: bool) -> tuple[str, Choices]:
         ranks = math.prod(map(int, re.findall(r"= (\d)", text.partition("mesh ")[2].partition("\n")[0])))
         read = resolved(checked, checked.strategies[0], ranks)
         assert read is not None, text
-        rates = Rates(hardware(rng), read[0].meshes, ranks)
+        rates = SplitPrices(hardware(rng), read[0].meshes, ranks)
         found = found_choices(read, axes, axes, rates)
         if found is not None and math.prod(len(choice.options) for choice in found.choices) <= MOST:
             return text, found

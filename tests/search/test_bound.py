@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardlang import driver
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.cost.hardware import Hardware, with_speeds
 from shardlang.cost.planned import work
 from shardlang.cost.predict import predict_work
@@ -50,7 +50,7 @@ PROGRAMS = {
 }
 
 
-def program(name: str) -> Program:
+def program(name: str) -> CheckedProgram:
     text, overrides, _ = PROGRAMS[name]
     made = driver.check_source(Source("t.shard", text), Sink(), overrides)
     placed = driver.with_cluster(made, "std.clusters.h100_pod", Sink()) if made is not None else None

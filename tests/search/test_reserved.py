@@ -121,7 +121,7 @@ def test_every_coordinate_is_held_to_its_segments() -> None:
 def test_what_was_found_is_not_lost_to_fewer_layers() -> None:
     """A plan that is written and fits is not faster than what is found."""
     program = driver.check_source(Source("t.shard", STAGED), sink := Sink())
-    answer = driver.tune_program(program, driver.Asked(8), sink) if program is not None else None
+    answer = driver.tune_program(program, driver.TuneRequest(8), sink) if program is not None else None
     step = driver.predict_plan(planned_as("at blocks[0..6]: recompute all but products"), Sink())
     assert answer is not None and step is not None
     assert answer.rows[0].prediction.step_s <= step.step_s

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shardlang import driver, ending
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.cli.main import run
 from shardlang.cost.hardware import with_speeds
 from shardlang.cost.planned import work
@@ -21,7 +21,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.display import Live
 from shardlang.format.format import format_file
 from shardlang.plan.bytes.peak.step import step_peaks
-from shardlang.plan.layouts.known import Known
+from shardlang.plan.layouts.known import LayoutTables
 from shardlang.plan.planner import laid_out
 from shardlang.search import made
 from shardlang.search.cut import arrays, cut
@@ -31,7 +31,7 @@ from shardlang.search.space import ZERO, Open, Point
 from shardlang.search.splits.ways import Splitting
 from shardlang.search.splits.written import Writing
 from shardlang.search.tune import everything
-from shardlang.search.wanted import Wanted
+from shardlang.search.wanted import SearchRequest
 from shardlang.source import Source
 from tests.search.exhaustive import seconds, wrong
 
@@ -95,7 +95,7 @@ train {
 """
 
 
-def checked(text: str, overrides: dict[str, str] | None = None) -> Program:
+def checked(text: str, overrides: dict[str, str] | None = None) -> CheckedProgram:
     program = driver.check_source(Source("t.shard", text), Sink(), overrides)
     assert program is not None
     return program
@@ -158,7 +158,7 @@ def test_plans_that_differ_in_zero_and_buckets_share_their_layouts(name: str, ag
 
 def test_plans_that_know_of_each_other_are_those_that_do_not() -> None:
     """Points on one mesh, one after the other, on few layers and on all, with and without pins."""
-    program, known, shared = checked(DEEP), Known(), 0
+    program, known, shared = checked(DEEP), LayoutTables(), 0
     pins = (("a", "[batch@dp, d@tp]"), ("blocks[*].h", "[batch@(dp, tp), ffn]"), ("b", "[batch@dp, d@tp]"))
     every = [*POINTS.values(), *(replace(POINTS["plain"], pins=(pin,)) for pin in pins)]
     for it in (cut(program, arrays(program.graph), 2), cut(program, arrays(program.graph), 3), program):
@@ -184,7 +184,7 @@ def test_pins_name_values(again: bool) -> None:
     assert hardware is not None
     of = Open(program, everything(program), 8)
     few = without_stages(of, cut(program, arrays(program.graph), 2))
-    splitting = Splitting(of, few, Wanted(8, seconds, 10**6, hardware))
+    splitting = Splitting(of, few, SearchRequest(8, seconds, 10**6, hardware))
     sizes = (("pp", 1), ("dp", 1), ("cp", 2), ("tp", 2))
     found = splitting.chosen(sizes)
     assert found is not None
@@ -364,7 +364,7 @@ def test_ways_to_split_are_no_more_than_the_budget_has_time_for() -> None:
     program = driver.check_source(Source("t.shard", OPEN_LLAMA), sink := Sink())
     assert program is not None, [d.message for d in sink.found]
     told = list[str]()
-    driver.tune_program(program, driver.Asked(32, budget=0.5), sink, told.append)
+    driver.tune_program(program, driver.TuneRequest(32, budget=0.5), sink, told.append)
     ways = [text.removeprefix("ways to split on ") for text in told if text.startswith("ways to split on ")]
     assert ways and told[0].startswith("ways") and len(ways) == len(set(ways)) <= 2**4
     assert {size for text in ways for size in re.findall("= ([0-9]+)", text)} <= {"2"}

@@ -21,7 +21,7 @@ from shardlang.emit.emit import emission, files_of
 from shardlang.facts.actions import listed as actions
 from shardlang.interpret.ranks import limits
 from shardlang.matched import proof
-from shardlang.matched.lines import Group, Line, Local, Parts, Row
+from shardlang.matched.lines import ActionRow, AxisGroup, Line, Local, Uneven
 from shardlang.matched.read_back.buckets import Joint
 from shardlang.matched.stages import prove_order, prove_types
 from shardlang.matched.ties import prove_ties
@@ -77,8 +77,8 @@ def sh460(folder: Path, patch: Patch) -> Iterator[str]:
     yield reported(lambda sink: proof.prove(made, {"main.py": text.replace(line, "out_pending")}, sink))
 
 
-MP, PP = Group(0, ("mp",)), Group(0, ("pp",))
-CUT = Local("f32", (Parts((3, 2), MP), 8))
+MP, PP = AxisGroup(0, ("mp",)), AxisGroup(0, ("pp",))
+CUT = Local("f32", (Uneven((3, 2), MP), 8))
 EMITTED = """\
 def forward(p, x):
     h = rt.all_reduce(h_pending, mesh.mp)
@@ -97,10 +97,12 @@ def sh461(folder: Path, patch: Patch) -> Iterator[str]:
 
 def sh462(folder: Path, patch: Patch) -> Iterator[str]:
     names = [
-        Line(f"the gradient of `{name}`", Group(0, ()), span=place("main.py", PARAMETERS, line))
+        Line(f"the gradient of `{name}`", AxisGroup(0, ()), span=place("main.py", PARAMETERS, line))
         for name, line in zip(("up", "down"), PARAMETERS.splitlines(), strict=True)
     ]
-    both, one = (Joint((0, 1), Group(0, ()), counts, line) for counts, line in zip(((8, 8), (8,)), names, strict=True))
+    both, one = (
+        Joint((0, 1), AxisGroup(0, ()), counts, line) for counts, line in zip(((8, 8), (8,)), names, strict=True)
+    )
     yield reported(lambda sink: prove_ties([[both], [one, one]], sink))
 
 
@@ -133,9 +135,9 @@ def sh464(folder: Path, patch: Patch) -> Iterator[str]:
         [Line("receive `z`", PP, (), value, gradient=True)],
     ]
 
-    def rows(text: str) -> list[Row]:
+    def rows(text: str) -> list[ActionRow]:
         listed = re.findall(r'"([^"]+)"', text)
-        return [Row(actions(row), place("main.py", text, f'"{row}"')) for row in listed]
+        return [ActionRow(actions(row), place("main.py", text, f'"{row}"')) for row in listed]
 
     yield reported(lambda sink: prove_order(chain, rows(ROWS), sink)).partition("\n\n")[0]
 

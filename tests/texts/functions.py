@@ -78,7 +78,7 @@ def sh613(folder: Path, patch: Patch) -> Iterator[str]:
     call = SimpleNamespace(name="mine", file="my_lr.py", found=lambda base: lambda step, total, lr: lr)
     schedule = SimpleNamespace(call=call, settings={})
     given = SimpleNamespace(base=Path())
-    yield told(learning_rate.Rates._compared, given, schedule, 0.2, 1, 10)
+    yield told(learning_rate.LearningRates._compared, given, schedule, 0.2, 1, 10)
 
 
 def sh616(folder: Path, patch: Patch) -> Iterator[str]:

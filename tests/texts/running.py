@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 from shardlang import errors
 from shardlang import runtime as rt
 from shardlang.checkpoints import folders
-from shardlang.checkpoints.index import Index, Layout
+from shardlang.checkpoints.index import Index, SavedLayout
 from shardlang.disk.locks import LOCK, Claims
 from shardlang.launch import job, log_targets, rank_table, started
 from shardlang.plan.bytes.resumed import require_fits
@@ -32,7 +32,7 @@ from shardlang.runtime.data.loader import Loader, load
 from shardlang.runtime.launch import alone
 from shardlang.runtime.state import mapped, optimizers
 from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun, _Done
-from shardlang.runtime.state.weights import Weights
+from shardlang.runtime.state.weights import InitialWeights
 from shardlang.runtime.step import not_finite, resume, train
 from shardlang.search.tune import _report_solver
 from tests.cli.process import NET
@@ -106,12 +106,12 @@ def sh503(folder: Path, patch: Patch) -> Iterator[str]:
 
 def sh504(folder: Path, patch: Patch) -> Iterator[str]:
     save_file({"fc1.weight": np.zeros((64, 128), np.float32)}, "weights.safetensors")
-    yield told(Weights, Path("weights.safetensors"), [rt.Parameter("fc1.weight", (64, 256))])
+    yield told(InitialWeights, Path("weights.safetensors"), [rt.Parameter("fc1.weight", (64, 256))])
     save_file({"mean": np.zeros(64, np.float32)}, "net.safetensors")
-    yield told(Weights, Path("net.safetensors"), [rt.Parameter("mean_", (64,))])
+    yield told(InitialWeights, Path("net.safetensors"), [rt.Parameter("mean_", (64,))])
     Path("net.map").write_text("mean_ = mean\n", "utf-8")
-    yield told(Weights, Path("net.safetensors"), [rt.Parameter("mean_", (64,))])
-    yield told(Weights, Path("weights.st"), [])
+    yield told(InitialWeights, Path("net.safetensors"), [rt.Parameter("mean_", (64,))])
+    yield told(InitialWeights, Path("weights.st"), [])
 
 
 def sh505(folder: Path, patch: Patch) -> Iterator[str]:
@@ -152,7 +152,7 @@ def sh507(folder: Path, patch: Patch) -> Iterator[str]:
 
 def sh508(folder: Path, patch: Patch) -> Iterator[str]:
     kept = Checkpoints(Path("checkpoints"), 1, 0)
-    layout = {"w": Layout("F32", (3, 2), [[3], [2]], [0])}
+    layout = {"w": SavedLayout("F32", (3, 2), [[3], [2]], [0])}
     kept.write(300, [Piece("w", (3, 2), (0, 0), torch.zeros(3, 2))], layout, {"batch": 32, "seed": 0})
     kept.wait()
     yield told(resume._require, program(), SavedRun(Path("checkpoints/step-300")), {"batch": 64}, None)

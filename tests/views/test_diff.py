@@ -15,16 +15,16 @@ from shardlang.display import width
 from shardlang.driver import seen_plan
 from shardlang.plan.bytes.report import report
 from shardlang.plan.bytes.traffic import sent
-from shardlang.views.diff import Seen, difference
+from shardlang.views.diff import PlanFacts, difference
 from shardlang.views.values import forms
 from tests.cli.test_plan_text import plan_of
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def seen(file: str, strategy: str | None, ranks: int) -> Seen:
+def seen(file: str, strategy: str | None, ranks: int) -> PlanFacts:
     plan = plan_of(file, strategy, ranks)
-    return Seen(plan, report(plan))
+    return PlanFacts(plan, report(plan))
 
 
 def between(file: str, left: str | None, right: str | None, ranks: int) -> dict[str, Any]:

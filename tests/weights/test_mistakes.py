@@ -250,7 +250,7 @@ def test_weights_that_are_no_safetensors_file(case: str, tmp_path: Path) -> None
     else:
         os.mkfifo(tmp_path / "pipe")
         path.symlink_to("/dev/zero" if case == "a device" else tmp_path / "pipe")
-    for read in (files.Files, files.File, lambda at: state.Weights(at, [])):
+    for read in (files.SafetensorsFiles, files.SafetensorsFile, lambda at: state.InitialWeights(at, [])):
         with pytest.raises(RunError) as told:
             read(path)  # type: ignore[operator]
         assert told.value.code == "SH504" and told.value.file == path

@@ -24,7 +24,7 @@ from shardlang.syntax.tokens import NEWLINE, Tokens
 SETTINGS = ("int", "float", "bool", "str")
 
 
-class Reader:
+class DeclarationReader:
     """Reads one declaration; `sound` until something is reported. what: its kind, in words. kinds:
     those of its settings. clauses: node -> its word and an example; all but `optional` are due."""
 
@@ -138,7 +138,7 @@ class Reader:
         self.wrong("SH615", f"`{name}` {found}", file.span, "not read", help)
         return None
 
-    def _locked(self) -> locks.Passed | None:
+    def _locked(self) -> locks.LockEntry | None:
         home = self.node.span.source.name
         lock = os.path.splitext(os.path.basename(home))[0] + ".lock"
         found = self.frame.context.load(home, lock, True)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardlang.check.context import Frame
-from shardlang.check.files.declarations import Reader
+from shardlang.check.files.declarations import DeclarationReader
 from shardlang.check.values import UNKNOWN, FileScope, OperatorDecl
 from shardlang.extensions import locks
 from shardlang.files import folder_of
@@ -38,7 +38,7 @@ def operators_of(scope: FileScope) -> list[OperatorDecl]:
     return [value for value in found if value.node.span.source is scope.source]
 
 
-class _OperatorReader(Reader):
+class _OperatorReader(DeclarationReader):
     """Reads one declaration of an operator."""
 
     node: ast.Operator
@@ -76,7 +76,7 @@ class _OperatorReader(Reader):
             return None
         home = node.span.source.name
         path = os.path.join(folder_of(home), python.file.value)
-        hashes = locks.Passed(self._digest(), locks.digest(source.text))
+        hashes = locks.LockEntry(self._digest(), locks.digest(source.text))
         return Declaration(
             self.name, operands, settings, result=result, dims=dims, whole=whole, inside=inside, reduces=reduces,
             linear=linear, flops=flops.count,

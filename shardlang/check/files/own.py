@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardlang.check.context import Frame
-from shardlang.check.files.declarations import SETTINGS, Reader
-from shardlang.check.own import NEEDS, Own, OwnDecl
+from shardlang.check.files.declarations import SETTINGS, DeclarationReader
+from shardlang.check.own import NEEDS, OwnDecl, OwnDefinition
 from shardlang.check.values import UNKNOWN, FileScope
 from shardlang.extensions import locks
 from shardlang.facts.dtypes import INTEGERS
@@ -47,7 +47,7 @@ def visible(scope: FileScope, kind: str) -> dict[str, OwnDecl]:
     return {n: v for n, v in scope.names.items() if isinstance(v, OwnDecl) and v.own.kind == kind}
 
 
-class _OwnReader(Reader):
+class _OwnReader(DeclarationReader):
     """Reads one declaration of what is no operator."""
 
     def __init__(self, node: ast.Own, frame: Frame) -> None:
@@ -90,14 +90,14 @@ class _OwnReader(Reader):
             return None
         return OwnDecl(own, settings, fields, dims, batch, need, state)
 
-    def _python(self, python: ast.Python, program: str) -> Own | None:
+    def _python(self, python: ast.Python, program: str) -> OwnDefinition | None:
         source = self._source(python.file)
         if source is None:
             return None
         home = self.own.span.source.name
         path = os.path.join(folder_of(home), python.file.value)
-        hashes = locks.Passed(self._digest(), locks.digest(source.text))
-        return Own(
+        hashes = locks.LockEntry(self._digest(), locks.digest(source.text))
+        return OwnDefinition(
             self.what, self.name, python.name.text, file=os.path.relpath(path, folder_of(program)), path=path,
             source=hashes.source,
             digest=hashes.declaration, home=home, verified=self.what != "optimizer" or self._locked() == hashes,

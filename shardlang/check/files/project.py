@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.files import STDIN, Unreadable, beneath, folder_of, read_text
 from shardlang.ops.declared import DECLARED
@@ -27,7 +27,7 @@ class _Wrong(Exception):
         self.help = help
 
 
-def require_named(source: Source, program: Program, sink: Sink) -> None:
+def require_named(source: Source, program: CheckedProgram, sink: Sink) -> None:
     """Reports SH623 where a program uses a declaration that the project does not name, or the
     project file is wrong."""
     path = None if source.name == STDIN else _found(source.name)
@@ -54,7 +54,7 @@ def _shown(program: str, path: Path) -> str:
     return os.path.normpath(os.path.join(os.path.dirname(program), os.path.relpath(path, folder_of(program))))
 
 
-def _used(program: Program) -> list[tuple[str, str, str, Span]]:
+def _used(program: CheckedProgram) -> list[tuple[str, str, str, Span]]:
     """Each declaration of Python that a program uses, once: kind, name, file, and where."""
     found: dict[tuple[str, str], tuple[str, str, str, Span]] = {}
     for op in program.graph.ops:

@@ -48,7 +48,7 @@ class OpDraft:
 
 
 @dataclass
-class Builder:
+class GraphBuilder:
     """`operators_limit` bounds the graph, so that a slip in a count ends in a diagnostic and not in
     a full memory. `paths`: all that was addressed (path, value) or declared (path, -1), in order.
     `within`: the call of a layer (index into `calls`) that operators are now added to; -1: none.

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from shardlang.check.context import Context
-from shardlang.check.graph.drafts import Builder, OpDraft, ValueDraft
+from shardlang.check.graph.drafts import GraphBuilder, OpDraft, ValueDraft
 from shardlang.check.graph.unify import Unifier
 from shardlang.check.model.forward import CALLS_LIMIT
 from shardlang.check.values import DimValue, Instance, LayerArray, Tensor
@@ -28,7 +28,7 @@ COPIED = True
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class GraphExtent:
     """How far a check has come: how much of everything there is."""
 
     values: int
@@ -43,11 +43,11 @@ class Mark:
     firm: tuple[int, int, int]
 
 
-def mark(context: Context) -> Mark:
+def mark(context: Context) -> GraphExtent:
     """Where the check is now."""
     build, dims = context.build, context.dims
     firm = len(context.sink.found), dims.literals, len(dims.become)
-    return Mark(
+    return GraphExtent(
         len(build.values), len(build.ops), len(build.calls), paths=len(build.paths), dims=len(build.dims),
         layers=context.layers,
         called=context.calls, casts=len(context.casts), firm=firm,
@@ -55,7 +55,7 @@ def mark(context: Context) -> Mark:
 
 
 @dataclass(eq=False)
-class Copy:
+class LayerCopy:
     """One further layer: its path, the numbers there of what the first one has, its dims by those
     of the first.
 
@@ -64,7 +64,7 @@ class Copy:
     numbers there. `same`: dims, types and attrs (by identity) that are the same in all layers of
     the array."""
 
-    build: Builder
+    build: GraphBuilder
     unifier: Unifier
     inner: Sequence[Instance]
     new: str
@@ -74,7 +74,7 @@ class Copy:
     types: dict[int, tuple[TensorType, TensorType]] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
     calls: Sequence[int] = ()
-    made: list[tuple[Call, int, int]] = field(default_factory=list)
+    made: list[tuple[FirstLayerCall, int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.old = self.inner[0].path
@@ -194,7 +194,7 @@ class Copy:
                 self.build.address(self.path(path), ids.get(id, id))
 
 
-def copied(context: Context, before: Mark, first: Instance, paths: list[str]) -> list[Copy]:
+def copied(context: Context, before: GraphExtent, first: Instance, paths: list[str]) -> list[LayerCopy]:
     """How the layers of an array at `paths` are copied of the first one, as that was declared; none
     where each is to be declared by itself."""
     build, after = context.build, mark(context)
@@ -203,7 +203,7 @@ def copied(context: Context, before: Mark, first: Instance, paths: list[str]) ->
     added, dims = build.paths[before.paths :], list(build.dims.items())[before.dims :]
     same: dict[int, Any] = {}
     inner = list(_all_layers(first))
-    copies = [Copy(build, context.dims, inner, path, same) for path in paths]
+    copies = [LayerCopy(build, context.dims, inner, path, same) for path in paths]
     for copy in copies:
         context.layers += (after.layers - before.layers) * count(copy.new)
         copy.add_values(range(before.values, after.values))
@@ -221,19 +221,19 @@ def _all_layers(layer: Instance) -> Iterator[Instance]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class FirstLayerStart:
     """Before the call of the first layer with `input`: how often each of its layers was called, and
     what else it is given."""
 
     context: Context
-    before: Mark
+    before: GraphExtent
     layers: Sequence[Instance]
     ids: Mapping[int, int]
     input: Tensor
     others: frozenset[int]
     counts: list[int]
 
-    def made(self, result: Any) -> Call | None:
+    def made(self, result: Any) -> FirstLayerCall | None:
         """The call, when it has been made, to be copied; None where it can not be.
 
         Numbers, and casts of what is outside of the layer, are there for all layers after the first
@@ -249,16 +249,16 @@ class Ready:
         ops = [at for at in range(before.ops, after.ops) if shared.isdisjoint(context.build.ops[at].results)]
         kept = [cast for cast in casts if cast[1].id not in shared]
         told = [(layer.calls, layer.results, layer.result_nodes) for layer in self.layers]
-        return Call(self, after, result, [v for v in made if v not in shared], ops, kept, told)
+        return FirstLayerCall(self, after, result, [v for v in made if v not in shared], ops, kept, told)
 
 
-def ready(copies: Sequence[Copy], given: list[Any], context: Context) -> Ready | None:
+def ready(copies: Sequence[LayerCopy], given: list[Any], context: Context) -> FirstLayerStart | None:
     """Before the first layer of an array is called; None where the others will not be copied."""
     if not copies or not _may_be_given(given[0], context):
         return None
     first, others = (copies[0].inner, copies[0].ids), frozenset(v.id for v in given[1:] if isinstance(v, Tensor))
     counts = [layer.calls for layer in first[0]]
-    return None if given[0].id in others else Ready(context, mark(context), *first, given[0], others, counts)
+    return None if given[0].id in others else FirstLayerStart(context, mark(context), *first, given[0], others, counts)
 
 
 def _may_be_given(given: Any, context: Context) -> bool:
@@ -272,11 +272,11 @@ def _may_be_given(given: Any, context: Context) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FirstLayerCall:
     """A call of the first layer: values, operators and casts that each further layer repeats."""
 
-    start: Ready
-    after: Mark
+    start: FirstLayerStart
+    after: GraphExtent
     result: Tensor
     values: list[int]
     ops: list[int]
@@ -284,7 +284,7 @@ class Call:
     # How often each layer was called then, with what its last call told.
     told: list[tuple[int, Mapping[str, Any], Mapping[str, object]]]
 
-    def copied(self, copy: Copy, given: Tensor) -> Tensor | None:
+    def copied(self, copy: LayerCopy, given: Tensor) -> Tensor | None:
         """The result of the same call of another layer; None where that is to be called itself."""
         start, context = self.start, self.start.context
         build, input = context.build, start.input
@@ -308,18 +308,18 @@ class Call:
         result: Tensor = copy.value(self.result, ids)
         return result
 
-    def ids(self, copy: Copy, first: int, given: int) -> dict[int, int]:
+    def ids(self, copy: LayerCopy, first: int, given: int) -> dict[int, int]:
         """The numbers there of the values here: those that the call made begin with `first`."""
         return copy.ids | {v: at for at, v in enumerate(self.values, first)} | {self.start.input.id: given}
 
-    def tell(self, copy: Copy, layers: Sequence[Instance], ids: Mapping[int, int]) -> None:
+    def tell(self, copy: LayerCopy, layers: Sequence[Instance], ids: Mapping[int, int]) -> None:
         """Sets what is known of each layer after the call."""
         for layer, before, (calls, results, nodes) in zip(layers, self.start.counts, self.told, strict=True):
             if calls > before:
                 layer.calls, layer.result_nodes = calls, nodes
                 layer.results = {name: copy.value(v, ids) for name, v in results.items()}
 
-    def _add(self, copy: Copy, ids: Mapping[int, int], ops: Mapping[int, int]) -> None:
+    def _add(self, copy: LayerCopy, ids: Mapping[int, int], ops: Mapping[int, int]) -> None:
         """Values, operators, calls and paths."""
         build, before = self.start.context.build, self.start.before
         first, further = before.calls, len(build.calls)
@@ -344,7 +344,7 @@ class Call:
             )  # fmt: skip
         copy.add_paths(build.paths[before.paths : self.after.paths], ids)
 
-    def _keep(self, copy: Copy, ids: Mapping[int, int]) -> None:
+    def _keep(self, copy: LayerCopy, ids: Mapping[int, int]) -> None:
         """Facts that later calls may ask for: types of parameters, and casts."""
         context, values = self.start.context, self.start.context.build.values
         for first, own in copy.ids.items():

@@ -12,7 +12,7 @@ from shardlang.check.context import DEPTH, Frame
 from shardlang.check.model.arguments import Argument, by_name, missing_argument
 from shardlang.check.model.formals import bind_static
 from shardlang.check.model.signatures import bind_tensor, check_result
-from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, Results, Tensor, unfit
+from shardlang.check.values import UNKNOWN, CallResults, FunctionDecl, Instance, Tensor, unfit
 from shardlang.source import Span
 from shardlang.syntax import ast
 
@@ -218,7 +218,7 @@ def _hand_out(results: tuple[Any, ...], written: Sequence[ast.TensorType], span:
     handed = tuple([_one_result(r, written[at] if written else None, span, inner) for at, r in enumerate(results)])
     if any([result is UNKNOWN for result in handed]):
         return UNKNOWN
-    return handed[0] if len(handed) == 1 else Results(handed)
+    return handed[0] if len(handed) == 1 else CallResults(handed)
 
 
 def _one_result(result: Any, written: ast.TensorType | None, span: Span, inner: Frame) -> Any:
@@ -233,7 +233,7 @@ def _one_result(result: Any, written: ast.TensorType | None, span: Span, inner: 
 def spread(value: Any, statement: ast.Assign | ast.Setting, frame: Frame) -> tuple[Any, ...]:
     """A value for each name of `a, b = value`; UNKNOWN for each after a report."""
     names = statement.names
-    values = value.values if isinstance(value, Results) else (value,)
+    values = value.values if isinstance(value, CallResults) else (value,)
     if value is UNKNOWN or len(values) != len(names):
         if value is not UNKNOWN:
             _report_count(len(values), statement, frame)

@@ -10,7 +10,7 @@ from typing import Any
 
 from shardlang.check.context import Context, Frame
 from shardlang.check.files.imports import Library
-from shardlang.check.graph.drafts import Builder
+from shardlang.check.graph.drafts import GraphBuilder
 from shardlang.check.model.forward import call_function, call_layer
 from shardlang.check.model.instantiate import declare_model
 from shardlang.check.values import UNKNOWN, DimValue, FileScope, FunctionDecl, Instance, ModelDecl, Tensor
@@ -29,7 +29,7 @@ def check_generically(library: Library, context: Context) -> None:
         for value in scope.names.values():
             own = isinstance(value, ModelDecl | FunctionDecl) and value.file is scope
             if own and id(value.node) not in context.instantiated:
-                context.build = Builder()
+                context.build = GraphBuilder()
                 (_check_model if isinstance(value, ModelDecl) else check_function)(value, scope, context)
     context.build = kept
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardlang.check.context import Frame
-from shardlang.check.declared import Declared
+from shardlang.check.declared import DeclaredKind
 from shardlang.check.model.arguments import declared_arguments
 from shardlang.graph.graph import Init
 from shardlang.hints.nearest import offer
@@ -17,22 +17,22 @@ from shardlang.ops.declaration import Param
 from shardlang.syntax import ast
 
 _FAN_IN = Param("fan_in", "number")
-KINDS: Mapping[str, Declared] = {
-    "zeros": Declared("Every element is 0."),
-    "ones": Declared("Every element is 1."),
-    "constant": Declared("Every element is `value`.", (Param("value", "number"),)),
-    "normal": Declared("Normal numbers of mean 0 and deviation `std`.", (Param("std", "number", 1.0),)),
-    "uniform": Declared(
+KINDS: Mapping[str, DeclaredKind] = {
+    "zeros": DeclaredKind("Every element is 0."),
+    "ones": DeclaredKind("Every element is 1."),
+    "constant": DeclaredKind("Every element is `value`.", (Param("value", "number"),)),
+    "normal": DeclaredKind("Normal numbers of mean 0 and deviation `std`.", (Param("std", "number", 1.0),)),
+    "uniform": DeclaredKind(
         "Numbers from `low` to below `high`.", (Param("low", "number", 0.0), Param("high", "number", 1.0))
     ),
-    "kaiming_uniform": Declared(
+    "kaiming_uniform": DeclaredKind(
         "Numbers within 1 / sqrt(fan_in), as torch.nn.Linear and Conv2d draw weight and bias.", (_FAN_IN,)
     ),
-    "xavier_uniform": Declared(
+    "xavier_uniform": DeclaredKind(
         "Numbers within sqrt(6 / (fan_in + fan_out)), as torch.nn.init.xavier_uniform_ draws them.",
         (_FAN_IN, Param("fan_out", "number")),
     ),
-    "given": Declared("The numbers that `init` of `train` reads: a table of positions, say, which nothing draws."),
+    "given": DeclaredKind("The numbers that `init` of `train` reads: a table of positions, say, which nothing draws."),
 }
 
 

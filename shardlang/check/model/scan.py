@@ -15,7 +15,7 @@ from shardlang.check.model.arguments import Argument, by_name, missing_argument
 from shardlang.check.model.forward import call_layer
 from shardlang.check.model.operators import infer
 from shardlang.check.model.types import named_term, operand_dims
-from shardlang.check.values import UNKNOWN, Instance, Results, Tensor, describe
+from shardlang.check.values import UNKNOWN, CallResults, Instance, Tensor, describe
 from shardlang.ops.families.extents import STACK
 from shardlang.ops.families.lookups import STEP
 from shardlang.ops.families.shapes import REARRANGE
@@ -60,7 +60,7 @@ def scan(positional: Sequence[Argument], keywords: Sequence[ast.Keyword], span: 
     if UNKNOWN in stacked:
         return UNKNOWN
     values = (*stacked, *states)
-    return values[0] if len(values) == 1 else Results(values)
+    return values[0] if len(values) == 1 else CallResults(values)
 
 
 def _asked(positional: Sequence[Argument], keywords: Sequence[ast.Keyword], span: Span, frame: Frame) -> _Scan | None:
@@ -119,7 +119,7 @@ def _step(asked: _Scan, at: int, states: Sequence[Tensor]) -> tuple[tuple[Tensor
     result = call_layer(asked.cell, given, (), asked.span, asked.frame)
     if result is UNKNOWN:
         return None
-    values = result.values if isinstance(result, Results) else (result,)
+    values = result.values if isinstance(result, CallResults) else (result,)
     outputs = len(values) - len(states)
     if outputs < 0 or any(map(_differ, [asked] * len(states), states, values[max(outputs, 0) :])):
         _report_states(asked, states, values)

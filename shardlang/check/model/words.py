@@ -13,7 +13,7 @@ from shardlang.check.constants import whole
 from shardlang.check.context import Frame
 from shardlang.check.declared import TEXTS, WORDS
 from shardlang.check.model.arguments import Argument, by_name, declared_arguments, settled
-from shardlang.check.values import UNKNOWN, Text, Words, unfit
+from shardlang.check.values import UNKNOWN, CsvText, CsvWords, unfit
 from shardlang.source import Span
 from shardlang.syntax import ast
 
@@ -45,7 +45,7 @@ def numbered_words(name: str, positional: Sequence[Argument], node: ast.Call, fr
     if listed and "most" in found:
         fact = "`categories` lists words, and has `most` too"
         return frame.wrong("SH235", fact, given["most"].span, "words are listed already", help=_EXAMPLE)
-    return Words(listed, found.get("most", 0), found.get("unknown", not listed))
+    return CsvWords(listed, found.get("most", 0), found.get("unknown", not listed))
 
 
 def _listed(positional: Sequence[Argument], frame: Frame) -> tuple[str, ...] | None:
@@ -82,7 +82,7 @@ def _hashed(positional: Sequence[Argument], node: ast.Call, frame: Frame) -> Any
     value, span = positional[0].evaluate(frame), positional[0].span
     count = whole(value, span, frame.context.sink, "what `hashed` counts to")
     if count is UNKNOWN or 1 <= count <= _MOST_HASHED:
-        return count if count is UNKNOWN else Words(hashed=count)
+        return count if count is UNKNOWN else CsvWords(hashed=count)
     fact = f"`hashed` gives 1 to 2**32 numbers, and this is {count}"
     return frame.wrong("SH213", fact, span, str(count), help="write `hashed(1000)`, say")
 
@@ -95,12 +95,12 @@ def _text(name: str, node: ast.Call, frame: Frame) -> Any:
         return UNKNOWN
     given = {**TEXTS[name].defaults, **found}
     if name == "words":
-        return Text(name, given["most"] + _MARKS)
+        return CsvText(name, given["most"] + _MARKS)
     pad = given["pad"]
     if name == "bytes":
-        return Text(name, max(_BYTES, pad + 1), pad=pad) if pad <= _BYTES else _beyond(pad, _BYTES + 1, node, frame)
+        return CsvText(name, max(_BYTES, pad + 1), pad=pad) if pad <= _BYTES else _beyond(pad, _BYTES + 1, node, frame)
     size = given["size"]
-    return Text(name, size, given["path"], pad) if pad is None or pad < size else _beyond(pad, size, node, frame)
+    return CsvText(name, size, given["path"], pad) if pad is None or pad < size else _beyond(pad, size, node, frame)
 
 
 def _beyond(pad: int, size: int, node: ast.Call, frame: Frame) -> Any:

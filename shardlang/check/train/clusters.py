@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from shardlang.check.context import Context, Loader
 from shardlang.check.files.imports import LIBRARIES, Library
-from shardlang.check.program import Machine, Program
+from shardlang.check.program import CheckedProgram, Machine
 from shardlang.check.train.hardware import machines
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.files import Unreadable
@@ -20,7 +20,7 @@ from shardlang.syntax.parse import parse
 CLUSTERS = "std.clusters"
 
 
-def with_cluster(program: Program, name: str, sink: Sink, load: Loader) -> Program | None:
+def with_cluster(program: CheckedProgram, name: str, sink: Sink, load: Loader) -> CheckedProgram | None:
     """The program with the machine of that name alone; None after a report."""
     if name.endswith(".shard"):
         found = _declared(name, sink, load)

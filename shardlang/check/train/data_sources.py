@@ -10,13 +10,13 @@ from typing import Any
 
 from shardlang.check.constants import whole
 from shardlang.check.context import Frame
-from shardlang.check.declared import Declared, called
+from shardlang.check.declared import DeclaredKind, called
 from shardlang.check.files.own import OF_EVERY_SOURCE, visible
 from shardlang.check.model.arguments import call_of_one, declared_arguments
 from shardlang.check.model.types import written_type
 from shardlang.check.own import OwnDecl
 from shardlang.check.program import DataSource
-from shardlang.check.values import UNKNOWN, DimValue, Numbering, Tensor, Text, Words
+from shardlang.check.values import UNKNOWN, CsvText, CsvWords, DimValue, Numbering, Tensor
 from shardlang.facts.dtypes import INTEGERS
 from shardlang.ops.declaration import Param
 from shardlang.records import dataclass
@@ -26,7 +26,7 @@ from shardlang.types.dim import BYTES, Dim, TensorType, Term, term_size
 
 
 @dataclass(frozen=True)
-class Known(Declared):
+class DataSourceKind(DeclaredKind):
     """`fields` (where it declares its own): name -> (element type or "" for floating, sizes
     after the batch, exclusive bound). A size may be the name of an argument of kind "newdim",
     which is a dim or a number as `batch` is, and a bound that of such an argument or of an
@@ -52,46 +52,46 @@ _LABELLED = {"label": ("i64", (), 10)}
 # What all numbers of an element type stay below; a bound itself is below that of i64.
 _LARGEST = {"bool": 2, **{name: 2 ** (8 * BYTES[name] - 1) for name in INTEGERS if name != "i64"}}
 SOURCES = {
-    "random": Known(
+    "random": DataSourceKind(
         "`batches` batches of fields as declared: numbers in [0, 1), and whole numbers from 0 to below the field's "
         "bound. Without `seed` they are drawn with seed 0 and ordered by the run's.",
         (Param("batches", "int", 1), *_ORDER),
     ),
-    "digits": Known(
+    "digits": DataSourceKind(
         "Real handwritten digits, shipped with the package: `image` 8 x 8 in 0..1, and `label`. Every fifth example is "
         "for tests (360), the others for training (1,437).",
         (_BATCH, _SPLIT, *_ORDER), {"image": ("", (64,), None), **_LABELLED},
     ),
-    "mnist": Known(
+    "mnist": DataSourceKind(
         "The four idx files of MNIST in a folder, each plain or with `.gz`: `image`, which is pixels / 255, less "
         "0.1307, over 0.3081, and `label`.",
         (_PATH, _BATCH, _SPLIT, *_ORDER), {"image": ("", (1, 28, 28), None), **_LABELLED},
     ),
-    "numpy": Known(
+    "numpy": DataSourceKind(
         "The arrays of an `.npz` file, named as the fields are, with examples along the first dim. A single "
         "field may be an `.npy`.",
         (_PATH, *_ORDER),
     ),
-    "csv": Known(
+    "csv": DataSourceKind(
         "A text file, an example a line, plain or packed with gzip. A column holds numbers, or words if `categories` "
         "or `hashed` bounds its field, or text if `words`, `tokenizer` or `bytes` does. Without `header` the first "
         "line decides: it is a header unless it is all numbers, words and text aside.",
         (_PATH, Param("header", "bool", None), Param("delimiter", "str", ","), *_ORDER),
     ),
-    "criteo": Known(
+    "criteo": DataSourceKind(
         "Raw click logs. With `threshold` the categories that occur as often are numbered; without it all are "
         "hashed to the rows of the table.",
         (_PATH, _BATCH, Param("threshold", "int", None), *_ORDER),
         {"ids": ("i64", (39,), None), "values": ("", (39,), None), "label": ("", (1,), None)},
     ),
-    "parallel_text": Known(
+    "parallel_text": DataSourceKind(
         "A pair of sentences a line, with a tab between. `src` and `tgt` are the lengths; without "
         "vocabularies the run builds them from the file.",
         (_PATH, _BATCH, Param("src", "newdim"), Param("tgt", "newdim"), Param("source_vocab", "str", None),
          Param("target_vocab", "str", None), *_ORDER),
         {"source": ("i64", ("src",), None), "target": ("i64", ("tgt",), None), "label": ("i64", ("tgt",), None)},
     ),
-    "tokens": Known(
+    "tokens": DataSourceKind(
         "Runs of `seq` tokens from all files that the pattern matches, and `label`, the token after each. `dtype` is "
         "for files without a header.",
         (_PATH, _BATCH, Param("seq", "newdim"), Param("dtype", "str", "u16"), *_ORDER),
@@ -100,14 +100,14 @@ SOURCES = {
 }  # fmt: skip
 
 
-def sources(frame: Frame) -> Mapping[str, Known]:
+def sources(frame: Frame) -> Mapping[str, DataSourceKind]:
     """The sources that a program may call: the library's, and those that its files declare."""
     return {**SOURCES, **{name: _declared(decl) for name, decl in visible(frame.file, "source").items()}}
 
 
-def _declared(decl: OwnDecl) -> Known:
+def _declared(decl: OwnDecl) -> DataSourceKind:
     dims = tuple(Param(name, "newdim") for name in decl.dims)
-    return Known("", (*decl.settings, *dims, *OF_EVERY_SOURCE), decl.fields, batch=decl.batch, own=decl)
+    return DataSourceKind("", (*decl.settings, *dims, *OF_EVERY_SOURCE), decl.fields, batch=decl.batch, own=decl)
 
 
 def read_source(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
@@ -152,7 +152,7 @@ def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
     return DataSource(kind, given, fields, batch.size, known.own.own, settings), batch
 
 
-def _unnamed(known: Known) -> int:
+def _unnamed(known: DataSourceKind) -> int:
     """How many arguments may stand without a name."""
     return int(known.params[0].kind == "str") if known.own is not None else int(_PATH in known.params)
 
@@ -168,7 +168,7 @@ def _settings(decl: OwnDecl, given: Mapping[str, Any], call: ast.Call, frame: Fr
 
 
 def _fields(
-    call: ast.Call, kind: str, known: Known, sizes: Mapping[str, Any], arguments: Mapping[str, Any],
+    call: ast.Call, kind: str, known: DataSourceKind, sizes: Mapping[str, Any], arguments: Mapping[str, Any],
     words: FieldWords, frame: Frame,
 ) -> tuple[tuple[str, ...], Dim | None]:  # fmt: skip
     """The names of a source's fields, which become values of the graph, and its batch dim. sizes:
@@ -245,7 +245,7 @@ def _bound(node: ast.Field, type: TensorType, kind: str, words: FieldWords, fram
         return None
     value = frame.evaluate(node.bound)
     found = _numbering(value, frame)
-    if isinstance(found, Text) and kind == "csv" and len(type.dims) != 2:
+    if isinstance(found, CsvText) and kind == "csv" and len(type.dims) != 2:
         fact = f"`{name}` reads text, so its dims are two, the batch and the length of a text; {type} has other"
         help = f"texts are cut and filled up to a dim: `{name}: {type.dtype}[{type.dims[0][0].name}, seq]`"
         frame.wrong("SH235", fact, node.type.span, str(type), help=help)
@@ -253,7 +253,7 @@ def _bound(node: ast.Field, type: TensorType, kind: str, words: FieldWords, fram
     if found is not None and kind == "csv":
         words[name] = value.term[0].name if isinstance(value, DimValue) else f"train.{name}", found
     elif isinstance(value, Numbering):
-        read, help = "words" if isinstance(value, Words) else "text", "give it the number of them, or a dim"
+        read, help = "words" if isinstance(value, CsvWords) else "text", "give it the number of them, or a dim"
         fact = f"`{kind}` reads no {read}, and `{name}` is bounded by some"
         frame.wrong("SH235", fact, node.bound.span, f"{read} of `csv`", help=help)
         return None
@@ -285,7 +285,7 @@ def require_same_words(data: DataSource, tested: DataSource, span: Span, frame: 
         if words.counted:
             fact = f"the vocabulary of `{name}` is made from the training data, and `data` is `{data.kind}`"
             help = f'list the words of `{vocabulary}`: `categories("red", "green")`'
-            if isinstance(words, Text):
+            if isinstance(words, CsvText):
                 help = f'take the tokens of a file for `{vocabulary}`: `tokenizer("tokenizer.json", 30522)`'
             frame.wrong("SH235", fact, span, "no words to train on", help=help)
             return False
@@ -294,7 +294,9 @@ def require_same_words(data: DataSource, tested: DataSource, span: Span, frame: 
             if data.words.get(name) != tested.words.get(name):
                 fact = f"`eval` numbers the words of `{name}` in another way than `data`"
                 example = (
-                    "vocab = words" if isinstance(data.words.get(name, ("", None))[1], Text) else "words = categories"
+                    "vocab = words"
+                    if isinstance(data.words.get(name, ("", None))[1], CsvText)
+                    else "words = categories"
                 )
                 help = f"bound `{name}` by one dim in both: `dim {example}(most = 1000)`, say"
                 frame.wrong("SH235", fact, span, "other numbers", help=help)

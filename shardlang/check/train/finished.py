@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from shardlang.check.context import Context
 from shardlang.graph.bounds import index_bounds
-from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.graph.graph import Graph, GraphValue, Kind, Op
 from shardlang.hints.nearest import nearest
 from shardlang.ops.declared import DECLARED
 from shardlang.ops.torch_words import training_help
@@ -64,7 +64,7 @@ def finish(
     )  # fmt: skip
 
 
-def _values(context: Context, loss: int | None, frozen: Set[int]) -> tuple[Value, ...]:
+def _values(context: Context, loss: int | None, frozen: Set[int]) -> tuple[GraphValue, ...]:
     gradient, dims = _gradients(context, loss, frozen), context.dims
     # Types in canonical dims, each object worked out once, and equal ones the same.
     types = {id(v.type): v.type for v in context.build.values}
@@ -73,7 +73,7 @@ def _values(context: Context, loss: int | None, frozen: Set[int]) -> tuple[Value
     types = {at: shared.setdefault(t, t) for at, t in made.items()}
     fixed = _fixed(context) if loss is not None else frozenset()
     return tuple([
-        Value(
+        GraphValue(
             i, Kind.PARAM if i in fixed else v.kind, v.path, name=v.name, type=types[id(v.type)], gradient=gradient[i],
             span=v.span,
             statement=v.statement, init=v.init, constant=v.constant, bound=v.bound,
@@ -90,7 +90,7 @@ def _fixed(context: Context) -> frozenset[int]:
     return frozenset(i for i in states if i not in written)
 
 
-def _bounded(values: tuple[Value, ...], ops: tuple[Op, ...]) -> tuple[Value, ...]:
+def _bounded(values: tuple[GraphValue, ...], ops: tuple[Op, ...]) -> tuple[GraphValue, ...]:
     """Fields of whole numbers with what follows from their use: where no bound is declared, ids
     stay below the rows of their table; a label may be the number that its losses ignore."""
     known = index_bounds(values, ops)

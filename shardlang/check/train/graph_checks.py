@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.bounds import pointed
-from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.graph.graph import Graph, GraphValue, Kind, Op
 from shardlang.ops.declaration import REGISTRY, written
 from shardlang.source import Span
 from shardlang.types.dim import term_text
@@ -49,7 +49,7 @@ def _check(op: Op, numbers: int, into: int, dim: int, graph: Graph, sink: Sink) 
         sink.report("SH289", fact, op.span, "an index past the end", help=f"make {it} at least {many}")
 
 
-def _counted(index: Value, graph: Graph) -> Value | None:
+def _counted(index: GraphValue, graph: Graph) -> GraphValue | None:
     """The value itself where it numbers its own dim."""
     op = graph.ops[graph.producers[index.id]] if index.id in graph.producers else None
     return index if op is not None and not op.operands and REGISTRY[op.operator].places is not None else None
@@ -133,7 +133,7 @@ def detached(graph: Graph) -> set[int]:
     return found
 
 
-def _help(graph: Graph, param: Value, what: str) -> str:
+def _help(graph: Graph, param: GraphValue, what: str) -> str:
     """Help for a parameter that gets no gradient, by how far it is used."""
     readers = [op for op in graph.ops if param.id in op.operands]
     if not readers:

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from shardlang.check.context import Frame
-from shardlang.check.graph.drafts import Builder, OpDraft
+from shardlang.check.graph.drafts import GraphBuilder, OpDraft
 from shardlang.check.values import Figure
 from shardlang.facts.figures import GRAD_NORM, is_told, made_of
-from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.graph.graph import Graph, GraphValue, Kind, Op
 from shardlang.ops.declared import DECLARED
 from shardlang.records import dataclass
 from shardlang.source import Span
@@ -39,7 +39,7 @@ def offer_figures(node: ast.Train, frame: Frame) -> None:
     frame.names.update({name: Figure(name) for name in FIGURES if name not in taken})
 
 
-def waiting(build: Builder) -> dict[int, str]:
+def waiting(build: GraphBuilder) -> dict[int, str]:
     """The values that are computed from a figure -> the first such figure."""
     found = dict(build.figures)
     for op in build.ops if found else ():
@@ -73,7 +73,7 @@ class _Late:
     frame: Frame
     waits: Mapping[int, str]
     kept: dict[str, int]
-    values: list[Value] = field(default_factory=list)
+    values: list[GraphValue] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     ids: dict[int, int] = field(default_factory=dict)
 
@@ -109,7 +109,9 @@ class _Late:
 
     def _value(self, value: int, kind: Kind, name: str) -> int:
         draft, at = self.frame.context.build.values[value], len(self.values)
-        self.values.append(Value(at, kind, draft.path, name, draft.type, False, draft.span, constant=draft.constant))
+        self.values.append(
+            GraphValue(at, kind, draft.path, name, draft.type, False, draft.span, constant=draft.constant)
+        )
         self.ids[value] = at
         return at
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardlang.check.context import Frame
-from shardlang.check.declared import Declared, called
+from shardlang.check.declared import DeclaredKind, called
 from shardlang.check.files.own import visible
 from shardlang.check.model.arguments import call_of_one, declared_arguments, missing_argument
 from shardlang.check.program import OptimizerSetting
@@ -21,8 +21,8 @@ from shardlang.ops.declaration import Param
 from shardlang.syntax import ast
 
 _KINDS = {bool: "bool", tuple: "numbers"}
-KINDS: Mapping[str, Declared] = {
-    name: Declared(facts.doc, tuple(Param(a, _KINDS.get(type(d), "number"), d) for a, d in facts.arguments.items()))
+KINDS: Mapping[str, DeclaredKind] = {
+    name: DeclaredKind(facts.doc, tuple(Param(a, _KINDS.get(type(d), "number"), d) for a, d in facts.arguments.items()))
     for name, facts in OPTIMIZERS.items()
 }
 Given = tuple[str, dict[str, Any]]
@@ -56,10 +56,10 @@ def _read(setting: ast.Setting, frame: Frame) -> Given | None:
     return None if given is None else (kind, given)
 
 
-def _kinds(frame: Frame) -> Mapping[str, Declared]:
+def _kinds(frame: Frame) -> Mapping[str, DeclaredKind]:
     """The optimizers that a program may call."""
     own = visible(frame.file, "optimizer")
-    return {**{name: Declared("", decl.settings) for name, decl in own.items()}, **KINDS}
+    return {**{name: DeclaredKind("", decl.settings) for name, decl in own.items()}, **KINDS}
 
 
 def _complete(

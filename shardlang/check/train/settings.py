@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from shardlang.check.context import Frame
-from shardlang.check.declared import Declared, called
+from shardlang.check.declared import DeclaredKind, called
 from shardlang.check.files.own import visible
 from shardlang.check.model.arguments import Argument, by_name, declared_arguments, line_up, settled
 from shardlang.check.model.operators import is_operator
@@ -73,10 +73,10 @@ _RISE = (
     "    lr s / k     up to step k, then\n    min + (lr - min) {}\n\nSo step k alone has lr, and the last step has min."
 )
 _SLOPE = (Param("warmup", "int", 0), Param("min", "number", 0.0))
-SCHEDULES: Mapping[str, Declared] = {
-    "constant": Declared("Every step has lr, as without `lr_schedule`."),
-    "linear": Declared(_RISE.format("by equal amounts", "(n - s) / (n - k)"), _SLOPE),
-    "warmup_cosine": Declared(_RISE.format("along half a cosine", "(1 + cos(pi (s - k) / (n - k))) / 2"), _SLOPE),
+SCHEDULES: Mapping[str, DeclaredKind] = {
+    "constant": DeclaredKind("Every step has lr, as without `lr_schedule`."),
+    "linear": DeclaredKind(_RISE.format("by equal amounts", "(n - s) / (n - k)"), _SLOPE),
+    "warmup_cosine": DeclaredKind(_RISE.format("along half a cosine", "(1 + cos(pi (s - k) / (n - k))) / 2"), _SLOPE),
 }
 _NUMBERS = (Param("epochs", "int"), Param("steps", "int"), Param("seed", "int"), Param("clip", "number"),
             Param("ema", "number"))  # fmt: skip

@@ -18,7 +18,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.owned import MODEL_MARK
 from shardlang.files import folder_of
 from shardlang.graph.graph import Graph
-from shardlang.graph.places import Places
+from shardlang.graph.places import PathIndex
 from shardlang.hints.nearest import offer
 from shardlang.paths.patterns import SingleLayers
 from shardlang.source import Source, Span
@@ -128,7 +128,7 @@ def fitted(init: Setting, graph: Graph, span: Span, frame: Frame) -> Setting:
     due = {each.path: len(each.type.shape) for each in values}
     if graph.in_runs:  # a line may be of one layer
         raise SingleLayers
-    places, covered = Places(due), list[list[str]]()
+    places, covered = PathIndex(due), list[list[str]]()
     for rule in names.rules:
         covered.append(_covered(rule.ours, places))
         if places.too_many(rule.span, frame.context.sink):
@@ -167,7 +167,7 @@ def _some(paths: Sequence[str]) -> str:
     return ", ".join(f"`{path}`" for path in paths[:5]) + (f" and {len(paths) - 5} more" if paths[5:] else "")
 
 
-def _covered(ours: str, due: Places) -> list[str]:
+def _covered(ours: str, due: PathIndex) -> list[str]:
     """The paths that a name stands for."""
     if "*" not in ours:
         return [ours] if ours in due.order else []

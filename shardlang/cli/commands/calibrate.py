@@ -21,7 +21,7 @@ from shardlang.launch.started import require_alone
 from shardlang.source import Source
 
 if TYPE_CHECKING:
-    from shardlang.cost.work import Work
+    from shardlang.cost.work import Workload
     from shardlang.plan.plan import Plan
 
 # Small programs, by name: almost all of their step is the cost of launching operators, and of the
@@ -114,7 +114,7 @@ def command(ctx: click.Context, device: str | None, ranks: int, to: Path) -> Non
     output.tell(f"wrote {to} and {profile}; to plan for it: shardc plan FILE --ranks {ranks} --cluster {to}")
 
 
-def _measured(folder: Path, device: str | None, ranks: int) -> tuple[dict[str, Any], dict[str, Work]]:
+def _measured(folder: Path, device: str | None, ranks: int) -> tuple[dict[str, Any], dict[str, Workload]]:
     """The measurements of all ranks, and the work of the small programs."""
     from shardlang.cost.calibrated import calls_of
     from shardlang.cost.planned import work

@@ -16,7 +16,7 @@ import click
 
 from shardlang.cli import output
 from shardlang.cli.files import apart, claimed, replace_all
-from shardlang.disk.owned import MODEL, NAMES, OPAQUE, REPORT, WEIGHTS, Kind
+from shardlang.disk.owned import MODEL, NAMES, OPAQUE, REPORT, WEIGHTS, FileKind
 from shardlang.errors import RunError
 from shardlang.files import Unreadable, read_text
 
@@ -128,7 +128,7 @@ def _read(path: Path) -> str:
         raise click.BadParameter(f"`{path}` {error}", param_hint="--names") from error
 
 
-def _claim(files: Mapping[str, tuple[Path | None, Kind]]) -> None:
+def _claim(files: Mapping[str, tuple[Path | None, FileKind]]) -> None:
     """Ends the command where one of its files would replace what is none of its kind, another of
     them, or what somebody has changed."""
     for path, kind in files.values():

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 import click
 
 from shardlang import driver
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.cli import options, output
 from shardlang.cli.files import write_files
 from shardlang.cost.hardware import hosts_of, of_gpus
@@ -151,7 +151,7 @@ class _Launch:
         if not job.resumes:
             output.tell("the program writes no checkpoint: after a failure the job begins anew")
 
-    def _warn(self, program: Program) -> None:
+    def _warn(self, program: CheckedProgram) -> None:
         """Tells of data and weights that are not beside the file, where ranks look for them."""
         training, folder = program.training, folder_of(self.file)
         given = [each.arguments for each in (training.data, training.eval) if each] if training is not None else []
@@ -209,14 +209,14 @@ class _Launch:
                            file=Path(path), help="rename it, or -o another")  # fmt: skip
         return PurePath(path)
 
-    def _program(self, sink: Sink) -> Program | None:
+    def _program(self, sink: Sink) -> CheckedProgram | None:
         """The program of the file; None after errors."""
         overrides = self.given["overrides"]
         assert isinstance(overrides, dict)
         return driver.check_source(options.source(self.file), sink, overrides, self.text("strategy"))
 
     def _emitted(
-        self, program: Program, sink: Sink, least: int, most: int
+        self, program: CheckedProgram, sink: Sink, least: int, most: int
     ) -> tuple[Mapping[str, str] | None, bool, int]:
         """The compiled program, one for each number of hosts that its mesh allows; whether it
         writes checkpoints; the exit code. None after errors."""

@@ -21,7 +21,7 @@ from shardlang.disk.run_files import RunFiles, claim, steps_of
 from shardlang.disk.scratch import scratch
 from shardlang.errors import RunError
 from shardlang.files import folder_of
-from shardlang.launch.log_targets import Target, target_of
+from shardlang.launch.log_targets import LogTarget, target_of
 from shardlang.launch.log_targets import require as require_targets
 from shardlang.launch.started import require_alone
 from shardlang.types.dim import low
@@ -44,7 +44,7 @@ def _steps(ctx: click.Context, param: click.Parameter, given: str | None) -> ran
         raise click.BadParameter(str(error), ctx, param) from None
 
 
-def _targets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[Target, ...]:
+def _targets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[LogTarget, ...]:
     """The targets that `--log` names, each once."""
     try:
         return tuple(dict.fromkeys(target_of(text) for text in given))
@@ -112,7 +112,7 @@ def _targets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
 def command(
     ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], device: str | None,
     compile: bool | None, resume: bool, resume_anyway: bool, overwrite: bool, simulate: bool, host_storage: Path | None,
-    profile: range | None, stall_timeout: float | None, max_restarts: int, targets: tuple[Target, ...],
+    profile: range | None, stall_timeout: float | None, max_restarts: int, targets: tuple[LogTarget, ...],
     metrics: Path | None, save_weights: Path | None, log_dir: Path | None,
 ) -> None:  # fmt: skip
     """Train on this machine.

@@ -30,7 +30,7 @@ def command(ctx: click.Context, texts: tuple[Path, ...], to: Path, tokenizer: st
     from shardlang.runtime.data import token_files
 
     try:
-        chosen = token_files.Bytes() if tokenizer == "bytes" else token_files.FromFile(Path(tokenizer))
+        chosen = token_files.ByteTokenizer() if tokenizer == "bytes" else token_files.FromFile(Path(tokenizer))
         count = token_files.write(texts, to, chosen)
     except RunError as error:
         print(error, file=sys.stderr)

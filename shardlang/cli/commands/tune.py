@@ -53,7 +53,7 @@ def command(
     sink, live = Sink(), Live(sys.stderr)
     source = options.source(file)
     program = driver.check_source(source, sink, overrides, strategy, cluster=cluster)
-    asked = driver.Asked(ranks, strategy, mode, top, budget)
+    asked = driver.TuneRequest(ranks, strategy, mode, top, budget)
     found = driver.tune_program(program, asked, sink, live) if program is not None else None
     live.clear()
     code = output.show(sink)

@@ -19,15 +19,15 @@ from click.core import ParameterSource
 from shardlang import driver
 from shardlang.cli import options, output, verify_operators, verify_text
 from shardlang.cli.files import write_files
-from shardlang.cli.verify_text import Check, Wanted
+from shardlang.cli.verify_text import Check, VerifyRequest
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.scratch import Scratch, scratch
 from shardlang.display import Live
 from shardlang.files import folder_of
 
 if TYPE_CHECKING:
-    from shardlang.check.program import Program
-    from shardlang.interpret.verify.judge import Started
+    from shardlang.check.program import CheckedProgram
+    from shardlang.interpret.verify.judge import StartedJob
 
 # Each is a process with a torch of its own: more than these tell nothing new, and a laptop may not
 # hold them.
@@ -82,7 +82,7 @@ def command(
     program = driver.check_source(options.source(file), sink, overrides, strategy)
     if program is None:
         ctx.exit(output.show(sink))
-    wanted = Wanted(file, ranks, steps, dtype, ranks <= REAL_RANKS if real is None else real, random_data)
+    wanted = VerifyRequest(file, ranks, steps, dtype, ranks <= REAL_RANKS if real is None else real, random_data)
     names = [s.name.text for s in program.strategies] if all_strategies else [strategy]
     with scratch("verify") as folder:
         live = Live(sys.stderr)
@@ -119,7 +119,9 @@ def _operators(file: str, as_json: bool, limit: float) -> int:
     return verify_operators.verify(file, operators, as_json, limit)
 
 
-def _prepare(program: Program, name: str | None, wanted: Wanted, folder: Path, sink: Sink, live: Live) -> Check:
+def _prepare(
+    program: CheckedProgram, name: str | None, wanted: VerifyRequest, folder: Path, sink: Sink, live: Live
+) -> Check:
     """Plans and emits one strategy; without a job where that is not possible on so many ranks."""
     live.head, mine = name or "", Sink()
     live("planning")
@@ -133,9 +135,9 @@ def _prepare(program: Program, name: str | None, wanted: Wanted, folder: Path, s
         sink.found.extend(mine.found)
         return Check(name or "", skipped=next((d.message for d in mine.found), ""))
     write_files(folder, files)
-    from shardlang.interpret.verify.judge import Job
+    from shardlang.interpret.verify.judge import VerifyJob
 
-    job = Job(plan, folder, folder_of(wanted.file), wanted.dtype, wanted.steps, wanted.real, wanted.random)
+    job = VerifyJob(plan, folder, folder_of(wanted.file), wanted.dtype, wanted.steps, wanted.real, wanted.random)
     return Check(plan.strategy, job)
 
 
@@ -145,7 +147,7 @@ def _compare(prepared: list[Check], live: Live) -> list[Check]:
     from shardlang.errors import RunError
     from shardlang.interpret.verify.judge import judge, start
 
-    started: list[Started | None] = []
+    started: list[StartedJob | None] = []
     try:
         for check in prepared:
             live.head = check.strategy
@@ -163,7 +165,7 @@ def _compare(prepared: list[Check], live: Live) -> list[Check]:
         live.clear()
 
 
-def _finish(checks: list[Check], wanted: Wanted, folder: Scratch, as_json: bool) -> int:
+def _finish(checks: list[Check], wanted: VerifyRequest, folder: Scratch, as_json: bool) -> int:
     """Shows the verdicts; the exit code. The emitted program is kept if a message names it."""
     if not checks:
         return 3

@@ -16,7 +16,7 @@ _BRACKETS = {"(": ")", "[": "]"}
 
 
 @dataclass(frozen=True)
-class Line:
+class PlanLine:
     """A line of text, and what it is: "title", "sent", or "" for all others."""
 
     text: str

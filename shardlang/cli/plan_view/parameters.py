@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardlang.cli.plan_view.columns import Line, beside, filled
+from shardlang.cli.plan_view.columns import PlanLine, beside, filled
 from shardlang.cli.plan_view.screen import over
 from shardlang.display import one_line, size, width
 from shardlang.paths.runs import endings, patterns
@@ -14,7 +14,7 @@ from shardlang.paths.runs import endings, patterns
 Found = Mapping[str, Any]
 
 
-def parameters(found: Found, room: int, full: bool) -> Iterator[Line]:
+def parameters(found: Found, room: int, full: bool) -> Iterator[PlanLine]:
     """A line for all that have one layout, shape and treatment; with `full` each by itself."""
     every = found["parameters"]
     if not every:
@@ -30,10 +30,10 @@ def parameters(found: Found, room: int, full: bool) -> Iterator[Line]:
         key = f"{p['layout']}  {shape or 'one number'}", size(p["local_bytes"]), kind, _notes(p), gradient
         groups.setdefault((*key, p["path"] if full else ""), []).append(p["path"])
     usual = _usual(groups)
-    yield Line("")
+    yield PlanLine("")
     notes = [usual[0], f"gradients {usual[1]}" if usual[1] else ""]
     title = ", ".join(filter(None, [f"{len(every):,} parameter{'s' * (len(every) != 1)} (bytes of one)", *notes]))
-    yield from (Line(text, "title") for text in filled(title.split(" "), room, "", "  "))
+    yield from (PlanLine(text, "title") for text in filled(title.split(" "), room, "", "  "))
     for (tensor, each, kind, *own_notes, _), paths in groups.items():
         # Nobody expects the gradient of what is not trained.
         absent = ("", "") if kind else ("no zero", "not summed")
@@ -43,7 +43,7 @@ def parameters(found: Found, room: int, full: bool) -> Iterator[Line]:
         if width(names) + 2 + width(right) > room:
             own = set(paths)
             names = min(names, ", ".join(endings(paths, [p["path"] for p in every if p["path"] not in own])), key=len)
-        yield from (Line(text) for text in beside("", one_line(names), right, room))
+        yield from (PlanLine(text) for text in beside("", one_line(names), right, room))
 
 
 def _usual(groups: Mapping[tuple[str, ...], list[str]]) -> list[str]:

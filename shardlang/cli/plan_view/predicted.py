@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardlang.cli.plan_view.columns import Line, filled, table
+from shardlang.cli.plan_view.columns import PlanLine, filled, table
 from shardlang.display import duration, percent
 
 # Rows of exposed collectives, and the share of a step from which on one is shown.
@@ -17,16 +17,16 @@ _TRUST = {
 }
 
 
-def predicted(found: Mapping[str, Any], room: int) -> Iterator[Line]:
+def predicted(found: Mapping[str, Any], room: int) -> Iterator[PlanLine]:
     """Nothing where the file has no speeds."""
     step = found.get("predicted")
     if step is None:
         return
-    yield Line("")
+    yield PlanLine("")
     tokens = f", {step['tokens_per_s']:,.0f} tokens/s" if step["tokens_per_s"] else ""
     rate = f", MFU {percent(step['mfu'])}"
     causal = f" ({percent(step['mfu_causal'])} without masked pairs)" if step["mfu_causal"] != step["mfu"] else ""
-    yield Line(f"predicted: {duration(step['step_s'])} a step{tokens}{rate}{causal}", "title")
+    yield PlanLine(f"predicted: {duration(step['step_s'])} a step{tokens}{rate}{causal}", "title")
     whole = step["step_s"]
     rows = [("compute", step["compute_s"] - step["update_s"]), ("update", step["update_s"])]
     waits = [(_collective(each), each["seconds"]) for each in step["exposed_s"]]
@@ -36,10 +36,10 @@ def predicted(found: Mapping[str, Any], room: int) -> Iterator[Line]:
     rows += [("waiting for other collectives", sum(seconds for _, seconds in rest))] if rest else []
     rows += [("idle", step["idle_s"])]
     lines = [(what, duration(seconds), percent(seconds / whole)) for what, seconds in rows if seconds > 0]
-    yield from (Line(f"  {text}") for text in table(lines, room - 2, right=(1, 2)))
+    yield from (PlanLine(f"  {text}") for text in table(lines, room - 2, right=(1, 2)))
     bubble = [f"Ranks are idle for {percent(step['bubble'])} of the step in the mean."] if found["pipeline"] else []
     words = " ".join([*bubble, f"{_TRUST[_rests(step)]}; which of two strategies is faster is surer."])
-    yield from (Line(text) for text in filled(words.split(" "), room, "  ", "  "))
+    yield from (PlanLine(text) for text in filled(words.split(" "), room, "  ", "  "))
 
 
 def _collective(each: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from shardlang.cli import output
-from shardlang.cli.plan_view.columns import END, Line, beside, filled, shortened
+from shardlang.cli.plan_view.columns import END, PlanLine, beside, filled, shortened
 from shardlang.cli.plan_view.parameters import parameters
 from shardlang.cli.plan_view.screen import collective, heading, over, screen, sent
 from shardlang.display import one_line, safe, width
@@ -52,11 +52,11 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Layer:
+class ShownLayers:
     """Equal layers, with the items of the first. same: equal layers that were shown before."""
 
     block: Found
-    items: list[Statement | Layer]
+    items: list[Statement | ShownLayers]
     same: str = ""
 
 
@@ -68,10 +68,10 @@ class Reading:
     detail: Detail
     shown: dict[int, str] = field(default_factory=dict)
 
-    def items(self, items: Sequence[Found]) -> list[Statement | Layer]:
+    def items(self, items: Sequence[Found]) -> list[Statement | ShownLayers]:
         """In the order in which they run; a statement where its last operator does."""
         made: dict[str, Statement] = {}
-        order: list[str | Statement | Layer] = []
+        order: list[str | Statement | ShownLayers] = []
         ahead: list[Found] = []
         for item in items:
             if "layers" in item and not self.inline(item):
@@ -100,7 +100,7 @@ class Reading:
         return text
 
     def _sent(
-        self, item: Found, order: list[str | Statement | Layer], made: dict[str, Statement], ahead: list[Found]
+        self, item: Found, order: list[str | Statement | ShownLayers], made: dict[str, Statement], ahead: list[Found]
     ) -> None:
         """Collectives of a value stand under its statement, else under the next that reads it."""
         entry = operator(self.found, item)["collectives"][item["collective"]]
@@ -126,20 +126,20 @@ class Reading:
         texts = {operator(self.found, item)["text"] for item in block["items"] if "collective" not in item}
         return len(texts) == 1 and bool(block["layers"][0])
 
-    def layer(self, block: Found) -> Layer:
+    def layer(self, block: Found) -> ShownLayers:
         name = one_line(", ".join(in_runs(block["layers"])))
         before = self.shown.setdefault(block["block"], name)
         if before != name and not self.detail.full:
-            return Layer(block, [], before)
-        return Layer(block, self.items(block["items"]))
+            return ShownLayers(block, [], before)
+        return ShownLayers(block, self.items(block["items"]))
 
 
-def program(found: Found, room: int, detail: Detail) -> Iterator[Line]:
+def program(found: Found, room: int, detail: Detail) -> Iterator[PlanLine]:
     """The lines of the program."""
     reading = Reading(found, detail)
     said = "; below a statement what a step sends for it, forward / backward" if found["sent"] else ""
-    yield Line("")
-    yield Line(f"the program{said}", "title")
+    yield PlanLine("")
+    yield PlanLine(f"the program{said}", "title")
     yield from _Writing(found, room, detail).lines(reading.items(found["blocks"]), ("",), "")
 
 
@@ -149,7 +149,9 @@ class _Writing:
     room: int
     detail: Detail
 
-    def lines(self, items: Sequence[Statement | Layer], layers: tuple[str, ...], stage: str) -> Iterator[Line]:
+    def lines(
+        self, items: Sequence[Statement | ShownLayers], layers: tuple[str, ...], stage: str
+    ) -> Iterator[PlanLine]:
         """layers: the paths of their layers, innermost first; stage: what it shows already."""
         for item in items:
             if isinstance(item, Statement):
@@ -160,7 +162,7 @@ class _Writing:
             if not path:
                 yield from self.lines(item.items, layers, stage)
                 continue
-            yield Line(_margin(layers) + self._heading(item, layers, "" if mine == stage else mine), "layer")
+            yield PlanLine(_margin(layers) + self._heading(item, layers, "" if mine == stage else mine), "layer")
             yield from self.lines(item.items, (path, *layers), mine)
 
     def _stages(self, items: Sequence[Found]) -> set[int]:
@@ -169,7 +171,7 @@ class _Writing:
             found.update(self._stages(item["items"]) if "layers" in item else {operator(self.found, item)["stage"]})
         return found - {None}
 
-    def _heading(self, layer: Layer, layers: tuple[str, ...], stage: str) -> str:
+    def _heading(self, layer: ShownLayers, layers: tuple[str, ...], stage: str) -> str:
         block = layer.block
         name = ", ".join(in_runs(_below(path, layers) for path in block["layers"]))
         notes = [f"{len(block['layers'])} times"] if len(block["layers"]) > 1 else []
@@ -180,7 +182,7 @@ class _Writing:
         notes += [f"as {layer.same}"] if layer.same else []
         return one_line(f"{name}: {', '.join([block['model'], *notes])}")
 
-    def _statement(self, statement: Statement, layers: tuple[str, ...]) -> Iterator[Line]:
+    def _statement(self, statement: Statement, layers: tuple[str, ...]) -> Iterator[PlanLine]:
         margin = _margin(layers)
         if not statement.operators:  # what is sent for the layer that follows
             for entry in self._told(statement.sent):
@@ -208,26 +210,26 @@ class _Writing:
         """Conversions that send something; with `full` all."""
         return [e for e in entries if e["forward_bytes"] or e["backward_bytes"] or self.detail.full]
 
-    def _sent(self, entry: Found, margin: str, of: str) -> Iterator[Line]:
+    def _sent(self, entry: Found, margin: str, of: str) -> Iterator[PlanLine]:
         what = entry["forward"] or ("backward " if entry["backward"] else "") + (entry["backward"] or entry["kind"])
         text = one_line(f"{collective(what)}{of}{over(entry['axes'])}{_groups(entry)}")
         both = f"{sent(entry['forward_bytes'])} / {sent(entry['backward_bytes'])}"
         end = min(self.room, END)
         lines = filled(text.split(" "), end - width(both) - 2, margin, f"{margin}  ")
-        yield from (Line(line, "sent") for line in lines[:-1])
-        yield Line(lines[-1] + " " * (end - width(lines[-1]) - width(both)) + both, "sent")
+        yield from (PlanLine(line, "sent") for line in lines[:-1])
+        yield PlanLine(lines[-1] + " " * (end - width(lines[-1]) - width(both)) + both, "sent")
 
-    def _operands(self, statement: Statement, margin: str, layers: tuple[str, ...]) -> Iterator[Line]:
+    def _operands(self, statement: Statement, margin: str, layers: tuple[str, ...]) -> Iterator[PlanLine]:
         for operator in statement.operators:
             for operand in operator["local_shapes"]["operands"]:
                 yield from self._beside(margin, f"reads {_below(operand['name'], layers)}", _tensor(operand))
             name = f"{operator['operator']} -> {_below(operator['name'], layers)}, {operator['chosen']}"
             yield from self._beside(margin, name, _tensor(operator["local_shapes"]["result"]))
 
-    def _beside(self, margin: str, text: str, tensor: str) -> Iterator[Line]:
+    def _beside(self, margin: str, text: str, tensor: str) -> Iterator[PlanLine]:
         """A statement with its tensor; without `full` some brackets are left out to fit."""
         short = shortened(text, self.room - width(margin) - width(tensor) - 2) if not self.detail.full else None
-        return (Line(line) for line in beside(margin, short or text, tensor, self.room))
+        return (PlanLine(line) for line in beside(margin, short or text, tensor, self.room))
 
 
 def _margin(layers: tuple[str, ...]) -> str:
@@ -268,7 +270,7 @@ def print_plan(found: Found, detail: Detail, part: bool) -> None:
     print_lines(lambda room: lines(found, room, detail, part))
 
 
-def print_lines(made: Callable[[int], Iterable[Line]]) -> None:
+def print_lines(made: Callable[[int], Iterable[PlanLine]]) -> None:
     """Prints the lines that are made for the width of the terminal."""
     coloured = output.coloured(sys.stdout)
     room = max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else PIPED
@@ -278,6 +280,6 @@ def print_lines(made: Callable[[int], Iterable[Line]]) -> None:
         output.write(f"{styled}\n", sys.stdout)
 
 
-def lines(found: Found, room: int, detail: Detail, part: bool) -> Iterator[Line]:
+def lines(found: Found, room: int, detail: Detail, part: bool) -> Iterator[PlanLine]:
     first = heading(found, room) if part else screen(found, room, detail.full)
     return chain(first, program(found, room, detail), parameters(found, room, detail.full))

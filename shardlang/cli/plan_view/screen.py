@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from shardlang.cli.plan_view.columns import Line, filled, table
+from shardlang.cli.plan_view.columns import PlanLine, filled, table
 from shardlang.cli.plan_view.predicted import predicted
 from shardlang.display import lasting, one_line, percent, rounded_up, size
 from shardlang.paths.runs import called, in_runs, patterns
@@ -17,14 +17,14 @@ Found = Mapping[str, Any]
 SCREEN, MOST_STAGES, MOST_DRAWN, MOST_KEPT = 40, 4, 4, 5
 
 
-def screen(found: Found, room: int, full: bool = False) -> Iterator[Line]:
+def screen(found: Found, room: int, full: bool = False) -> Iterator[PlanLine]:
     """A summary that fits one screen; with `full` all stages and the whole schedule."""
     first = [*heading(found, room), *_stages(found, room, full), *predicted(found, room), *_memory(found, room, full)]
     yield from first
     yield from _sent(found, room, len(found["sent"]) + SCREEN if full else SCREEN - len(first))
 
 
-def heading(found: Found, room: int) -> Iterator[Line]:
+def heading(found: Found, room: int) -> Iterator[PlanLine]:
     strategy = f", strategy {found['strategy']}" if found["strategy"] else ""
     ranks = f"{found['ranks']:,} rank{'s' * (found['ranks'] != 1)}"
     title = f"{one_line(found['program'])} on {ranks}{strategy}"
@@ -34,9 +34,9 @@ def heading(found: Found, room: int) -> Iterator[Line]:
     parts = [f"{found['microbatches']} microbatches"] if found["microbatches"] > 1 else []
     parts += [found["precision"]] if found["precision"] != "f32" else []
     if meshes or parts:
-        yield from (Line(text) for text in filled("; ".join([*meshes, *parts]).split(" "), room, "", "  "))
+        yield from (PlanLine(text) for text in filled("; ".join([*meshes, *parts]).split(" "), room, "", "  "))
     step = found["predicted"]["step_s"] if "predicted" in found else None
-    yield from (Line(text) for text in filled(_PHRASES.split(sizes(found["amounts"], step)), room, "", "  "))
+    yield from (PlanLine(text) for text in filled(_PHRASES.split(sizes(found["amounts"], step)), room, "", "  "))
     if "rank" in found:
         places = "; ".join(", ".join(f"{name} = {at}" for name, at in place.items()) for place in found["coordinates"])
         yield from _title(f"rank {found['rank']}: {places or 'alone'}", room)
@@ -56,16 +56,16 @@ _PHRASES = re.compile(r"(?<=,) ")
 _WORDS = re.compile(r" (?![kMGT]?B\b)")  # a number and its unit are one
 
 
-def _title(text: str, room: int) -> Iterator[Line]:
-    return (Line(line, "title") for line in filled(_WORDS.split(text), room, "", "  "))
+def _title(text: str, room: int) -> Iterator[PlanLine]:
+    return (PlanLine(line, "title") for line in filled(_WORDS.split(text), room, "", "  "))
 
 
-def _stages(found: Found, room: int, full: bool) -> Iterator[Line]:
+def _stages(found: Found, room: int, full: bool) -> Iterator[PlanLine]:
     """A row for each stage, for neighbours that are alike one; then the order of the schedule."""
     pipeline = found["pipeline"]
     if pipeline is None:
         return
-    yield Line("")
+    yield PlanLine("")
     # Neighbours that keep and send the same have one row.
     alike = groupby(pipeline["stages"], lambda s: (full and s["stage"], *(s[f"{key}_bytes"] for key in _NUMBERS)))
     rows = [_row(list(group)) for _, group in alike]
@@ -74,11 +74,11 @@ def _stages(found: Found, room: int, full: bool) -> Iterator[Line]:
         rows[MOST_STAGES - 2 : -1] = [("..", "..", f"({left} more, which --full shows)", "", "")]
     names = ("stage", f"on {pipeline['axis']}", "layers", "memory", "sent")
     head, *lines = table([names, *rows], room, right=(3, 4), wide=2)
-    yield Line(head, "title")
-    yield from map(Line, lines)
+    yield PlanLine(head, "title")
+    yield from map(PlanLine, lines)
     idle = f"{percent(pipeline['bubble'])} idle, {percent(pipeline['bubble_by_cost'])} by the work of the stages"
     yield from _title(f"schedule {one_line(pipeline['schedule'])} over {pipeline['axis']}: {idle}", room)
-    yield from map(Line, drawn(pipeline["drawing"], pipeline["axis"], room, full))
+    yield from map(PlanLine, drawn(pipeline["drawing"], pipeline["axis"], room, full))
 
 
 _NUMBERS = ("total", "forward", "backward")
@@ -113,10 +113,10 @@ def drawn(rows: Sequence[str], axis: str, room: int, full: bool = True) -> list[
     return lines
 
 
-def _memory(found: Found, room: int, full: bool) -> Iterator[Line]:
+def _memory(found: Found, room: int, full: bool) -> Iterator[PlanLine]:
     """The memory that a rank needs, beside that of its device."""
     totals = found["per_rank"]
-    yield Line("")
+    yield PlanLine("")
     has = totals["device_memory_bytes"]
     device = f" of {totals['device']}'s {size(has)}" if has else ""
     who = _which(found, totals["stages"])
@@ -139,11 +139,11 @@ def _memory(found: Found, room: int, full: bool) -> Iterator[Line]:
     yield from _listed(words, room)
     rows = [(rounded_up(e["bytes"]), _names(e), _KEPT[e["what"]]) for e in found["largest"]["kept"][:MOST_KEPT]]
     if rows:
-        yield Line("the largest, a parameter with its gradient and optimizer state:")
-        yield from (Line(f"  {text}") for text in table(rows, room - 2, right=(0,), wide=1))
+        yield PlanLine("the largest, a parameter with its gradient and optimizer state:")
+        yield from (PlanLine(f"  {text}") for text in table(rows, room - 2, right=(0,), wide=1))
 
 
-def _peak(peak: Found, microbatches: int, room: int) -> Iterator[Line]:
+def _peak(peak: Found, microbatches: int, room: int) -> Iterator[PlanLine]:
     """When the most is there, where, and what: parts of two hundredths or more."""
     of = f" of microbatch {peak['microbatch']}" if microbatches > 1 and peak["microbatch"] is not None else ""
     at = f", {one_line(called(peak['path']))} ({one_line(peak['file'])}:{peak['line']})" if peak["path"] else ""
@@ -154,7 +154,7 @@ def _peak(peak: Found, microbatches: int, room: int) -> Iterator[Line]:
         yield from _listed([f"not counted: {peak['lacks']}"], room)
 
 
-def _allocator(found: Found | None, room: int, full: bool) -> Iterator[Line]:
+def _allocator(found: Found | None, room: int, full: bool) -> Iterator[PlanLine]:
     """Bytes of the allocator for tensors, of NCCL, and of all; with `full` the tensors that are
     most."""
     if found is None:
@@ -173,10 +173,10 @@ def _allocator(found: Found | None, room: int, full: bool) -> Iterator[Line]:
     yield from _listed(["the most together then:", *most], room)
 
 
-def _listed(words: Sequence[str], room: int) -> Iterator[Line]:
+def _listed(words: Sequence[str], room: int) -> Iterator[PlanLine]:
     """The words, with commas from the second on. Lines break between them."""
     joined = [word.replace(" ", "\0") + "," * (0 < at < len(words) - 1) for at, word in enumerate(words)]
-    return (Line(line.replace("\0", " ")) for line in filled(joined, room, "  ", "  "))
+    return (PlanLine(line.replace("\0", " ")) for line in filled(joined, room, "  ", "  "))
 
 
 def _names(entry: Found) -> str:
@@ -196,13 +196,13 @@ def _which(found: Found, stages: Sequence[int] | None, does: str = "") -> str:
     return f"a rank of stage{'s' * (len(stages) > 1)} {', '.join(map(str, stages))}{does}"
 
 
-def _sent(found: Found, room: int, lines: int) -> Iterator[Line]:
+def _sent(found: Found, room: int, lines: int) -> Iterator[PlanLine]:
     """The bytes that a rank sends in a step, by collective and axes, and the largest. One row for
     the smallest where the lines are few, and for all that are less than a thousandth of the sum."""
     totals = found["per_rank"]
     sender = max(found["pipeline"]["coordinates"], key=_bytes) if found["pipeline"] is not None else {"stages": None}
     who = _which(found, sender["stages"], ", which sends most")
-    yield Line("")
+    yield PlanLine("")
     yield from _title(f"sent in a step by {who}: {size(_bytes(totals))}", room)
     if not found["sent"]:
         return
@@ -223,9 +223,9 @@ def _sent(found: Found, room: int, lines: int) -> Iterator[Line]:
     for entry in (*kinds, *rest, {"collective": "all", "axes": (), "what": "", **totals}):
         what = f"{collective(entry['collective'])}{over(entry['axes'])}", entry["what"]
         rows.append((*what, sent(entry["forward_bytes"]), sent(entry["backward_bytes"])))
-    yield from (Line(f"  {text}") for text in table(rows, room - 2, right=(2, 3)))
-    yield Line("the largest, forward and backward:")
-    yield from (Line(f"  {text}") for text in largest)
+    yield from (PlanLine(f"  {text}") for text in table(rows, room - 2, right=(2, 3)))
+    yield PlanLine("the largest, forward and backward:")
+    yield from (PlanLine(f"  {text}") for text in largest)
 
 
 def _bytes(entry: Found) -> int:

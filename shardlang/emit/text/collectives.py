@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.emit.text.sizes import Sizes
+from shardlang.emit.text.sizes import LocalSizes
 from shardlang.graph.graph import Kind
 from shardlang.ops.code import RT, Code, around
 from shardlang.plan.plan import Conversion, MoveKind, Plan
@@ -23,7 +23,7 @@ def source_layout(plan: Plan, conversion: Conversion) -> Layout:
     return plan.conversions[conversion.parent].to
 
 
-def move_text(plan: Plan, conversion: Conversion, source: str, sizes: Sizes) -> Code:
+def move_text(plan: Plan, conversion: Conversion, source: str, sizes: LocalSizes) -> Code:
     """The expression of a conversion of the form named `source`. VIEW has none: it is a rename."""
     move, layout = conversion.move, source_layout(plan, conversion)
     name = move.kind.value
@@ -59,7 +59,7 @@ def _number(conversion: Conversion, source: str, group: str) -> Code:
             raise InternalError(f"a number is not moved by {kind.value}")
 
 
-def _sizes(plan: Plan, conversion: Conversion, dim: int, sizes: Sizes, keyword: str) -> dict[str, tuple[int, ...]]:
+def _sizes(plan: Plan, conversion: Conversion, dim: int, sizes: LocalSizes, keyword: str) -> dict[str, tuple[int, ...]]:
     """`sizes=(4, 4, 2)` where the shards along `dim` differ, else nothing."""
     layout = source_layout(plan, conversion)
     term = plan.graph.values[conversion.value].type.dims[dim]

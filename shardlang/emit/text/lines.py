@@ -16,7 +16,7 @@ WIDTH = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Stmt:
     """One statement of Python, its comment (may be empty), and its indentation within its block."""
 
     code: str
@@ -25,11 +25,11 @@ class Line:
 
 
 @dataclass(slots=True)
-class Block:
+class Titled:
     """`title` (without `#`; may be empty) and the lines below it."""
 
     title: str
-    lines: list[Line] = field(default_factory=list)
+    lines: list[Stmt] = field(default_factory=list)
 
 
 def indented(text: str, depth: int = 1) -> str:
@@ -37,7 +37,7 @@ def indented(text: str, depth: int = 1) -> str:
     return "\n".join("    " * depth + line if line else line for line in text.split("\n"))
 
 
-def block_text(block: Block, depth: int = 1) -> Code:
+def block_text(block: Titled, depth: int = 1) -> Code:
     """The block at `depth` levels of indentation, no newline at the end."""
     room = WIDTH - 4 * depth
     said = [f"  {comment(line.comment)}" if line.comment else "" for line in block.lines]
@@ -51,7 +51,7 @@ def block_text(block: Block, depth: int = 1) -> Code:
     return Code(indented("\n".join(texts), depth), used(*(line.code for line in block.lines)))
 
 
-def _rows(line: Line, said: str, room: int) -> list[str]:
+def _rows(line: Stmt, said: str, room: int) -> list[str]:
     """The lines of one statement whose comment stands behind it."""
     lead = "    " * line.depth
     room, beside = room - len(lead), len(said)

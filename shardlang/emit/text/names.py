@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import field
 
 from shardlang.emit.text.paths import readable_path, readable_within
-from shardlang.graph.graph import Graph, Kind, Value
+from shardlang.graph.graph import Graph, GraphValue, Kind
 from shardlang.plan.blocks.call import ROOT, called_as, is_below, origin, relative
 from shardlang.plan.plan import Conversion, MoveKind, Plan
 from shardlang.plan.reads import Form, made_form
@@ -45,7 +45,7 @@ def identifier(text: str) -> str:
 
 
 @dataclass(slots=True)
-class Taken:
+class TakenNames:
     """Names of one function: the first to ask gets the name, later ones `name_2`, `name_3`."""
 
     names: set[str] = field(default_factory=set)
@@ -96,7 +96,7 @@ class Naming:
         wanted = {v.id for v in graph.values} if values is None else values
         paths = {id: self._path(id, call) for id in sorted(wanted)} | dict(formals or {})
         short, alike = _short(graph, paths), _alike(self.plan) - apart
-        taken = Taken({*(mesh.name for mesh in self.plan.meshes), *reserved})
+        taken = TakenNames({*(mesh.name for mesh in self.plan.meshes), *reserved})
         names: dict[Form, str] = {}
         trees, read = _trees(self.plan), _read_forms(self.plan)
         layer = graph.calls[call].path if call != ROOT else ""
@@ -144,7 +144,7 @@ def _read_forms(plan: Plan) -> dict[int, set[int]]:
 _RANKS = {Kind.DATA: 0, Kind.RESULT: 1, Kind.PARAM: 2, Kind.STATE: 2, Kind.CONSTANT: 3}
 
 
-def _claim(value: Value) -> tuple[int, int, int]:
+def _claim(value: GraphValue) -> tuple[int, int, int]:
     """Who gets a name first: data, then results of the shortest paths: outermost values keep the
     user's names."""
     return _RANKS[value.kind], value.path.count(".") if value.kind is Kind.RESULT else 0, value.id
@@ -187,7 +187,7 @@ def _trees(plan: Plan) -> dict[int, list[Conversion]]:
 
 
 def _value_forms(
-    plan: Plan, value: Value, name: str, tree: list[Conversion], main: int, taken: Taken, alike: Set[int],
+    plan: Plan, value: GraphValue, name: str, tree: list[Conversion], main: int, taken: TakenNames, alike: Set[int],
     base: str | None,
 ) -> Mapping[Form, str]:  # fmt: skip
     """Names of the forms of one value. A form that is in `alike` reads as its parent does."""
@@ -211,7 +211,7 @@ def _value_forms(
     return forms
 
 
-def _base_text(value: Value, layer: str) -> str | None:
+def _base_text(value: GraphValue, layer: str) -> str | None:
     """The text of a value without a line: a number, a layer's parameter or state; else None."""
     match value.kind:
         case Kind.PARAM | Kind.STATE:
@@ -227,7 +227,7 @@ def number_text(number: float | int) -> str:
     return repr(number) if number >= 0 else f"({number!r})"
 
 
-def _main_form(plan: Plan, value: Value, tree: list[Conversion], read: set[int]) -> int:
+def _main_form(plan: Plan, value: GraphValue, tree: list[Conversion], read: set[int]) -> int:
     """The form with the user's name: of a pending result its one other form, if there is one."""
     produced = plan.produced.get(value.id)
     if value.kind is not Kind.RESULT or produced is None or not produced.pending or not _ranked(plan, produced).pending:
@@ -243,7 +243,7 @@ def _reasoned(name: str, reasons: Sequence[str]) -> list[str]:
     return [f"{name.rstrip('_')}_{reason}" for reason in reasons]
 
 
-def _reasons(plan: Plan, value: Value, layout: Layout) -> list[str]:
+def _reasons(plan: Plan, value: GraphValue, layout: Layout) -> list[str]:
     """Why a form exists, from its layout: `pending`, `whole`, or its cut dims; then the axes."""
     layout = _ranked(plan, layout)
     cut = [(identifier(t[0].name if t else "1"), a) for t, a in zip(value.type.dims, layout.dims, strict=True) if a]
@@ -259,7 +259,7 @@ def _reasons(plan: Plan, value: Value, layout: Layout) -> list[str]:
     return [word, "_".join([word, *layout.replicated])]
 
 
-def _gathered(plan: Plan, value: Value, layout: Layout) -> list[str]:
+def _gathered(plan: Plan, value: GraphValue, layout: Layout) -> list[str]:
     """The dims in which a form joins a value's parts, all or some of them; [] if it cuts one
     anew."""
     produced = plan.produced.get(value.id)
@@ -271,7 +271,7 @@ def _gathered(plan: Plan, value: Value, layout: Layout) -> list[str]:
     return [identifier(term[0].name if term else "1") for term, before, after in pairs if after != before]
 
 
-def _was_cut(plan: Plan, value: Value) -> bool:
+def _was_cut(plan: Plan, value: GraphValue) -> bool:
     produced = plan.produced.get(value.id)
     if produced is None:
         return False

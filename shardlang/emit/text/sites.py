@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardlang.emit.text.names import number_text
-from shardlang.emit.text.sizes import Common, Sizes
+from shardlang.emit.text.sizes import Common, LocalSizes
 from shardlang.graph.graph import Kind, Op
 from shardlang.ops.code import RT
 from shardlang.ops.declaration import REGISTRY
@@ -23,7 +23,7 @@ class Sites:
 
     plan: Plan
     names: dict[Form, str]
-    sizes: Sizes
+    sizes: LocalSizes
     training: bool
     layer: str = ""  # what `p` stands for
 

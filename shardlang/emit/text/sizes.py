@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
-from shardlang.emit.text.names import RESERVED, Taken, identifier, is_plain
+from shardlang.emit.text.names import RESERVED, TakenNames, identifier, is_plain
 from shardlang.ops.code import Code, around
 from shardlang.ops.rule import Factor, FactorRule
 from shardlang.ops.site import Offset, Size
@@ -74,14 +74,14 @@ class Common:
 
 
 @dataclass
-class Sizes:
+class LocalSizes:
     """Local sizes of one function; `definitions` are the lines that it must begin with. shapes,
     comments: of a type and a layout by their ids, both are the plan's. common: of a rule, axes, a
     mesh, types and layouts likewise."""
 
     plan: Plan
     groups: Groups
-    taken: Taken = field(default_factory=lambda: Taken(set(RESERVED)))
+    taken: TakenNames = field(default_factory=lambda: TakenNames(set(RESERVED)))
     names: dict[tuple[str, tuple[int, ...], int, tuple[str, ...]], Code] = field(default_factory=dict)
     definitions: list[Code] = field(default_factory=list)
     inside: bool = False  # of a layer: dims are called without the path of the layer that has them

@@ -21,7 +21,7 @@ _AROUND = ("wrapper", "wrapped_func", "inner", "__call__")
 
 
 @dataclass(frozen=True)
-class Line:
+class AuthorLine:
     """A line that runs when a step is made. names: what its statement assigns to, "" for what has
     no name; () where it assigns nothing. reads: the names in it."""
 
@@ -46,7 +46,7 @@ class Wish:
 
 
 # The lines of one `forward`: its own, then those of the functions that it calls.
-Level = tuple[Line, ...]
+Level = tuple[AuthorLine, ...]
 
 
 @contextlib.contextmanager
@@ -108,11 +108,11 @@ class Lines:
     """Reads statements of source files, each once."""
 
     def __init__(self) -> None:
-        self._files: dict[str, Mapping[int, Line]] = {}
+        self._files: dict[str, Mapping[int, AuthorLine]] = {}
 
     def levels(self, stack: str) -> tuple[Level, ...]:
         """The lines of each `forward` of a stack, outermost first; () for one of torch."""
-        found: list[list[Line]] = []
+        found: list[list[AuthorLine]] = []
         inside = False
         for file, number, function in frames(stack):
             begins = _begins(file, function)
@@ -123,17 +123,17 @@ class Lines:
                 found[-1].append(self._line(file, number))
         return tuple(map(tuple, found))
 
-    def _line(self, file: str, number: int) -> Line:
+    def _line(self, file: str, number: int) -> AuthorLine:
         if file not in self._files:
             linecache.checkcache(file)
             self._files[file] = _statements(file, "".join(linecache.getlines(file)))
-        return self._files[file].get(number) or Line(file, number)
+        return self._files[file].get(number) or AuthorLine(file, number)
 
 
 @functools.lru_cache(64)
-def _statements(file: str, text: str) -> Mapping[int, Line]:
+def _statements(file: str, text: str) -> Mapping[int, AuthorLine]:
     """The lines of a file that assign anything: all lines of such a statement are its first."""
-    found: dict[int, Line] = {}
+    found: dict[int, AuthorLine] = {}
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -148,7 +148,7 @@ def _statements(file: str, text: str) -> Mapping[int, Line]:
         each = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
         reads = {one.id for one in ast.walk(node.value or target) if isinstance(one, ast.Name)}
         reads |= {one.id for one in each if isinstance(node, ast.AugAssign) and isinstance(one, ast.Name)}
-        line = Line(file, node.lineno, tuple(map(_name, each)), frozenset(reads))
+        line = AuthorLine(file, node.lineno, tuple(map(_name, each)), frozenset(reads))
         found.update(dict.fromkeys(range(node.lineno, (node.end_lineno or node.lineno) + 1), line))
     return found
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardlang.graph.graph import Init
-from shardlang.importing.authors.lines import Line, Wish
+from shardlang.importing.authors.lines import AuthorLine, Wish
 from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, fresh, join, pairs
 from shardlang.importing.steps.calls import Call
 from shardlang.importing.steps.nodes import Node, Stored
@@ -154,7 +154,7 @@ class Body:
                 self.lines[wish.name, place] = value
                 value.wishes.append(wish)
 
-    def lines_of(self, node: Node, called: bool) -> list[Line]:
+    def lines_of(self, node: Node, called: bool) -> list[AuthorLine]:
         """The lines of a step from this body on, innermost first; of a call those of this body
         alone."""
         mine = self.call.scope.call

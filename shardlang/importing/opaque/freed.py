@@ -13,7 +13,7 @@ from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.errors import RunError
 from shardlang.importing.opaque.operations import Operations
 from shardlang.interpret.brute.apart import verify
-from shardlang.interpret.brute.declared import Verdict
+from shardlang.interpret.brute.declared import TrialVerdict
 from shardlang.source import Source
 
 
@@ -52,7 +52,7 @@ def _declared(operations: Operations, home: Path, python: str, free: dict[str, C
     return [each for each in found if isinstance(each, OperatorDecl)]
 
 
-def _passed(verdict: Verdict, operations: Operations) -> Verdict:
+def _passed(verdict: TrialVerdict, operations: Operations) -> TrialVerdict:
     if verdict.refused:
         name = getattr(verdict.declaration, "name", "")
         about = next(each.about for each in operations.known.values() if each.name == name)

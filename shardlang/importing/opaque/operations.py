@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from shardlang.disk.owned import MODEL_MARK, OPAQUE_MARK
-from shardlang.importing.opaque.python import HEAD, Function
+from shardlang.importing.opaque.python import HEAD, PythonFunction
 from shardlang.importing.opaque.sizes import Sizes
 from shardlang.python_text import docstring
 
@@ -21,7 +21,7 @@ class Operation:
     stands in the module."""
 
     name: str
-    function: Function
+    function: PythonFunction
     kinds: tuple[str, ...]
     operands: tuple[tuple[str, ...], ...]
     result: tuple[str, ...]

@@ -16,7 +16,7 @@ OPAQUE = "opaque"
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class OpaquePiece:
     """Steps in order, the last of which gives the result. operands: what they read of others."""
 
     steps: tuple[Node, ...]
@@ -103,7 +103,7 @@ def is_fixed(node: Node) -> bool:
 
 def _piece(
     result: Node, wanted: Mapping[Node, None], results: Mapping[Node, None], changes: Mapping[Node, Node]
-) -> Piece:
+) -> OpaquePiece:
     """The piece that gives a result. changes: steps that are another one from now on."""
     steps: dict[Node, None] = {}
     operands: dict[Node, None] = {}
@@ -117,4 +117,4 @@ def _piece(
         steps.setdefault(node)
 
     visit(result)
-    return Piece(tuple(steps), tuple(operands))
+    return OpaquePiece(tuple(steps), tuple(operands))

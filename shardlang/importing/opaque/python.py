@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from shardlang.importing.opaque.pieces import Piece, is_fixed
+from shardlang.importing.opaque.pieces import OpaquePiece, is_fixed
 from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node
 from shardlang.importing.steps.unfold import is_number
 from shardlang.python_text import comment, literal
@@ -33,7 +33,7 @@ class Unwritten(Exception):
 
 
 @dataclass
-class Function:
+class PythonFunction:
     """operands: names. settings: of numbers with a fraction, by name. lines: of the body, comments
     among them. steps: how many calls there are."""
 
@@ -60,27 +60,27 @@ class Function:
         return found
 
 
-def written(piece: Piece, stretched: bool) -> Function:
+def written(piece: OpaquePiece, stretched: bool) -> PythonFunction:
     """The function of a piece. stretched: a constant of one number is that number, whatever its
     shape, and operators stretch it. Unwritten."""
     return _Writer(piece, stretched).function()
 
 
-def said(piece: Piece) -> list[Node]:
+def said(piece: OpaquePiece) -> list[Node]:
     """The steps that are written down: copies of constants are not."""
     return [node for node in piece.steps if not (node.op in _COPIES and is_fixed(node))]
 
 
 @dataclass
 class _Writer:
-    piece: Piece
+    piece: OpaquePiece
     stretched: bool
     names: dict[Node, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=lambda: {"torch", "aten"})
     settings: dict[str, float] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
 
-    def function(self) -> Function:
+    def function(self) -> PythonFunction:
         plain = iter(_OPERANDS)
         for node in self.piece.operands:
             own = node.op in (PARAM, STATE)
@@ -100,7 +100,7 @@ class _Writer:
             else:
                 self.names[node] = self._free(node.op.removeprefix("aten.").strip("_"))
                 self.lines.append(f"{self.names[node]} = {text}")
-        return Function(operands, self.settings, self.lines, len(before) + 1)
+        return PythonFunction(operands, self.settings, self.lines, len(before) + 1)
 
     def _free(self, wanted: str) -> str:
         name = "".join(c if c.isalnum() and c.isascii() else "_" for c in wanted) or "x"

@@ -7,8 +7,8 @@ from shardlang.importing.bodies.dims import Atom, Term, flat, size
 from shardlang.importing.bodies.maker import KINDS, Maker
 from shardlang.importing.bodies.words import WORDS
 from shardlang.importing.opaque.operations import Operation, named
-from shardlang.importing.opaque.pieces import OPAQUE, Piece
-from shardlang.importing.opaque.python import Function, Unwritten, said, written
+from shardlang.importing.opaque.pieces import OPAQUE, OpaquePiece
+from shardlang.importing.opaque.python import PythonFunction, Unwritten, said, written
 from shardlang.importing.opaque.sizes import Operand, Sizes, Unsized, sizes
 from shardlang.importing.steps.nodes import Node
 from shardlang.importing.steps.problems import Refused
@@ -19,7 +19,7 @@ _NAMED = 3
 
 def opaque(b: Maker, node: Node, *operands: Node) -> Value:
     """The call of a piece."""
-    piece: Piece = node.value
+    piece: OpaquePiece = node.value
     if any(each.dtype is None or not _kind(each) for each in (*operands, node)):
         raise Refused(node, f"{_shown(piece)}, between tensors of other types than the language has")
     values = [b.use(each) for each in operands]
@@ -34,7 +34,7 @@ def opaque(b: Maker, node: Node, *operands: Node) -> Value:
     return _call(b, node, values, function, found)
 
 
-def _found(node: Node, piece: Piece, given: list[Operand]) -> tuple[Function, Sizes]:
+def _found(node: Node, piece: OpaquePiece, given: list[Operand]) -> tuple[PythonFunction, Sizes]:
     """The function of a piece, and its sizes."""
     for stretched in (True, False):
         try:
@@ -50,7 +50,7 @@ def _kind(node: Node) -> str | None:
     return "run" if node.dtype.is_floating_point else KINDS.get(str(node.dtype))
 
 
-def _call(b: Maker, node: Node, values: list[Value], function: Function, found: Sizes) -> Value:
+def _call(b: Maker, node: Node, values: list[Value], function: PythonFunction, found: Sizes) -> Value:
     names = named(found, [len(value.dims) for value in values], function.operands)
     dims: list[Term] = []
     result: list[str] = []
@@ -98,15 +98,15 @@ def _free(name: str, taken: list[str]) -> str:
     return found
 
 
-def _steps(piece: Piece) -> list[str]:
+def _steps(piece: OpaquePiece) -> list[str]:
     return [node.op.removeprefix("aten.").strip("_") for node in said(piece) if node.op != "item"]
 
 
-def _shown(piece: Piece) -> str:
+def _shown(piece: OpaquePiece) -> str:
     return " and ".join(f"`aten.{name}`" for name in dict.fromkeys(_steps(piece)))
 
 
-def _name(piece: Piece) -> str:
+def _name(piece: OpaquePiece) -> str:
     """`torch_` and its steps; the number of the result where there are several."""
     names = list(dict.fromkeys(_steps(piece)))
     names = names if len(names) <= _NAMED else [names[0], "to", names[-1]]

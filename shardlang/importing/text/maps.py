@@ -19,7 +19,7 @@ _INDEX = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
 @dataclass(frozen=True)
-class Line:
+class MapLine:
     """A parameter at `ours` is `stored`; in `pattern` and `theirs` indexes of arrays are stars."""
 
     ours: str
@@ -33,17 +33,17 @@ class Line:
         return text if count == 1 else f"{text} part {number} of {count}"
 
 
-def lines(root: Body) -> list[Line]:
+def lines(root: Body) -> list[MapLine]:
     """A line for each parameter and state."""
     return list(_lines(root, "", "", ()))
 
 
-def _lines(body: Body, ours: str, pattern: str, stars: tuple[int, ...]) -> Iterator[Line]:
+def _lines(body: Body, ours: str, pattern: str, stars: tuple[int, ...]) -> Iterator[MapLine]:
     for own in body.own:
         name = own_name(body, own)
         parts = own.stored.name.split(".")
         theirs = ".".join("*" if at in stars else part for at, part in enumerate(parts))
-        yield Line(ours + name, own.stored, pattern + name, theirs)
+        yield MapLine(ours + name, own.stored, pattern + name, theirs)
     for layer in body.layers:
         name = layer_name(body, layer)
         index, star, at = _index(layer)
@@ -56,7 +56,7 @@ def _index(layer: Layer) -> tuple[str, str, tuple[int, ...]]:
     return f"[{layer.index}]", "[*]", (layer.path.count("."),)
 
 
-def text(found: list[Line], tensors: Mapping[str, Tensor], name: str, unused: Iterable[str]) -> str:
+def text(found: list[MapLine], tensors: Mapping[str, Tensor], name: str, unused: Iterable[str]) -> str:
     """The file, with `tensors` those of the state_dict, and parameters that the program does not
     use. RunError SH606 where a tensor would have two homes, or none though the model reads it."""
     seen: dict[tuple[str, tuple[int, int]], str] = {}

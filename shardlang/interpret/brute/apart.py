@@ -25,17 +25,17 @@ from shardlang.errors import RunError
 from shardlang.runtime.launch.children import begin
 
 if TYPE_CHECKING:
-    from shardlang.interpret.brute.declared import Verdict
+    from shardlang.interpret.brute.declared import TrialVerdict
     from shardlang.ops.declared import Declaration
 
 # So many seconds a trial under one split may take.
 LIMIT = 60.0
 
 
-def verify(declaration: Declaration | OwnDecl, limit: float = LIMIT) -> Verdict:
+def verify(declaration: Declaration | OwnDecl, limit: float = LIMIT) -> TrialVerdict:
     """As `declared.verify`, or `optimizers.verify`. limit: seconds that loading the file, and a
     trial under one split, may take. RunError too where the process ends while it loads the file."""
-    from shardlang.interpret.brute.declared import Verdict
+    from shardlang.interpret.brute.declared import TrialVerdict
 
     told, status = child(lambda tell: _try(declaration, tell), limit)
     last = told[-1] if told else {}
@@ -45,7 +45,7 @@ def verify(declaration: Declaration | OwnDecl, limit: float = LIMIT) -> Verdict:
     if "fault" in last:
         raise InternalError(last["fault"])
     if "refused" in last:
-        return Verdict(declaration, **{**last, "free": tuple(last["free"])})
+        return TrialVerdict(declaration, **{**last, "free": tuple(last["free"])})
     trials, how = [line["at"] for line in told if "at" in line], last.get("ended", said_end(status))
     if "endless" in last:
         return _endless(declaration, trials, limit)
@@ -53,18 +53,18 @@ def verify(declaration: Declaration | OwnDecl, limit: float = LIMIT) -> Verdict:
         fact = f"the file cannot be loaded: it ends the process that loads it ({how})"
         raise RunError("SH619", fact, file=Path(_python(declaration)))
     help = "raise an exception, a ValueError say, where it cannot compute"
-    return Verdict(declaration, f"it ends the process that calls it ({how})", help, trials[-1])
+    return TrialVerdict(declaration, f"it ends the process that calls it ({how})", help, trials[-1])
 
 
-def _endless(declaration: Declaration | OwnDecl, trials: list[str], limit: float) -> Verdict:
+def _endless(declaration: Declaration | OwnDecl, trials: list[str], limit: float) -> TrialVerdict:
     """The verdict on a function that did not end in time; RunError where its file did not."""
-    from shardlang.interpret.brute.declared import Verdict
+    from shardlang.interpret.brute.declared import TrialVerdict
 
     help = f"if it is as slow as that, wait longer: `--limit {5 * limit:g}`"
     if not trials:
         fact = f"the file cannot be loaded: that has not ended after {limit:g} seconds"
         raise RunError("SH619", fact, file=Path(_python(declaration)), help=help)
-    return Verdict(declaration, f"it has not ended after {limit:g} seconds", help, trials[-1])
+    return TrialVerdict(declaration, f"it has not ended after {limit:g} seconds", help, trials[-1])
 
 
 def _python(declaration: Declaration | OwnDecl) -> str:

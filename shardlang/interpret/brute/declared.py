@@ -19,16 +19,16 @@ from torch import Tensor
 from shardlang.check.own import OwnDecl
 from shardlang.extensions import loaded
 from shardlang.interpret.brute.kept import require_keeps
-from shardlang.interpret.brute.splits import Case, Local, Rank, check, splits
+from shardlang.interpret.brute.splits import Case, LocalCase, Rank, check, splits
 from shardlang.interpret.brute.threads import Ranks
 from shardlang.interpret.brute.trials import Trial, further, large, trials
-from shardlang.interpret.brute.wholes import Refused, again, held, said, shaped, single
+from shardlang.interpret.brute.wholes import Breach, again, held, said, shaped, single
 from shardlang.ops.declared import REST, Declaration
 from shardlang.ops.rule import Split
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TrialVerdict:
     """refused: what the operator (or optimizer) does that its declaration rules out; "" if it
     passed. help: what to change. at: the trial. tried: how many splits, in how many sets of sizes.
     free: dims that are `whole`, and need not be."""
@@ -42,7 +42,7 @@ class Verdict:
     free: tuple[str, ...] = ()
 
 
-def verify(declaration: Declaration, begun: Callable[[str], None] = lambda trial: None) -> Verdict:
+def verify(declaration: Declaration, begun: Callable[[str], None] = lambda trial: None) -> TrialVerdict:
     """The verdict on an operator. begun: is told each trial under a split before it is tried, and
     "" before the first, once the file is loaded. RunError SH619 where it cannot be."""
     torch.set_num_threads(1)
@@ -56,7 +56,7 @@ def verify(declaration: Declaration, begun: Callable[[str], None] = lambda trial
     try:
         for trial in trials(declaration, begun):
             if isinstance(trial, Exception):
-                raise Refused(f"the function fails on whole operands: {said(trial)}")
+                raise Breach(f"the function fails on whole operands: {said(trial)}")
             at = str(trial)
             begun(at)
             results.append(held(trial))
@@ -77,10 +77,10 @@ def verify(declaration: Declaration, begun: Callable[[str], None] = lambda trial
             at = str(trial)
             begun(at)
             again(trial, result)
-    except Refused as refused:
-        return Verdict(declaration, str(refused), refused.help, at, tried, len(done))
+    except Breach as refused:
+        return TrialVerdict(declaration, str(refused), refused.help, at, tried, len(done))
     free = tuple(name for name in sorted(declaration.whole) if _could_be_free(name, done, begun))
-    return Verdict(declaration, "", "", "", tried, len(done), free)
+    return TrialVerdict(declaration, "", "", "", tried, len(done), free)
 
 
 # --- splits ------------------------------------------------------------------
@@ -111,7 +111,7 @@ def _one(trial: Trial, case: Case) -> None:
             warnings.simplefilter("ignore")
             ranks = check(case)
     except Exception as error:
-        raise Refused(f"with {', '.join(_shown(trial, case))} {_how(trial, error)}", _help(trial, case)) from None
+        raise Breach(f"with {', '.join(_shown(trial, case))} {_how(trial, error)}", _help(trial, case)) from None
     _require_sums(trial, case, ranks)
 
 
@@ -124,11 +124,11 @@ def _require_sums(trial: Trial, case: Case, ranks: Sequence[Rank]) -> None:
     others = [f for dim in case.rule.operands[0] for f in dim if case.rule.factors[f].split is not Split.INSIDE]
     learns = any(x.requires_grad for x in case.inputs)
     for at, rank in zip(Ranks(case.sizes).coordinates, ranks, strict=True):
-        local = Local(case, at)
+        local = LocalCase(case, at)
         each = len(split) * math.prod(local.cut(f)[1] for f in others)
         declared = trial.declaration.reduces
         if rank.reduced != (declared[0] * each, declared[1] * each * learns):
-            raise Refused(f"with {', '.join(_shown(trial, case))} {_counted(trial, rank, each)}", _sums(rank, each))
+            raise Breach(f"with {', '.join(_shown(trial, case))} {_counted(trial, rank, each)}", _sums(rank, each))
 
 
 def _counted(trial: Trial, rank: Rank, each: int) -> str:
@@ -200,7 +200,7 @@ def _could_be_free(name: str, done: list[Trial], begun: Callable[[str], None]) -
             begun(str(freed))
             try:
                 _one(freed, split)
-            except Refused:
+            except Breach:
                 return False
             found += 1
     return found > 0

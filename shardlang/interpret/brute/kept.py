@@ -14,7 +14,7 @@ from torch import Tensor
 
 from shardlang.interpret.brute.splits import evaluate, text
 from shardlang.interpret.brute.trials import Trial
-from shardlang.interpret.brute.wholes import Refused
+from shardlang.interpret.brute.wholes import Breach
 from shardlang.ops.declared import RESULT
 
 
@@ -29,7 +29,7 @@ def require_keeps(trials: Sequence[Trial]) -> None:
         missing = [name for name in names if name in always]
         told = " and ".join("its result" if name == RESULT else f"`{name}`" for name in missing)
         whole = [name for name in names if name in always or name in declaration.keeps]
-        raise Refused(f"its backward reads {told}, which `keeps` leaves out", f"`keeps {', '.join(whole)}`")
+        raise Breach(f"its backward reads {told}, which `keeps` leaves out", f"`keeps {', '.join(whole)}`")
 
 
 def _saved(trial: Trial) -> set[str]:

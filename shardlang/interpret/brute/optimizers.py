@@ -18,9 +18,9 @@ from torch import Tensor
 
 from shardlang.check.own import NEEDS, OwnDecl
 from shardlang.errors import RunError
-from shardlang.extensions.loaded import Function
-from shardlang.interpret.brute.declared import Verdict
-from shardlang.interpret.brute.wholes import Refused
+from shardlang.extensions.loaded import OwnFunction
+from shardlang.interpret.brute.declared import TrialVerdict
+from shardlang.interpret.brute.wholes import Breach
 from shardlang.runtime.state.own_optimizers import State, stepped
 
 _SHAPES = ((), (5,), (12,), (4, 6), (7, 5), (12, 8), (3, 4, 5))
@@ -32,20 +32,20 @@ Block = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
-class Layout:
+class TrainedBlocks:
     """The blocks that ranks train, and how they come about, in words."""
 
     blocks: tuple[Block, ...]
     words: str
 
 
-def verify(decl: OwnDecl, begun: Callable[[str], None] = lambda trial: None) -> Verdict:
+def verify(decl: OwnDecl, begun: Callable[[str], None] = lambda trial: None) -> TrialVerdict:
     """The verdict on an optimizer; `free` names the weaker need that would do. begun: as of
     `declared.verify`. RunError SH619 where its file cannot be loaded."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     own = decl.own
-    function = Function(own.path, own.source, own.function).found(Path())
+    function = OwnFunction(own.path, own.source, own.function).found(Path())
     tried, at = 0, ""
     begun(at)
     try:
@@ -61,12 +61,12 @@ def verify(decl: OwnDecl, begun: Callable[[str], None] = lambda trial: None) -> 
                 begun(at)
                 run.compare(layout, decl.needs)
                 tried += 1
-    except Refused as refused:
-        return Verdict(decl, str(refused), refused.help, at, tried, len(_SHAPES))
+    except Breach as refused:
+        return TrialVerdict(decl, str(refused), refused.help, at, tried, len(_SHAPES))
     weaker = _ORDER[: _ORDER.index(decl.needs)]
     does = next((need for need in weaker if _fits(runs, need)), "")
     words = next((word for word, need in NEEDS.items() if need == does), "")
-    return Verdict(decl, "", "", "", tried, len(runs), (words,) if words else ())
+    return TrialVerdict(decl, "", "", "", tried, len(runs), (words,) if words else ())
 
 
 def _settings(decl: OwnDecl) -> Mapping[str, Any]:
@@ -74,13 +74,13 @@ def _settings(decl: OwnDecl) -> Mapping[str, Any]:
     found = {}
     for param in decl.settings:
         if param.kind == "str" and param.required:
-            raise Refused(f"setting `{param.name}` has no default to be tried with", "give it one")
+            raise Breach(f"setting `{param.name}` has no default to be tried with", "give it one")
         default = {"int": 2, "number": 0.5, "bool": True}.get(param.kind) if param.required else param.default
         found[param.name] = default
     return found
 
 
-def layouts(shape: Sequence[int]) -> Iterator[Layout]:
+def layouts(shape: Sequence[int]) -> Iterator[TrainedBlocks]:
     """How ranks may hold a parameter: dims cut over 2, 3 and 5 ranks and in pairs, and the rows of
     each block spread by ZeRO over 2, 3 and 5."""
     dims = range(len(shape))
@@ -91,10 +91,10 @@ def layouts(shape: Sequence[int]) -> Iterator[Layout]:
         blocks = [tuple(block) for block in itertools.product(*parts)]
         words = ", ".join(f"dim {dim} over {count} ranks" for dim, count in cut.items())
         if cut:
-            yield Layout(tuple(blocks), f"with {words}")
+            yield TrainedBlocks(tuple(blocks), f"with {words}")
         for zero in (2, 3, 5) if shape else ():
             rows = [(r, *b[1:]) for b in blocks for r in _chunks(b[0].start, b[0].stop - b[0].start, zero)]
-            yield Layout(tuple(rows), f"with {words + ', and ' if words else ''}rows over {zero} ranks by ZeRO")
+            yield TrainedBlocks(tuple(rows), f"with {words + ', and ' if words else ''}rows over {zero} ranks by ZeRO")
 
 
 def _chunks(start: int, size: int, count: int) -> list[slice]:
@@ -123,7 +123,7 @@ class _OptimizerTrial:
         try:
             return stepped(self.function, self.file, parameter, gradient, state, step, settings)
         except RunError as error:
-            raise Refused(error.message) from None
+            raise Breach(error.message) from None
 
     def look(self) -> None:
         """Makes the steps, and holds the function to what any pure one does."""
@@ -134,19 +134,19 @@ class _OptimizerTrial:
             for what, here, before in (("parameter", own, parameter), ("gradient", slope, gradient),
                                        *((f"state `{n}`", kept[n], state[n]) for n in state)):  # fmt: skip
                 if not torch.equal(here, before):
-                    raise Refused(f"it changes the {what} that it is given", "make a new tensor: `p - lr * g`")
+                    raise Breach(f"it changes the {what} that it is given", "make a new tensor: `p - lr * g`")
             second = self.step(parameter.clone(), gradient.clone(), {n: x.clone() for n, x in state.items()}, number)
             if not all(torch.equal(a, b) for a, b in zip(_flat(first), _flat(second), strict=True)):
-                raise Refused("two calls with equal arguments give different results",
+                raise Breach("two calls with equal arguments give different results",
                               "what it remembers is declared: `state momentum like parameter`")  # fmt: skip
             if not all(bool(x.isfinite().all()) for x in _flat(first)):
-                raise Refused(f"step {number} gives numbers that are not finite")
+                raise Breach(f"step {number} gives numbers that are not finite")
             self.step(own.float(), slope.float(), {n: x.float() for n, x in kept.items()}, number)
             parameter, state = first
             self.after.append(first)
 
-    def compare(self, layout: Layout, needs: str) -> None:
-        """Makes the steps in parts; Refused where one differs."""
+    def compare(self, layout: TrainedBlocks, needs: str) -> None:
+        """Makes the steps in parts; Breach where one differs."""
         parameter, state = self.begin
         for number, (gradient, wanted) in enumerate(zip(self.gradients, self.after, strict=True), 1):
             parameter, state = self._in_parts(layout, needs, parameter, gradient, state, number)
@@ -155,10 +155,10 @@ class _OptimizerTrial:
                 apart = (here - there).abs()
                 if not bool((apart <= _CLOSE * (1 + there.abs())).all()):
                     fact = f"{layout.words} {name} differs by {float(apart.max()):.3g} after step {number}"
-                    raise Refused(fact, self._help(layout, needs))
+                    raise Breach(fact, self._help(layout, needs))
 
     def _in_parts(
-        self, layout: Layout, needs: str, parameter: Tensor, gradient: Tensor, state: State, step: int
+        self, layout: TrainedBlocks, needs: str, parameter: Tensor, gradient: Tensor, state: State, step: int
     ) -> tuple[Tensor, State]:
         """A step of every rank, each from what it is given, and what they then have together."""
         made = torch.full_like(parameter, torch.nan)
@@ -177,7 +177,7 @@ class _OptimizerTrial:
                 kept[name][block] = value[inner]
         return made, kept
 
-    def _help(self, layout: Layout, needs: str) -> str:
+    def _help(self, layout: TrainedBlocks, needs: str) -> str:
         for word, need in NEEDS.items():
             if _ORDER.index(need) > _ORDER.index(needs) and _fits([self], need, [layout]):
                 return f"`needs {word}`"
@@ -192,13 +192,13 @@ def _seen(block: Block, needs: str, shape: Sequence[int]) -> Block:
     return whole if needs == "whole" else (block[0], *whole[1:])
 
 
-def _fits(runs: Sequence[_OptimizerTrial], needs: str, some: Sequence[Layout] = ()) -> bool:
+def _fits(runs: Sequence[_OptimizerTrial], needs: str, some: Sequence[TrainedBlocks] = ()) -> bool:
     """Whether a need would do."""
     try:
         for run in runs:
             for layout in some or layouts(run.shape):
                 run.compare(layout, needs)
-    except Refused:
+    except Breach:
         return False
     return True
 

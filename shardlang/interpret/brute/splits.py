@@ -37,7 +37,7 @@ TOLERANCE = 1e-9
 _FAR = 1e3
 
 
-class Call(Protocol):
+class TypedCall(Protocol):
     """A call whose types are inferred. operator: its name in the registry; types: of all operands,
     None for an absent one."""
 
@@ -56,7 +56,7 @@ class Case:
     """An operator on `inputs` (whole operands, present ones), laid out over axes of `sizes`. axes:
     factor -> the axes that split it; pending: axis -> the operands that are pending over it."""
 
-    call: Call
+    call: TypedCall
     inputs: tuple[Tensor, ...]
     sizes: Mapping[str, int] = field(default_factory=dict)
     axes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Case:
 
 
 @dataclass
-class Local:
+class LocalCase:
     """One rank of a case: coordinates along the axes."""
 
     case: Case
@@ -131,7 +131,7 @@ class Local:
         return all(self.at[a] == 0 for a in axes)
 
 
-def site(case: Case, local: Local, training: bool = True) -> OpSite:
+def site(case: Case, local: LocalCase, training: bool = True) -> OpSite:
     """The site as emit/ would make it for one rank."""
     rule, inference = case.rule, case.inference
     axes = tuple(case.axes.get(f, ()) for f in range(len(rule.factors)))
@@ -162,7 +162,7 @@ def _group(axes: tuple[str, ...]) -> str:
 def text(case: Case, rank: int = 0, training: bool = True) -> str:
     """The emitted expression of one rank."""
     at = Ranks(case.sizes).coordinates[rank]
-    return REGISTRY[case.call.operator].text(site(case, Local(case, at), training))
+    return REGISTRY[case.call.operator].text(site(case, LocalCase(case, at), training))
 
 
 def evaluate(
@@ -254,7 +254,7 @@ def sharded(case: Case, seed: Tensor, training: bool = True) -> list[Rank]:
     parts = _pending_parts(case, ranks)
 
     def work(rank: int) -> Rank:
-        local = Local(case, ranks.coordinates[rank])
+        local = LocalCase(case, ranks.coordinates[rank])
         inputs = [_leaf(local.part(parts[rank][i], dims)) for i, dims in enumerate(rule.operands)]
         for i, x in enumerate(inputs):
             x.requires_grad_(case.inputs[i].requires_grad)
@@ -297,12 +297,12 @@ def joined(
     split = {a for t in dims for f in t for a in case.axes.get(f, ())}
     same = [a for a in case.sizes if a not in split and a not in summed]
     for at, part in zip(Ranks(case.sizes).coordinates, present, strict=True):
-        local = Local(case, at)
+        local = LocalCase(case, at)
         if local.first(same):
             local.put(total, dims, part, add=bool(summed))
     for at, part in zip(Ranks(case.sizes).coordinates, present, strict=True):
         if same and not summed:
-            close(case, part, Local(case, at).part(total, dims), "the ranks that share a part")
+            close(case, part, LocalCase(case, at).part(total, dims), "the ranks that share a part")
     return total
 
 

@@ -61,7 +61,7 @@ class Handle:
         return Done()
 
 
-class Group:
+class ThreadGroup:
     def __init__(self, size: int, index: int, meeting: Meeting) -> None:
         self.size, self.index, self.slot = size, index, index
         self.axes, self.ranks = (), tuple(range(size))
@@ -82,7 +82,7 @@ class Ranks:
         self._meetings: dict[object, Meeting] = {}
         self._lock = threading.Lock()
 
-    def group(self, rank: int, axes: tuple[str, ...]) -> Group:
+    def group(self, rank: int, axes: tuple[str, ...]) -> ThreadGroup:
         """The group of a rank over `axes`, first is major."""
         mine = self.coordinates[rank]
         size, index = 1, 0
@@ -91,7 +91,7 @@ class Ranks:
         key = (axes, tuple((a, i) for a, i in mine.items() if a not in axes))
         with self._lock:
             meeting = self._meetings.setdefault(key, Meeting(size))
-        return Group(size, index, meeting)
+        return ThreadGroup(size, index, meeting)
 
     def run(self, work: Callable[[int], Any]) -> list[Any]:
         """`work(rank)` on all ranks at once; the first failure is raised here."""
@@ -123,8 +123,8 @@ class MeshView:
     def __init__(self, ranks: Ranks, rank: int) -> None:
         self._ranks, self._rank = ranks, rank
 
-    def __getattr__(self, axis: str) -> Group:
+    def __getattr__(self, axis: str) -> ThreadGroup:
         return self._ranks.group(self._rank, (axis,))
 
-    def __getitem__(self, axes: tuple[str, ...]) -> Group:
+    def __getitem__(self, axes: tuple[str, ...]) -> ThreadGroup:
         return self._ranks.group(self._rank, axes)

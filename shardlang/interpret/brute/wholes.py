@@ -26,7 +26,7 @@ _ROUNDED = 1e-3
 _RANK = {"RANK": "5", "LOCAL_RANK": "3", "WORLD_SIZE": "7"}
 
 
-class Refused(Exception):
+class Breach(Exception):
     """The message, and what helps."""
 
     def __init__(self, message: str, help: str = "") -> None:
@@ -44,11 +44,11 @@ def held(trial: Trial) -> Tensor:
     _require_type(trial, case, result)
     changed = [n for n, x, y in zip(_names(trial), inputs, before, strict=True) if not torch.equal(x.detach(), y)]
     if changed:
-        raise Refused(f"it changes its operand `{changed[0]}`", "make a new tensor: an operand has other readers")
+        raise Breach(f"it changes its operand `{changed[0]}`", "make a new tensor: an operand has other readers")
     others = [_leaf(x) for x in case.inputs]
     if not torch.equal(result.detach(), _called(case, others).detach()):
         help = "random numbers are operands: `randn` and `dropout` draw the same on any number of ranks"
-        raise Refused("two calls with equal operands give different results", help)
+        raise Breach("two calls with equal operands give different results", help)
     _require_modes(modes)
     if result.is_floating_point() and any(x.requires_grad for x in inputs):
         _require_gradient(trial, case, result, inputs, others)
@@ -74,7 +74,7 @@ def single(trial: Trial) -> None:
     found = gradients(result, inputs, torch.ones_like(result))
     for name, x, y in zip(_names(trial), found, gradients(wanted, same, torch.ones_like(wanted)), strict=True):
         if (x is None) != (y is None):
-            raise Refused(f"`{name}` has a gradient in one of f32 and f64 alone")
+            raise Breach(f"`{name}` has a gradient in one of f32 and f64 alone")
         if x is not None and y is not None:
             _require_close(x, y, _ROUNDED, f"in f32 the gradients of `{name}`")
 
@@ -89,10 +89,10 @@ def again(trial: Trial, result: Tensor) -> None:
     _require_new(trial, inputs, found)
     if not torch.equal(found, result) and torch.equal(_called(case, [_leaf(x) for x in case.inputs]).detach(), result):
         help = "a strategy decides which part a rank has: let `group`, or the shapes of operands, tell of it"
-        raise Refused(f"it gives other results where {' and '.join(_RANK)} in the environment are others", help)
+        raise Breach(f"it gives other results where {' and '.join(_RANK)} in the environment are others", help)
     if not torch.equal(_called(case, [_leaf(x) for x in case.inputs]).detach(), result):
         help = "let the result depend on operands and settings alone"
-        raise Refused("a call gives other results after calls with other operands", help)
+        raise Breach("a call gives other results after calls with other operands", help)
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def _called(case: Case, inputs: list[Tensor]) -> Tensor:
     try:
         result: Tensor = evaluate(text(case), inputs, case=case)
     except Exception as error:
-        raise Refused(f"the function fails on whole operands: {said(error)}") from None
+        raise Breach(f"the function fails on whole operands: {said(error)}") from None
     return result
 
 
@@ -140,10 +140,10 @@ def _require_type(trial: Trial, case: Case, result: Tensor) -> None:
     (type,) = case.inference.results
     shape, dtype = tuple(result.shape), _SHORT.get(result.dtype, str(result.dtype))
     if shape != type.shape:
-        raise Refused(f"its result has shape {list(shape)}, and {list(type.shape)} is declared")
+        raise Breach(f"its result has shape {list(shape)}, and {list(type.shape)} is declared")
     if dtype != type.dtype:
         given = "operands of the run's type" if not trial.declaration.result.dtype else "these operands"
-        raise Refused(f"its result is {dtype} where {type.dtype} is declared, for {given}")
+        raise Breach(f"its result is {dtype} where {type.dtype} is declared, for {given}")
 
 
 def _require_new(trial: Trial, inputs: Sequence[Tensor], result: Tensor) -> None:
@@ -151,7 +151,7 @@ def _require_new(trial: Trial, inputs: Sequence[Tensor], result: Tensor) -> None
     counts twice, and a change to one would change the other."""
     for name, x in zip(_names(trial), inputs, strict=True):
         if x.numel() and x.untyped_storage().data_ptr() == result.untyped_storage().data_ptr():
-            raise Refused(f"its result is no new tensor: it shares the memory of its operand `{name}`", "`.clone()` it")
+            raise Breach(f"its result is no new tensor: it shares the memory of its operand `{name}`", "`.clone()` it")
 
 
 _SHORT = {dtype: name for name, dtype in ELEMENTS.items()}
@@ -159,11 +159,11 @@ _SHORT = {dtype: name for name, dtype in ELEMENTS.items()}
 
 def _require_gradient(trial: Trial, case: Case, result: Tensor, inputs: list[Tensor], others: list[Tensor]) -> None:
     if not result.requires_grad:
-        raise Refused("its result has no gradient", "compute it by functions of torch that are differentiable")
+        raise Breach("its result has no gradient", "compute it by functions of torch that are differentiable")
     seed = torch.ones_like(result)
     first, second = gradients(result, inputs, seed), gradients(_called(case, others), others, seed)
     if any(a is not None and b is not None and not torch.equal(a, b) for a, b in zip(first, second, strict=True)):
-        raise Refused("two calls with equal operands give different gradients")
+        raise Breach("two calls with equal operands give different gradients")
     _require_each(trial, case, first)
     wanted = [x for x in inputs if x.requires_grad]
 
@@ -173,10 +173,10 @@ def _require_gradient(trial: Trial, case: Case, result: Tensor, inputs: list[Ten
 
     try:
         torch.autograd.gradcheck(function, tuple(wanted), fast_mode=True)
-    except Refused:
+    except Breach:
         raise
     except Exception as error:
-        raise Refused(f"its backward is not the derivative of its forward: {said(error)}") from None
+        raise Breach(f"its backward is not the derivative of its forward: {said(error)}") from None
 
 
 def _require_each(trial: Trial, case: Case, wanted: Sequence[Tensor | None]) -> None:
@@ -189,7 +189,7 @@ def _require_each(trial: Trial, case: Case, wanted: Sequence[Tensor | None]) -> 
         result = _called(case, inputs)
         (found, *_) = [x for x in gradients(result, inputs, torch.ones_like(result)) if x is not None] or [None]
         if found is None:
-            raise Refused(f"`{name}` has no gradient where the other operands need none")
+            raise Breach(f"`{name}` has no gradient where the other operands need none")
         _require_close(found, gradient, TOLERANCE, f"where only `{name}` needs a gradient, its gradients")
 
 
@@ -200,7 +200,7 @@ def _require_close(found: Tensor, wanted: Tensor, tolerance: float, what: str, h
     least = tolerance * max(1.0, float(finite.max()) if finite.numel() else 1.0) if wanted.is_floating_point() else 0.0
     if not torch.allclose(x, y, rtol=0.0, atol=least, equal_nan=True):
         far = float((x - y).abs().nan_to_num(torch.inf).max())
-        raise Refused(f"{what} differ by {far:.3g}", help)
+        raise Breach(f"{what} differ by {far:.3g}", help)
 
 
 def _modes() -> dict[str, object]:
@@ -216,7 +216,7 @@ def _modes() -> dict[str, object]:
 def _require_modes(before: dict[str, object]) -> None:
     changed = [name for name, mode in _modes().items() if mode != before[name]]
     if changed:
-        raise Refused(f"it changes {changed[0]} of torch, for all that comes after it", "set it back, or leave it")
+        raise Breach(f"it changes {changed[0]} of torch, for all that comes after it", "set it back, or leave it")
 
 
 def said(error: BaseException) -> str:

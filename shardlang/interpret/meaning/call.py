@@ -33,7 +33,7 @@ class PassSettings:
 
 
 @dataclass(frozen=True)
-class Call:
+class OperatorCall:
     """attrs, rule: the operator's. sizes, starts: per factor the size and the global index of the
     first element of what is computed here: the whole on one device, a rank's part on one of many.
     dtypes: of the results. constants: per operand the static number it is, or None. key: of its
@@ -67,10 +67,10 @@ class Call:
         return index
 
 
-def call_of(graph: Graph, op: Op, run: PassSettings) -> Call:
+def call_of(graph: Graph, op: Op, run: PassSettings) -> OperatorCall:
     """The call of `op` on one device."""
     values = [graph.values[v] for v in op.operands]
-    return Call(
+    return OperatorCall(
         operator=op.operator,
         attrs=op.attrs,
         rule=op.rule,
@@ -90,7 +90,7 @@ def settled(result: Tensor, operands: tuple[Tensor, ...], dtype: torch.dtype) ->
     return result.view_as(result) if any(result is x for x in operands) else result
 
 
-def computed(table: Mapping[str, Any], call: Call, operands: tuple[Tensor, ...]) -> Tensor:
+def computed(table: Mapping[str, Any], call: OperatorCall, operands: tuple[Tensor, ...]) -> Tensor:
     """The results of the operator by the function in `table`."""
     function = table.get(call.operator)
     if function is None:

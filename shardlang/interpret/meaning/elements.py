@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from shardlang.graph.graph import Graph, Op, Value
+from shardlang.graph.graph import Graph, GraphValue, Op
 from shardlang.plan.plan import Plan
 from shardlang.types.dim import FLOATS
 
@@ -27,7 +27,7 @@ def graph_in_type(graph: Graph, dtype: str) -> Graph:
     def changed(name: str) -> str:
         return dtype if name in FLOATS and name != "f64" else name
 
-    def value(old: Value) -> Value:
+    def value(old: GraphValue) -> GraphValue:
         return replace(old, type=replace(old.type, dtype=changed(old.type.dtype)))
 
     def op(old: Op) -> Op:

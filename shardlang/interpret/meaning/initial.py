@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.graph.bounds import index_bounds
-from shardlang.graph.graph import Graph, Init, Value
+from shardlang.graph.graph import Graph, GraphValue, Init
 from shardlang.interpret.meaning import draws
 from shardlang.interpret.meaning.call import ELEMENTS
 
@@ -23,7 +23,7 @@ def initial(graph: Graph, seed: int) -> dict[int, Tensor]:
     return {v.id: _begin(v, seed).to(ELEMENTS[v.type.dtype]) for v in values}
 
 
-def _begin(value: Value, seed: int) -> Tensor:
+def _begin(value: GraphValue, seed: int) -> Tensor:
     init, shape = value.init or Init("zeros"), value.type.shape
     args = init.args
     match init.kind:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from shardlang.interpret.meaning import draws
-from shardlang.interpret.meaning.call import Call
+from shardlang.interpret.meaning.call import OperatorCall
 
 
 def place(index: Tensor, start: int, size: int) -> tuple[Tensor, Tensor]:
@@ -25,7 +25,7 @@ def place(index: Tensor, start: int, size: int) -> tuple[Tensor, Tensor]:
     return torch.where(here, local, 0), here
 
 
-def _embedding(call: Call, ids: Tensor, table: Tensor) -> Tensor:
+def _embedding(call: OperatorCall, ids: Tensor, table: Tensor) -> Tensor:
     rows = call.rule.operands[1][0]
     if table.shape[0] == 0:
         return table.sum() * table.new_zeros((*ids.shape, table.shape[1]))
@@ -37,7 +37,7 @@ def _embedding(call: Call, ids: Tensor, table: Tensor) -> Tensor:
     return torch.where(here.unsqueeze(-1), table[local], torch.zeros((), dtype=table.dtype)).to(call.dtypes[0])
 
 
-def _gather(call: Call, x: Tensor, index: Tensor) -> Tensor:
+def _gather(call: OperatorCall, x: Tensor, index: Tensor) -> Tensor:
     dim = call.attrs["dim"]
     index = index if call.attrs["keeps"] else index.unsqueeze(dim)
     local, here = place(index, call.start(call.rule.operands[0][dim]), x.shape[dim])
@@ -48,7 +48,7 @@ def _gather(call: Call, x: Tensor, index: Tensor) -> Tensor:
     return found if call.attrs["keeps"] else found.squeeze(dim)
 
 
-def _take(call: Call, x: Tensor, index: Tensor) -> Tensor:
+def _take(call: OperatorCall, x: Tensor, index: Tensor) -> Tensor:
     """The element at each index; 0, which stands behind the last, for one that lies elsewhere."""
     dim = call.attrs["dim"]
     local, here = place(index, call.start(call.rule.operands[0][dim]), x.shape[dim])
@@ -56,13 +56,13 @@ def _take(call: Call, x: Tensor, index: Tensor) -> Tensor:
     return found.movedim(list(range(x.dim() - 1, found.dim())), list(range(dim, dim + index.dim())))
 
 
-def _top_k(call: Call, x: Tensor) -> Tensor:
+def _top_k(call: OperatorCall, x: Tensor) -> Tensor:
     return torch.sort(x, dim=call.attrs["dim"], descending=True, stable=True).indices.narrow(
         call.attrs["dim"], 0, call.attrs["k"]
     )
 
 
-def _pick(call: Call, x: Tensor) -> Tensor:
+def _pick(call: OperatorCall, x: Tensor) -> Tensor:
     """The sum over the dim of what is at the index."""
     dim = call.attrs["dim"]
     start = call.start(call.rule.operands[0][dim])
@@ -71,31 +71,31 @@ def _pick(call: Call, x: Tensor) -> Tensor:
     return torch.where(marks, x, torch.zeros((), dtype=x.dtype)).sum(dim).to(x.dtype)
 
 
-def _one_hot(call: Call, ids: Tensor) -> Tensor:
+def _one_hot(call: OperatorCall, ids: Tensor) -> Tensor:
     classes = call.rule.results[0][-1]
     start, (size,) = call.start(classes), call.local((classes,))
     return (ids.unsqueeze(-1) == torch.arange(start, start + size)).long()
 
 
-def _auc(call: Call, scores: Tensor, label: Tensor) -> Tensor:
+def _auc(call: OperatorCall, scores: Tensor, label: Tensor) -> Tensor:
     """The share of pairs of a 1 and a 0 in which the 1 has the greater score; ties count half."""
     ones, zeros = scores[label != 0].view(-1, 1), scores[label == 0].view(1, -1)
     return ((ones > zeros).double() + 0.5 * (ones == zeros).double()).mean()
 
 
-def _arange(call: Call) -> Tensor:
+def _arange(call: OperatorCall) -> Tensor:
     (dim,) = call.rule.results[0]
     start, (size,) = call.start(dim), call.local((dim,))
     return torch.arange(start, start + size)
 
 
-def _block(call: Call) -> tuple[tuple[int, ...], list[int], tuple[int, ...]]:
+def _block(call: OperatorCall) -> tuple[tuple[int, ...], list[int], tuple[int, ...]]:
     """The sizes of a result in the whole, where what is here begins, and its sizes here."""
     (dims,) = call.rule.results
     return call.whole(dims), [call.start(factors) for factors in dims], call.local(dims)
 
 
-def _kept(call: Call, x: Tensor, rank: int) -> Tensor:
+def _kept(call: OperatorCall, x: Tensor, rank: int) -> Tensor:
     """0 for dropped elements (of the first `rank` dims), 1 / (1 - p) elsewhere; all 1 in `eval`."""
     p, dims = call.attrs["p"], call.rule.operands[0][:rank]
     if not call.run.training or p == 0:
@@ -121,7 +121,7 @@ LOOKUPS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def _attention(call: Call, q: Tensor, k: Tensor, v: Tensor, *further: Tensor) -> Tensor:
+def _attention(call: OperatorCall, q: Tensor, k: Tensor, v: Tensor, *further: Tensor) -> Tensor:
     """Weights exp(score) over their sum along the seen keys, and a sink; 0 if a query sees none."""
     given, attrs = dict(zip(call.attrs["given"], further, strict=True)), call.attrs
     if q.dim() > 2:
@@ -145,14 +145,14 @@ def _attention(call: Call, q: Tensor, k: Tensor, v: Tensor, *further: Tensor) ->
     return _thinned(call, weights / torch.where(total > 0, total, 1.0)) @ v
 
 
-def _rows(call: Call, bias: Tensor, queries: int) -> Tensor:
+def _rows(call: OperatorCall, bias: Tensor, queries: int) -> Tensor:
     """A bias of the queries that are here, where it is whole and they are not."""
     if bias.dim() < 2 or bias.shape[-2] in (1, queries):
         return bias
     return bias.narrow(-2, call.start(call.rule.operands[0][-2]), queries)
 
 
-def _seen(call: Call, keep: Tensor | None, q: Tensor, k: Tensor) -> Tensor:
+def _seen(call: OperatorCall, keep: Tensor | None, q: Tensor, k: Tensor) -> Tensor:
     """Which keys [.., keys] each query sees."""
     seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool)
     apart = (call.start(call.rule.operands[0][-2]) + torch.arange(q.shape[-2]))[:, None] - torch.arange(k.shape[-2])
@@ -165,7 +165,7 @@ def _seen(call: Call, keep: Tensor | None, q: Tensor, k: Tensor) -> Tensor:
     return seen & (keep[..., None, None, :] if q.dim() > 2 else keep)
 
 
-def _thinned(call: Call, weights: Tensor) -> Tensor:
+def _thinned(call: OperatorCall, weights: Tensor) -> Tensor:
     """Without those of a share p, each by the number of its index among all weights."""
     p = call.attrs["p"]
     if not call.run.training or p == 0:
@@ -175,7 +175,7 @@ def _thinned(call: Call, weights: Tensor) -> Tensor:
     return weights * draws.kept(call.key, p, call.whole(dims), starts, weights.shape).to(weights.dtype) / (1.0 - p)
 
 
-def _rotary(call: Call, x: Tensor) -> Tensor:
+def _rotary(call: OperatorCall, x: Tensor) -> Tensor:
     """Pairs as complex numbers, times e^(i * angle)."""
     over, along, near = call.attrs["over"], call.attrs["along"], call.attrs["pairs"] == "neighbours"
     width = call.attrs["part"] or x.shape[over]

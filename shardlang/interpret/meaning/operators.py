@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from shardlang.errors import RunError
 from shardlang.extensions import loaded
-from shardlang.interpret.meaning.call import Call
+from shardlang.interpret.meaning.call import OperatorCall
 from shardlang.interpret.meaning.lookups import ATTENTION, LOOKUPS
 from shardlang.interpret.meaning.statistics import STATISTICS, by_kernel, moved_statistics
 from shardlang.ops.declared import DECLARED, GROUP, Declaration
@@ -42,7 +42,7 @@ def _below(a: Tensor) -> Tensor:
     return torch.expm1(a).detach() + (rising - rising.detach())
 
 
-def _gelu(call: Call, x: Tensor) -> Tensor:
+def _gelu(call: OperatorCall, x: Tensor) -> Tensor:
     if call.attrs["approximate"] == "tanh":
         inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)
         return 0.5 * x * (1.0 + torch.tanh(inner))
@@ -52,7 +52,7 @@ def _gelu(call: Call, x: Tensor) -> Tensor:
 def _extremum(pair: Callable[[Tensor, Tensor], Tensor], bound: str) -> Function:
     """Equal tensors share the gradient, as in torch; what equals a bound keeps the gradient."""
 
-    def extremum(call: Call, left: Tensor, right: Tensor) -> Tensor:
+    def extremum(call: OperatorCall, left: Tensor, right: Tensor) -> Tensor:
         left, right = left.to(call.dtypes[0]), right.to(call.dtypes[0])
         for x, number in ((left, call.constants[1]), (right, call.constants[0])):
             if number is not None:
@@ -95,7 +95,7 @@ ELEMENTWISE: dict[str, Function] = {
 # --- sums of products ---
 
 
-def _einsum(call: Call, *operands: Tensor) -> Tensor:
+def _einsum(call: OperatorCall, *operands: Tensor) -> Tensor:
     """Each operand with one dim a factor, aligned and multiplied by torch.einsum."""
     (result,) = call.rule.results
     inputs: list[object] = []
@@ -112,7 +112,7 @@ PRODUCTS: dict[str, Function] = {"matmul": _elementwise(torch.matmul), "einsum":
 # --- shapes ---
 
 
-def _rearrange(call: Call, x: Tensor) -> Tensor:
+def _rearrange(call: OperatorCall, x: Tensor) -> Tensor:
     """One dim a factor, in the order of the result, then merged."""
     (before,), (after,) = call.rule.operands, call.rule.results
     have, want = [f for term in before for f in term], [f for term in after for f in term]
@@ -120,25 +120,25 @@ def _rearrange(call: Call, x: Tensor) -> Tensor:
     return apart.permute([have.index(f) for f in want]).reshape(call.local(after))
 
 
-def _expand(call: Call, x: Tensor) -> Tensor:
+def _expand(call: OperatorCall, x: Tensor) -> Tensor:
     """x with a 1 for each dim that it lacks, repeated along these."""
     (before,), (after,) = call.rule.operands, call.rule.results
     return x.reshape([*call.local(tuple(t if t in before else () for t in after))]).expand(call.local(after)).clone()
 
 
-def _pad(call: Call, x: Tensor) -> Tensor:
+def _pad(call: OperatorCall, x: Tensor) -> Tensor:
     for dim, sides in call.attrs["pads"]:
         ends = [x.new_full([n if d == dim else m for d, m in enumerate(x.shape)], call.attrs["value"]) for n in sides]
         x = torch.cat([ends[0], x, ends[1]], dim)
     return x
 
 
-def _flatten(call: Call, x: Tensor) -> Tensor:
+def _flatten(call: OperatorCall, x: Tensor) -> Tensor:
     kept = len(call.rule.results[0]) - 1
     return x.reshape([*x.shape[:kept], math.prod(x.shape[kept:])])
 
 
-def _slice(call: Call, x: Tensor) -> Tensor:
+def _slice(call: OperatorCall, x: Tensor) -> Tensor:
     for dim, start, stop, step in call.attrs["ranges"]:
         x = x.index_select(dim, torch.arange(start, stop, step))
     return x
@@ -165,7 +165,7 @@ def _convolution(function: Callable[..., Tensor], out: int, *options: str) -> Fu
     """torch rejects values and weights without channels (uneven parts): one of zeros stands in. If
     each channel is a group, a part has as many groups as channels."""
 
-    def convolved(call: Call, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def convolved(call: OperatorCall, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         given, none = {name: call.attrs[name] for name in options}, weight.shape[out] == 0
         apart = call.attrs.get("groups", 1) > 1
         if x.shape[1] == 0:
@@ -188,14 +188,14 @@ def _one_more(x: Tensor, dim: int) -> Tensor:
 def _of_channels(function: Callable[..., Tensor], *options: str) -> Function:
     """A function of each channel, of which a part may have none."""
 
-    def apply(call: Call, x: Tensor) -> Tensor:
+    def apply(call: OperatorCall, x: Tensor) -> Tensor:
         given = [call.attrs[name] for name in options]
         return function(x, *given) if x.shape[1] else function(_one_more(x, 1), *given).narrow(1, 0, 0)
 
     return apply
 
 
-def _interpolate(call: Call, x: Tensor) -> Tensor:
+def _interpolate(call: OperatorCall, x: Tensor) -> Tensor:
     attrs = call.attrs
     given = {"size": attrs["size"]} if attrs["scale"] is None else {"scale_factor": attrs["scale"]}
     corners = None if attrs["mode"] == "nearest" else attrs["align_corners"]
@@ -203,7 +203,7 @@ def _interpolate(call: Call, x: Tensor) -> Tensor:
     return resized.narrow(1, 0, x.shape[1])
 
 
-def _group_norm(call: Call, x: Tensor, *given: Tensor) -> Tensor:
+def _group_norm(call: OperatorCall, x: Tensor, *given: Tensor) -> Tensor:
     each = call.attrs["each"]
     groups = x.unflatten(1, (x.shape[1] // each, each)).flatten(2)
     centred = groups - groups.mean(2, keepdim=True)
@@ -233,7 +233,7 @@ IMAGES: dict[str, Function] = {
 }
 
 
-def _declared(call: Call, *operands: Tensor) -> Tensor:
+def _declared(call: OperatorCall, *operands: Tensor) -> Tensor:
     """The function that a file declares, as it is; empty parts give zeros, which add nothing."""
     if not all(x.numel() for x in operands):
         zeros = torch.zeros(call.local(call.rule.results[0]), dtype=call.dtypes[0])

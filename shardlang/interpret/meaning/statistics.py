@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from shardlang.interpret.meaning.call import Call
+from shardlang.interpret.meaning.call import OperatorCall
 from shardlang.interpret.meaning.lookups import place
 from shardlang.ops.rule import DimFactors
 
@@ -24,17 +24,17 @@ Function = Callable[..., Tensor]
 # --- reductions ---
 
 
-def _count(call: Call, dims: Sequence[DimFactors]) -> int:
+def _count(call: OperatorCall, dims: Sequence[DimFactors]) -> int:
     """How many elements some tensor dims have in the whole."""
     return math.prod(call.whole(tuple(dims)))
 
 
-def _sum(call: Call, x: Tensor) -> Tensor:
+def _sum(call: OperatorCall, x: Tensor) -> Tensor:
     dims = call.attrs["dims"]
     return x.sum(dims) if dims else x * 1
 
 
-def _mean(call: Call, x: Tensor) -> Tensor:
+def _mean(call: OperatorCall, x: Tensor) -> Tensor:
     dims, x = call.attrs["dims"], x.to(call.dtypes[0])
     return x.sum(dims) / _count(call, [call.rule.operands[0][d] for d in dims]) if dims else x * 1
 
@@ -43,13 +43,13 @@ def _extreme(function: Callable[..., Tensor]) -> Function:
     return lambda call, x: function(x, call.attrs["dims"]) if call.attrs["dims"] else x * 1
 
 
-def _logsumexp(call: Call, x: Tensor) -> Tensor:
+def _logsumexp(call: OperatorCall, x: Tensor) -> Tensor:
     dims = call.attrs["dims"]
     top = x.detach().amax(dims, keepdim=True) if dims else x.detach()
     return torch.exp(x - top).sum(dims).log() + top.sum(dims) if dims else x * 1
 
 
-def _var(call: Call, x: Tensor) -> Tensor:
+def _var(call: OperatorCall, x: Tensor) -> Tensor:
     dims = call.attrs["dims"]
     count = math.prod(x.shape[d] for d in dims)
     return (x - x.mean(dims, keepdim=True)).square().sum(dims) / (count - call.attrs["correction"])
@@ -58,13 +58,13 @@ def _var(call: Call, x: Tensor) -> Tensor:
 # --- softmax, normalisations ---
 
 
-def _log_softmax(call: Call, x: Tensor) -> Tensor:
+def _log_softmax(call: OperatorCall, x: Tensor) -> Tensor:
     dim = call.attrs["dim"]
     shifted = x - x.detach().amax(dim, keepdim=True)
     return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
 
 
-def _softmax(call: Call, x: Tensor) -> Tensor:
+def _softmax(call: OperatorCall, x: Tensor) -> Tensor:
     dim = call.attrs["dim"]
     shares = torch.exp(x - x.detach().amax(dim, keepdim=True))
     return shares / shares.sum(dim, keepdim=True)
@@ -78,25 +78,25 @@ def _affine(x: Tensor, dims: Sequence[int], has: Sequence[str], given: Sequence[
     return x
 
 
-def _layer_norm(call: Call, x: Tensor, *given: Tensor) -> Tensor:
+def _layer_norm(call: OperatorCall, x: Tensor, *given: Tensor) -> Tensor:
     dims = call.attrs["dims"]
     centred = x - x.mean(dims, keepdim=True)
     variance = centred.square().mean(dims, keepdim=True)
     return _affine(centred / torch.sqrt(variance + call.attrs["eps"]), dims, call.attrs["has"], given)
 
 
-def _rms_norm(call: Call, x: Tensor, *given: Tensor) -> Tensor:
+def _rms_norm(call: OperatorCall, x: Tensor, *given: Tensor) -> Tensor:
     dims = call.attrs["dims"]
     square = x.square().mean(dims, keepdim=True)
     return _affine(x / torch.sqrt(square + call.attrs["eps"]), dims, call.attrs["has"], given)
 
 
-def _others(call: Call, x: Tensor) -> tuple[int, ...]:
+def _others(call: OperatorCall, x: Tensor) -> tuple[int, ...]:
     """The dims that batch_norm reduces: all but the channels."""
     return tuple(d for d in range(x.dim()) if d != call.attrs["dim"])
 
 
-def _batch_norm(call: Call, x: Tensor, mean: Tensor, variance: Tensor, *given: Tensor) -> Tensor:
+def _batch_norm(call: OperatorCall, x: Tensor, mean: Tensor, variance: Tensor, *given: Tensor) -> Tensor:
     channel = [size if d == call.attrs["dim"] else 1 for d, size in enumerate(x.shape)]
     mean, variance = mean.reshape(channel), variance.reshape(channel)
     if call.run.training:
@@ -106,7 +106,7 @@ def _batch_norm(call: Call, x: Tensor, mean: Tensor, variance: Tensor, *given: T
     return _affine(normal, (call.attrs["dim"],), call.attrs["has"], given)
 
 
-def by_kernel(call: Call, x: Tensor, *given: Tensor) -> Tensor:
+def by_kernel(call: OperatorCall, x: Tensor, *given: Tensor) -> Tensor:
     """batch_norm by torch's kernel, which does not centre on its way back: what it leaves of a
     gradient that is zero in truth grows with the mean over the deviation."""
     at = call.attrs["dim"]
@@ -117,7 +117,7 @@ def by_kernel(call: Call, x: Tensor, *given: Tensor) -> Tensor:
 
 
 def moved_statistics(
-    call: Call, x: Tensor, mean: Tensor, variance: Tensor, *given: Tensor
+    call: OperatorCall, x: Tensor, mean: Tensor, variance: Tensor, *given: Tensor
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The running statistics after a batch: `momentum` of the way to the batch's, unbiased."""
     dims, momentum = _others(call, x), call.attrs["momentum"]
@@ -130,14 +130,14 @@ def moved_statistics(
 # --- losses ---
 
 
-def _kept_labels(call: Call, label: Tensor) -> tuple[Tensor, Tensor]:
+def _kept_labels(call: OperatorCall, label: Tensor) -> tuple[Tensor, Tensor]:
     """The labels with 0 for those to ignore, and which are kept."""
     ignore = call.attrs["ignore_index"]
     kept = torch.ones_like(label, dtype=torch.bool) if ignore is None else label != ignore
     return torch.where(kept, label, 0).long(), kept
 
 
-def _picked(call: Call, scores: Tensor, label: Tensor) -> Tensor:
+def _picked(call: OperatorCall, scores: Tensor, label: Tensor) -> Tensor:
     """The score of each label; 0 where its class is elsewhere."""
     dim = call.attrs["dim"]
     local, here = place(label.unsqueeze(dim), call.start(call.rule.operands[0][dim]), scores.shape[dim])
@@ -146,13 +146,13 @@ def _picked(call: Call, scores: Tensor, label: Tensor) -> Tensor:
     return torch.where(here, scores.gather(dim, local), 0.0).squeeze(dim)
 
 
-def _averaged(call: Call, items: Tensor, kept: Tensor, count: Tensor | None) -> Tensor:
+def _averaged(call: OperatorCall, items: Tensor, kept: Tensor, count: Tensor | None) -> Tensor:
     """The sum of the kept items over the count of the whole, given if others have parts."""
     whole = kept.sum() if call.attrs["ignore_index"] is not None else _count(call, call.rule.operands[1])
     return torch.where(kept, items, 0.0).sum() / (whole if count is None else count)
 
 
-def _cross_entropy(call: Call, scores: Tensor, label: Tensor, count: Tensor | None = None) -> Tensor:
+def _cross_entropy(call: OperatorCall, scores: Tensor, label: Tensor, count: Tensor | None = None) -> Tensor:
     dim, smoothing = call.attrs["dim"], call.attrs["label_smoothing"]
     label, kept = _kept_labels(call, label)
     logs = torch.log_softmax(scores.to(call.dtypes[0]), dim)
@@ -162,7 +162,7 @@ def _cross_entropy(call: Call, scores: Tensor, label: Tensor, count: Tensor | No
     return _averaged(call, items, kept, count)
 
 
-def _chunked(call: Call, label: Tensor, hidden: Tensor, weight: Tensor, *more: Tensor) -> Tensor:
+def _chunked(call: OperatorCall, label: Tensor, hidden: Tensor, weight: Tensor, *more: Tensor) -> Tensor:
     """Chunks mean nothing on whole tensors: the cross-entropy of a product and its bias."""
     rows, weights = call.rule.operands[1:3]
     weight, classes = (weight, weights[0]) if call.attrs["dim"] == 0 else (weight.t(), weights[1])
@@ -174,13 +174,13 @@ def _chunked(call: Call, label: Tensor, hidden: Tensor, weight: Tensor, *more: T
     return _cross_entropy(plain, scores, label, *more)
 
 
-def _nll_loss(call: Call, scores: Tensor, label: Tensor, count: Tensor | None = None) -> Tensor:
+def _nll_loss(call: OperatorCall, scores: Tensor, label: Tensor, count: Tensor | None = None) -> Tensor:
     label, kept = _kept_labels(call, label)
     return _averaged(call, -_picked(call, scores, label), kept, count)
 
 
 def _mean_of(items: Callable[[Tensor, Tensor], Tensor]) -> Function:
-    def mean(call: Call, x: Tensor, target: Tensor) -> Tensor:
+    def mean(call: OperatorCall, x: Tensor, target: Tensor) -> Tensor:
         return items(x, target.to(x.dtype)).sum() / _count(call, call.rule.operands[0])
 
     return mean

@@ -22,7 +22,7 @@ DRAWS = 8
 
 
 @dataclass(frozen=True)
-class Results:
+class WholeResults:
     """values: by id, without gradient graph. gradients: of the loss, by value id (zeros where it
     does not depend).
 
@@ -36,7 +36,7 @@ class Results:
     gradients: Mapping[int, Tensor]
     uses: Mapping[tuple[int, int], Tensor]
     states: Mapping[int, Tensor]
-    nearby: Callable[[], list[Results]]
+    nearby: Callable[[], list[WholeResults]]
 
     def parts_of(self, value: int) -> list[Tensor]:
         """A value, in the one part that it has here."""
@@ -88,7 +88,7 @@ def run(
     step: int = 1,
     seed: int = 0,
     moved: torch.Generator | None = None,
-) -> Results:
+) -> WholeResults:
     """One step's forward and backward pass.
 
     fields: a whole batch, by value id. params: parameters and states, by value id. step: from 1, as
@@ -96,7 +96,7 @@ def run(
     moves by a unit in the last place: as rounding moves them, on the way back too."""
 
     @cache
-    def nearby() -> list[Results]:
+    def nearby() -> list[WholeResults]:
         draws = torch.Generator().manual_seed(seed)
         return [run(graph, fields, params, step=step, seed=seed, moved=draws) for _ in range(DRAWS)]
 
@@ -125,7 +125,7 @@ def leaf(graph: Graph, value: int, fields: Mapping[int, Tensor], params: Mapping
     return given.detach().to(wanted).clone()
 
 
-def _results(state: _WholePass, states: Mapping[int, Tensor], nearby: Callable[[], list[Results]]) -> Results:
+def _results(state: _WholePass, states: Mapping[int, Tensor], nearby: Callable[[], list[WholeResults]]) -> WholeResults:
     graph, values = state.graph, state.values
     loss = None if graph.loss is None else values[graph.loss]
     known = {v: x for v, x in values.items() if x.requires_grad}
@@ -133,7 +133,7 @@ def _results(state: _WholePass, states: Mapping[int, Tensor], nearby: Callable[[
     if loss is not None and loss.requires_grad:
         wanted = [*known.values(), *state.uses.values()]
         gradients = list(torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True))
-    return Results(
+    return WholeResults(
         values={v: x.detach() for v, x in values.items()},
         loss=None if loss is None else loss.detach(),
         gradients=dict(zip(known, gradients[: len(known)], strict=False)),

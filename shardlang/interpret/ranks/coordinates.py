@@ -65,7 +65,7 @@ def cut_out(whole: Tensor, block: Block) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Grid:
+class MeshPositions:
     """The positions on the meshes of a plan."""
 
     plan: Plan

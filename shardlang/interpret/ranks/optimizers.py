@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from shardlang.check.own import OwnDecl
-from shardlang.extensions.loaded import Function
+from shardlang.extensions.loaded import OwnFunction
 from shardlang.facts.optimizers import OPTIMIZERS, Rows
 from shardlang.interpret.meaning.optimizers import RULES, Memory, looked_up, on_rows, rate
 from shardlang.interpret.ranks.coordinates import others
@@ -153,7 +153,7 @@ class Optimizers:
         kept, whole = storage(self.plan, value), isinstance(gradients, Tensor)
         x, gradient = (xs[0], gradients) if whole else (kept.assembled(xs), kept.assembled(gradients))
         memory = self.memory.setdefault((value, -1), {name: torch.zeros_like(x) for name in decl.state})
-        function = Function(decl.path, decl.source, decl.own.function).found(Path())
+        function = OwnFunction(decl.path, decl.source, decl.own.function).found(Path())
         made, after = stepped(
             function, Path(decl.path), x, gradient * factor, memory, self.step - self.skipped, arguments
         )
@@ -168,7 +168,7 @@ class Optimizers:
         kind, given = training.lr_schedule
         if training.own_schedule is not None:
             own = training.own_schedule
-            function = Function(own.path, own.source, own.function).found(Path())
+            function = OwnFunction(own.path, own.source, own.function).found(Path())
             found = asked(function, Path(own.path), self.step, self.total, arguments["lr"], given)
             return {**arguments, "lr": found}
         return {**arguments, "lr": rate(arguments["lr"], kind, given, self.step, self.total)}

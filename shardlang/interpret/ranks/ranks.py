@@ -41,7 +41,7 @@ class CannotRun(Exception):
 
 
 @dataclass(frozen=True)
-class Results:
+class RankResults:
     """forms: the local tensors of each form of each value. gradients: likewise, of forms that have
     one.
 
@@ -111,7 +111,9 @@ class _Pass:
             operands = [[x.detach() for x in xs] for xs in operands]
         mesh = self.plan.meshes[planned.mesh]
         part_sizes = of_factors(op, self.plan.graph, self.plan.sizes)
-        split = split_operators.Split(call_of(self.plan.graph, op, self.run), planned.factor_axes, mesh, part_sizes)
+        split = split_operators.SplitOperator(
+            call_of(self.plan.graph, op, self.run), planned.factor_axes, mesh, part_sizes
+        )
         with torch.set_grad_enabled(op.section == "loss"):
             result = split_operators.on_ranks(split, operands)
         written = REGISTRY[op.operator].updates
@@ -160,7 +162,7 @@ def run(
     step: int = 1,
     seed: int = 0,
     inner: bool = True,
-) -> Results:
+) -> RankResults:
     """One step on all ranks of the plan; CannotRun names the step that does not work.
 
     fields: a whole batch, by value id. kept: what each rank stores of parameters and states (see
@@ -174,7 +176,7 @@ def run(
     state.compute()
     gradients = state.backward(inner)
     trained = [v for v in plan.graph.params if (v, -1) in gradients]
-    return Results(
+    return RankResults(
         forms={form: [x.detach() for x in xs] for form, xs in state.forms.items()},
         gradients=gradients,
         stored={v: storage(plan, v).reduce(gradients[v, -1]) for v in trained},

@@ -32,17 +32,17 @@ from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.data.loader import Batch
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.logs import Log
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import RunProgram
 from shardlang.runtime.step.microbatches import Accumulation
 from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.totals import Pending
-from shardlang.runtime.step.train import Run, datasets
+from shardlang.runtime.step.train import TrainingRun, datasets
 
 
 class Simulated(Accumulation):
     """Runs a step on all simulated ranks; `kept` has each rank's parameters and states."""
 
-    def __init__(self, plan: Plan, run: Run) -> None:
+    def __init__(self, plan: Plan, run: TrainingRun) -> None:
         super().__init__(run.program, run.model, run.figures, run.evaluated)
         self.plan, self.run = plan, run
         self.optimizers = Optimizers(plan, run.total)
@@ -66,7 +66,7 @@ class Simulated(Accumulation):
         figures = {"loss": graph.loss, **graph.metrics}
         return self.figures.start({name: self._figure(value, mine) for name, value in figures.items()})
 
-    def _figure(self, value: int, mine: ranks.Results) -> Tensor:
+    def _figure(self, value: int, mine: ranks.RankResults) -> Tensor:
         """A loss or metric: the sum over the first of the groups on which it is pending; all groups
         have the same."""
         form = final_form(self.plan, value)
@@ -118,9 +118,9 @@ def simulate(
     return 0
 
 
-def _train(plan: Plan, program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
+def _train(plan: Plan, program: RunProgram, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
     try:
-        run = Run(program, data, log)
+        run = TrainingRun(program, data, log)
         passes = Simulated(plan, run)
         run.passes, run.model.update = passes, passes.update
         run.train(save_weights)

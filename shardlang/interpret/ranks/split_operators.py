@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from shardlang.interpret.meaning.call import Call, computed
+from shardlang.interpret.meaning.call import OperatorCall, computed
 from shardlang.interpret.meaning.operators import MOVED, OPERATORS
 from shardlang.interpret.ranks import exchanges
 from shardlang.interpret.ranks.coordinates import groups_of, parts_of
@@ -27,11 +27,11 @@ Dims = tuple[DimFactors, ...]
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitOperator:
     """An operator on all ranks. call: on the whole. axes: per factor, the axes that split it.
     part_sizes: factor -> the sizes of its parts, if listed."""
 
-    call: Call
+    call: OperatorCall
     axes: tuple[tuple[str, ...], ...]
     mesh: Mesh
     part_sizes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -51,16 +51,16 @@ class Split:
         return groups_of(self.mesh, tuple(axes))
 
     @cached_property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[OperatorCall, ...]:
         """The part of the operator that each rank has."""
         return tuple(self._call(rank) for rank in range(self.mesh.size))
 
-    def _call(self, rank: int) -> Call:
+    def _call(self, rank: int) -> OperatorCall:
         pairs = enumerate(zip(self.call.rule.factors, self.axes, strict=True))
         parts = [parts_of(self.mesh, f.size, axes, self.part_sizes.get(i))[rank] for i, (f, axes) in pairs]
         return replace(self.call, sizes=tuple(size for _, size in parts), starts=tuple(start for start, _ in parts))
 
-    def together(self, rank: int) -> Call:
+    def together(self, rank: int) -> OperatorCall:
         """The operator as a rank computes it with those that it joins."""
         call = self.calls[rank]
         if not self.joined:
@@ -105,7 +105,7 @@ class Split:
         return tuple(axis for f in sorted(summed) for axis in self.axes[f])
 
 
-def on_ranks(split: Split, operands: Sequence[Tensors]) -> list[Tensor]:
+def on_ranks(split: SplitOperator, operands: Sequence[Tensors]) -> list[Tensor]:
     """The operator's result on every rank; `operands[i][rank]` are the local operands."""
     given = [_added(split, at, xs) for at, xs in enumerate(operands)] + _counts(split, operands)
     made: dict[int, Tensor] = {}
@@ -115,7 +115,7 @@ def on_ranks(split: Split, operands: Sequence[Tensors]) -> list[Tensor]:
     return [made[rank] for rank in range(len(made))]
 
 
-def moved_states(split: Split, operands: Sequence[Tensors]) -> list[Tensors]:
+def moved_states(split: SplitOperator, operands: Sequence[Tensors]) -> list[Tensors]:
     """The states that the operator writes, as they are on every rank after it."""
     made: dict[int, tuple[Tensor, ...]] = {}
     for members in split.groups:
@@ -124,18 +124,18 @@ def moved_states(split: Split, operands: Sequence[Tensors]) -> list[Tensors]:
     return [list(xs) for xs in zip(*(made[rank] for rank in range(len(made))), strict=True)]
 
 
-def _joined(split: Split, operands: Sequence[Tensors], members: Sequence[int]) -> list[Tensor]:
+def _joined(split: SplitOperator, operands: Sequence[Tensors], members: Sequence[int]) -> list[Tensor]:
     dims = (*split.call.rule.operands, ())
     return [split.join(xs, dims[min(at, len(dims) - 1)], members) for at, xs in enumerate(operands)]
 
 
-def _added(split: Split, at: int, xs: Tensors) -> Tensors:
+def _added(split: SplitOperator, at: int, xs: Tensors) -> Tensors:
     axes = split.once(at)
     groups = groups_of(split.mesh, axes) if axes else ()
     return exchanges.exchange(xs, groups, exchanges.kept_first, exchanges.kept_first)
 
 
-def _counts(split: Split, operands: Sequence[Tensors]) -> list[Tensors]:
+def _counts(split: SplitOperator, operands: Sequence[Tensors]) -> list[Tensors]:
     """The number of labels that a loss keeps in the whole, if that is no operand of it."""
     rule = split.call.rule
     if split.call.attrs.get("ignore_index") is None or len(operands) != 2:

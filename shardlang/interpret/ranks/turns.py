@@ -26,7 +26,7 @@ from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.device import HOST, KINDS, Cpu
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.logs import Log
-from shardlang.runtime.step.train import Run
+from shardlang.runtime.step.train import TrainingRun
 
 _SHOWN = 4
 
@@ -159,7 +159,7 @@ def _course(main_file: Path, base: Path, data: Mapping[str, Dataset], rank: int,
     """All that one rank begins and waits for in its first step, in order."""
     program = replace(read_program(main_file), base=base, checkpoint=None, log=None, compile="none")
     with _alone(main_file.parent, rank, ranks) as turns:
-        run = Run(program, data, Log(None, None))
+        run = TrainingRun(program, data, Log(None, None))
         batch = next(iter(run.loader.epoch(1, 0)))
         turns.course.clear()
         run.begin()

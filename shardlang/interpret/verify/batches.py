@@ -16,12 +16,12 @@ from shardlang.interpret.meaning import initial
 from shardlang.interpret.meaning.call import ELEMENTS
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.data.loader import Batch, Loader
-from shardlang.runtime.program import Block, Field, Program, Source
+from shardlang.runtime.program import BatchSource, Extent, RunProgram, SourceField
 from shardlang.runtime.step.train import datasets
 
 
 @dataclass
-class Drawn:
+class RandomBatches:
     """A dataset of random batches, `steps` of them, one after the other: see initial.batch."""
 
     graph: Graph
@@ -36,7 +36,7 @@ class Drawn:
     def length(self) -> int:
         return self.batch * self.steps
 
-    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         if not len(examples):
             return np.zeros(block.shape)
         step = int(examples[0]) // self.batch + 1
@@ -54,7 +54,7 @@ class Batches:
     drawn: why the numbers are random, or empty where they are the program's own. total: steps of a
     whole run."""
 
-    program: Program
+    program: RunProgram
     data: Mapping[str, Dataset]
     graph: Graph
     drawn: str = ""
@@ -62,7 +62,7 @@ class Batches:
     def __post_init__(self) -> None:
         source = self.program.data
         fields = [replace(f, cut={}, sizes=None, mesh=None) for f in source.fields]
-        whole = Source(source.kind, batch=source.batch, fields=fields, **source.arguments)
+        whole = BatchSource(source.kind, batch=source.batch, fields=fields, **source.arguments)
         self.loader = Loader(replace(self.program, data=whole, pipeline=None), whole, self.data["data"])
         self.epoch = 0
         self.coming: Iterator[Batch] = iter(())
@@ -84,16 +84,16 @@ class Batches:
         return {v: x.to(t) for v, x, t in zip(self.graph.data, parts[0].values(), types, strict=True)}
 
 
-def own(program: Program, graph: Graph) -> Batches:
+def own(program: RunProgram, graph: Graph) -> Batches:
     """The program's own data, read; RunError where that fails."""
     only = replace(program, eval=None)
     return Batches(program, datasets(only), graph)
 
 
-def drawn(program: Program, graph: Graph, steps: int, why: str) -> Batches:
+def drawn(program: RunProgram, graph: Graph, steps: int, why: str) -> Batches:
     """Random numbers: normal if floating, else below each field's bound; `why` is for the user."""
     source = program.data
     names = {f.name: value for f, value in zip(source.fields, graph.data, strict=True)}
-    data = Drawn(graph, names, program.seed, source.batch, steps)
-    fake = Source("drawn", batch=source.batch, fields=source.fields, shuffle=False)
+    data = RandomBatches(graph, names, program.seed, source.batch, steps)
+    fake = BatchSource("drawn", batch=source.batch, fields=source.fields, shuffle=False)
     return Batches(replace(program, data=fake), {"data": data}, graph, why)

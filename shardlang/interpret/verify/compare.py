@@ -17,7 +17,7 @@ from torch import Tensor
 from shardlang.interpret.meaning import whole
 from shardlang.interpret.meaning.undecided import scale_of, spreading, undecided
 from shardlang.interpret.ranks import ranks
-from shardlang.interpret.ranks.coordinates import Block, Grid, block_of, cut_out, groups_of, sizes_of_dims
+from shardlang.interpret.ranks.coordinates import Block, MeshPositions, block_of, cut_out, groups_of, sizes_of_dims
 from shardlang.interpret.ranks.optimizers import Optimizers
 from shardlang.interpret.ranks.ranks import CannotRun
 from shardlang.interpret.ranks.stored import storage
@@ -29,7 +29,7 @@ from shardlang.types.layout import Layout, layout_text
 
 
 @dataclass(frozen=True)
-class Difference:
+class ValueDifference:
     """The first value that is not what one device has.
 
     kind: "value", "figure" (a loss or metric as reported), "gradient", "stored gradient", "state",
@@ -168,7 +168,7 @@ class Comparison:
     plan: Plan
     tolerance: float
     optimizers: Optimizers
-    difference: Difference | None = None
+    difference: ValueDifference | None = None
     step: int = 0
     values: int = 0
     gradients: int = 0
@@ -176,9 +176,9 @@ class Comparison:
     largest: float = 0.0
     undecided: tuple[str, ...] = ()
     skipped: set[int] = field(default_factory=set)
-    alone: whole.Results | None = None
+    alone: whole.WholeResults | None = None
 
-    def note(self, found: Iterable[Difference | None]) -> None:
+    def note(self, found: Iterable[ValueDifference | None]) -> None:
         """Keeps the first difference of some comparisons, which are made as far as that."""
         self.difference = next((d for d in found if d is not None), None)
 
@@ -191,7 +191,7 @@ class Comparison:
         """Whether nothing more can be said."""
         return not self.ok or self.plan.graph.loss in self.skipped
 
-    def differs(self, kind: str, form: Form, layout: Layout, finding: Finding, at: int = 0) -> Difference | None:
+    def differs(self, kind: str, form: Form, layout: Layout, finding: Finding, at: int = 0) -> ValueDifference | None:
         wrong = finding.error > self.tolerance
         if wrong and self.alone is not None:
             given = self.plan, kind, form, self.alone, finding.error
@@ -203,25 +203,25 @@ class Comparison:
         self.largest = max(self.largest, finding.error)
         return self._difference(kind, form, layout, finding, at) if wrong else None
 
-    def _difference(self, kind: str, form: Form, layout: Layout, finding: Finding, at: int) -> Difference:
+    def _difference(self, kind: str, form: Form, layout: Layout, finding: Finding, at: int) -> ValueDifference:
         described = self.plan.graph.values[form[0]]
         text = layout_text(described.type, layout, self.plan.meshes[layout.mesh])
-        grid = Grid(self.plan)
+        grid = MeshPositions(self.plan)
         rank = grid.rank(finding.rank, grid.stages(form[0])[0])
         place = f"{described.span.source.name}:{described.span.line}"
-        return Difference(
+        return ValueDifference(
             kind, described.path, text, place=place, rank=rank, index=finding.index, found=finding.found,
             expected=finding.expected,
             summed=layout.pending, step=self.step, message=finding.message, microbatch=grid.microbatch(finding.rank),
             form=form, order=(_PHASES.index(kind), at),
         )  # fmt: skip
 
-    def results(self, mine: ranks.Results, theirs: whole.Results, done: bool = True) -> None:
+    def results(self, mine: ranks.RankResults, theirs: whole.WholeResults, done: bool = True) -> None:
         """Compares all of a step, in the order of computation. done: the step came to its end."""
         self.alone = theirs
         self.note(self._all(mine, theirs) if done else self._values(mine.forms, theirs))
 
-    def _all(self, mine: ranks.Results, theirs: whole.Results) -> Iterator[Difference | None]:
+    def _all(self, mine: ranks.RankResults, theirs: whole.WholeResults) -> Iterator[ValueDifference | None]:
         yield from self._values(mine.forms, theirs)
         yield from self._figures(mine.figures, theirs)
         if self.plan.graph.loss in self.skipped:
@@ -230,7 +230,9 @@ class Comparison:
         yield from self.stored(mine.stored, theirs.gradients, "stored gradient")
         yield from self.stored(mine.states, theirs.states, "state")
 
-    def _values(self, forms: Mapping[Form, Sequence[Tensor]], theirs: whole.Results) -> Iterator[Difference | None]:
+    def _values(
+        self, forms: Mapping[Form, Sequence[Tensor]], theirs: whole.WholeResults
+    ) -> Iterator[ValueDifference | None]:
         for at, form in enumerate(forms_of(self.plan)):
             if form[0] in self.skipped or form not in forms:
                 continue
@@ -241,7 +243,7 @@ class Comparison:
             if finding.error <= self.tolerance or not self._tied(form, local, theirs):
                 yield self.differs("value", form, layout, finding, at)
 
-    def _figures(self, figures: Mapping[str, float], theirs: whole.Results) -> Iterator[Difference | None]:
+    def _figures(self, figures: Mapping[str, float], theirs: whole.WholeResults) -> Iterator[ValueDifference | None]:
         """The loss and the metrics as a run reports them: one number, on all ranks."""
         graph = self.plan.graph
         named = {"loss": graph.loss, **graph.metrics}
@@ -253,7 +255,7 @@ class Comparison:
             finding = measured(found, expected, scale_of(expected), 0, ())
             yield self.differs("figure", (value, -1), Layout((), mesh=self.plan.produced[value].mesh), finding)
 
-    def _tied(self, form: Form, local: Sequence[Tensor], theirs: whole.Results) -> bool:
+    def _tied(self, form: Form, local: Sequence[Tensor], theirs: whole.WholeResults) -> bool:
         """Whether rounding explains a difference; then later values are left out from here on."""
         graph = self.plan.graph
         producer = graph.producers.get(form[0])
@@ -273,7 +275,7 @@ class Comparison:
         path = self.plan.graph.values[form[0]].path
         self.undecided += (path,) if path not in self.undecided else ()
 
-    def _gradients(self, mine: ranks.Results, expected: Mapping[Form, Tensor]) -> Iterator[Difference | None]:
+    def _gradients(self, mine: ranks.RankResults, expected: Mapping[Form, Tensor]) -> Iterator[ValueDifference | None]:
         """Backward runs against the order of the forms. A form without gradient here must not need
         one there."""
         for at, form in enumerate(reversed(forms_of(self.plan))):
@@ -294,7 +296,7 @@ class Comparison:
 
     def stored(
         self, kept: Mapping[int, Sequence[Tensor]], expected: Mapping[int, Tensor], kind: str = "parameter"
-    ) -> Iterator[Difference | None]:
+    ) -> Iterator[ValueDifference | None]:
         """Compares what ranks store of parameters or states, rows under ZeRO, with the whole."""
         for value, local in ((v, xs) for v, xs in kept.items() if v in expected):
             at, full, scale = storage(self.plan, value), expected[value], scale_of(expected[value])
@@ -304,9 +306,9 @@ class Comparison:
             self.parameters += kind == "parameter"
             yield self.differs(kind, (value, -1), at.plan.stored, max(findings, key=lambda f: f.error))
 
-    def cannot(self, failure: CannotRun, theirs: whole.Results) -> None:
+    def cannot(self, failure: CannotRun, theirs: whole.WholeResults) -> None:
         """Notes a value that was wrong before the step that cannot run, else that step."""
-        self.results(ranks.Results(failure.made, {}, {}, {}), theirs, done=False)
+        self.results(ranks.RankResults(failure.made, {}, {}, {}), theirs, done=False)
         if self.ok:
             form = failure.form
             finding, at = Finding(math.inf, message=failure.message), forms_of(self.plan).index(form)

@@ -21,17 +21,17 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.emit import Emission, emission
 from shardlang.emit.forward import Forward
 from shardlang.emit.scene import calls_of
-from shardlang.emit.scope import Scope
+from shardlang.emit.scope import FileContents
 from shardlang.emit.stages import LAYERS
-from shardlang.interpret.ranks.coordinates import Grid
-from shardlang.interpret.ranks.ranks import Locals, Results
+from shardlang.interpret.ranks.coordinates import MeshPositions
+from shardlang.interpret.ranks.ranks import Locals, RankResults
 from shardlang.interpret.verify.compare import forms_of
-from shardlang.plan.blocks.call import Call as LayerCall
+from shardlang.plan.blocks.call import BlockCall as LayerCall
 from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import MoveKind, Plan, Step
 from shardlang.plan.reads import Form, final_form, made_form, makes, steps_for
 from shardlang.records import remembered
-from shardlang.runtime.launch.observe import Call, Record
+from shardlang.runtime.launch.observe import RecordedCall, StepRecord
 
 Named = Mapping[str, Tensor]
 ONCE = ("before_step", "conclude")
@@ -110,7 +110,7 @@ class _Homes:
         return self.calls[where] - 1
 
 
-def _functions(plan: Plan, scope: Scope, own: Set[Step]) -> dict[Form, tuple[tuple[str, ...], bool]]:
+def _functions(plan: Plan, scope: FileContents, own: Set[Step]) -> dict[Form, tuple[tuple[str, ...], bool]]:
     """The functions of a file that have a form, and whether they run once a step; of what several
     make, the first of these lines. own: the steps that stand in `forward` itself."""
     steps = scope.phases
@@ -147,27 +147,27 @@ class StepRecords:
     """The records of all ranks for one step."""
 
     plan: Plan
-    records: Sequence[Record]
+    records: Sequence[StepRecord]
 
     @cached_property
-    def grid(self) -> Grid:
-        return Grid(self.plan)
+    def grid(self) -> MeshPositions:
+        return MeshPositions(self.plan)
 
     @cached_property
-    def calls(self) -> dict[tuple[int, str, str, str, int], list[Call]]:
+    def calls(self) -> dict[tuple[int, str, str, str, int], list[RecordedCall]]:
         """(rank, file, function, layer, microbatch) -> its calls; what runs once a step does so in
         any of the microbatches.
 
         Functions within a function count as it; of one that is computed again for backward the
         first call comes first."""
-        found: dict[tuple[int, str, str, str, int], list[Call]] = {}
+        found: dict[tuple[int, str, str, str, int], list[RecordedCall]] = {}
         for rank, record in enumerate(self.records):
             for call in sorted(record.calls, key=lambda c: c.inner):
                 part = 0 if call.function in ONCE else call.microbatch
                 found.setdefault((rank, call.file, call.function, call.layer, part), []).append(call)
         return found
 
-    def at(self, form: Form) -> list[Call | None]:
+    def at(self, form: Form) -> list[RecordedCall | None]:
         """The call that has the variable of a form, for each position."""
         home, found = homes(self.plan)[form], []
         for place in self.grid.positions:
@@ -178,7 +178,7 @@ class StepRecords:
             found.append(next((calls[home.call] for calls in lists if len(calls) > home.call), None))
         return found
 
-    def results(self) -> Results:
+    def results(self) -> RankResults:
         """All that was seen; forms in the order of the plan."""
         forms: dict[Form, Locals] = {}
         gradients: dict[Form, Locals] = dict(self._leaves())
@@ -203,7 +203,7 @@ class StepRecords:
             raise InternalError(f"the emitted program computes `{path}` without a variable `{at and at.name}`")
         states = next(self.copies(self.plan.graph.states, lambda r: r.states), {})
         figures = next((r.figures for r in self.records if r.figures), {})
-        return Results(forms, gradients, next(self.reduced(), {}), states, figures, frozenset(unseen))
+        return RankResults(forms, gradients, next(self.reduced(), {}), states, figures, frozenset(unseen))
 
     def _leaves(self) -> Iterator[tuple[Form, Locals]]:
         """Local gradients of parameters as functions read them: of those that ranks store whole, in
@@ -222,7 +222,7 @@ class StepRecords:
             if known is not None:
                 yield (value, -1), [torch.zeros_like(known) if x is None else x for x in local]
 
-    def _of_stage(self, stage: int) -> list[Record]:
+    def _of_stage(self, stage: int) -> list[StepRecord]:
         """The record of the rank at each position, in a stage."""
         return [self.records[self.grid.rank(place, stage)] for place in self.grid.positions]
 
@@ -241,7 +241,7 @@ class StepRecords:
         further stage that has it."""
         return self.copies(self.plan.graph.params, lambda r: r.parameters)
 
-    def copies(self, values: Sequence[int], of: Callable[[Record], Named]) -> Iterator[dict[int, Locals]]:
+    def copies(self, values: Sequence[int], of: Callable[[StepRecord], Named]) -> Iterator[dict[int, Locals]]:
         """The ranks' parts of some values, for each position; first in the first stage of each,
         then in its second, ..."""
         for at in range(max((len(self.grid.stages(v)) for v in values), default=0)):

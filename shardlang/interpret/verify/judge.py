@@ -22,13 +22,13 @@ from shardlang.interpret.ranks.optimizers import Optimizers
 from shardlang.interpret.ranks.ranks import CannotRun
 from shardlang.interpret.ranks.stored import storage
 from shardlang.interpret.verify.batches import Batches, drawn, own
-from shardlang.interpret.verify.compare import Comparison, Difference
+from shardlang.interpret.verify.compare import Comparison, ValueDifference
 from shardlang.interpret.verify.emitted import StepRecords
 from shardlang.plan.plan import Plan
-from shardlang.runtime.launch.devices import Choice
+from shardlang.runtime.launch.devices import DeviceChoice
 from shardlang.runtime.launch.launcher import launch_program, read_program
-from shardlang.runtime.launch.observe import Trial
-from shardlang.runtime.program import Block, Program
+from shardlang.runtime.launch.observe import RecordedRun
+from shardlang.runtime.program import Extent, RunProgram
 from shardlang.runtime.step.model import given_weights
 
 TYPES = {"f64": torch.float64, "f32": torch.float32}
@@ -39,7 +39,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Job:
+class VerifyJob:
     """plan: in the element type of the comparison (see elements.py), as the files in `folder` were
     emitted from it.
 
@@ -61,12 +61,12 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Started:
+class StartedJob:
     """A job whose real ranks have run: its batches, and the recorded run (None without one)."""
 
-    job: Job
+    job: VerifyJob
     batches: Batches
-    trial: Trial | None
+    trial: RecordedRun | None
     failed: bool = False
 
     def records(self, step: int) -> StepRecords | None:
@@ -90,7 +90,7 @@ class Verdict:
         return self.difference is None and not self.failed
 
     @property
-    def difference(self) -> Difference | None:
+    def difference(self) -> ValueDifference | None:
         """The first, of either."""
         found = [r.difference for r in (self.simulated, self.emitted) if r is not None and r.difference is not None]
         return min(found, key=lambda d: (d.step, d.order), default=None)
@@ -103,7 +103,7 @@ class Verdict:
         return "both" if plan and emitted else "plan" if plan else "emitted" if emitted else ""
 
 
-def start(job: Job, progress: Progress = lambda _: None) -> Started:
+def start(job: VerifyJob, progress: Progress = lambda _: None) -> StartedJob:
     """Reads the data and runs the real ranks, with output to stderr. RunError if it cannot."""
     main = (job.folder / "main.py").resolve()
     program = read_program(main)
@@ -118,16 +118,16 @@ def start(job: Job, progress: Progress = lambda _: None) -> Started:
         why = f"{error.message}: {error.file}" if error.file is not None else error.message
     batches = batches or drawn(program, graph, job.steps, why)
     if not job.real:
-        return Started(job, batches, None)
+        return StartedJob(job, batches, None)
     progress(f"training on {job.plan.ranks} real ranks")
     job.records.mkdir()
     files = frozenset(str(p.resolve()) for p in job.folder.glob("*.py"))
-    trial = Trial(min(job.steps, batches.total), job.records, files)
+    trial = RecordedRun(min(job.steps, batches.total), job.records, files)
     code = launch_program(
-        batches.program, main, job.plan.ranks, devices=Choice("cpu"), log_dir=job.folder / "logs", metrics=None,
+        batches.program, main, job.plan.ranks, devices=DeviceChoice("cpu"), log_dir=job.folder / "logs", metrics=None,
         save_weights=None, work=trial, data=batches.data,
     )  # fmt: skip
-    return Started(job, batches, trial, code != 0)
+    return StartedJob(job, batches, trial, code != 0)
 
 
 class Judge:
@@ -162,7 +162,7 @@ class Judge:
         return after
 
     def _simulated(
-        self, step: int, fields: Mapping[int, Tensor], theirs: whole.Results, params: Mapping[int, Tensor],
+        self, step: int, fields: Mapping[int, Tensor], theirs: whole.WholeResults, params: Mapping[int, Tensor],
         rows: Mapping[int, Tensor],
     ) -> None:  # fmt: skip
         comparison, kept = self.simulated, ranks.store(self.plan, params)
@@ -181,7 +181,7 @@ class Judge:
         comparison.note(comparison.stored(self.together.stored(kept, stored, parts), expected))
 
     def _emitted(
-        self, step: int, seen: StepRecords, theirs: whole.Results, params: Mapping[int, Tensor],
+        self, step: int, seen: StepRecords, theirs: whole.WholeResults, params: Mapping[int, Tensor],
         rows: Mapping[int, Tensor],
     ) -> dict[int, Tensor]:  # fmt: skip
         """The parameters and states of real ranks after the step; nothing if none came so far."""
@@ -200,7 +200,7 @@ class Judge:
         return {v: storage(self.plan, v).assembled(parts) for v, parts in {**copies[0], **mine.states}.items()}
 
 
-def judge(started: Started, progress: Progress = lambda _: None) -> Verdict:
+def judge(started: StartedJob, progress: Progress = lambda _: None) -> Verdict:
     """Compares, to the relative error of the job's element type."""
     job, batches, real = started.job, started.batches, started.trial is not None
     judge = Judge(job.plan, batches.program.seed, batches.total, TOLERANCES[job.dtype])
@@ -218,11 +218,11 @@ def judge(started: Started, progress: Progress = lambda _: None) -> Verdict:
     return Verdict(judge.simulated, judge.emitted if real else None, batches.drawn, started.failed)
 
 
-def _initial(job: Job, program: Program) -> dict[int, Tensor]:
+def _initial(job: VerifyJob, program: RunProgram) -> dict[int, Tensor]:
     """Initial parameters and states, whole; from the program's file of weights if any."""
     graph, given = job.plan.graph, given_weights(program)
     if given is None:
         return initial.initial(graph, program.seed)
     tensors = {t.path: t for t in program.tensors}
     whole = ((v, tensors[graph.values[v].path]) for v in (*graph.params, *graph.states))
-    return {v: given.read(t, Block((0,) * len(t.shape), tuple(t.shape)), TYPES[job.dtype]) for v, t in whole}
+    return {v: given.read(t, Extent((0,) * len(t.shape), tuple(t.shape)), TYPES[job.dtype]) for v, t in whole}

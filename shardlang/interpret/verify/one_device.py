@@ -20,7 +20,7 @@ from shardlang.plan.reads import Form, final_form
 FURTHER = 8
 
 
-def form_gradients(plan: Plan, results: whole.Results) -> dict[Form, Tensor]:
+def form_gradients(plan: Plan, results: whole.WholeResults) -> dict[Form, Tensor]:
     """One device's gradient at each form: the sum over uses at and below it in the value's tree."""
     found: dict[Form, Tensor] = {}
 
@@ -43,7 +43,7 @@ def form_gradients(plan: Plan, results: whole.Results) -> dict[Form, Tensor]:
     return found
 
 
-def zero_in_truth(plan: Plan, kind: str, form: Form, results: whole.Results, error: float) -> bool:
+def zero_in_truth(plan: Plan, kind: str, form: Form, results: whole.WholeResults, error: float) -> bool:
     """Whether all that one device has for a form, and a relative error beside it, is what rounding
     leaves of zero: it moves as far when parameters and data move by a unit in the last place."""
     here = _computed(plan, kind, form, results)
@@ -54,7 +54,7 @@ def zero_in_truth(plan: Plan, kind: str, form: Form, results: whole.Results, err
     return bool(here.abs().max() <= room) and error * scale_of(here) <= float(room)
 
 
-def moves_as_far(plan: Plan, kind: str, form: Form, results: whole.Results, error: float) -> bool:
+def moves_as_far(plan: Plan, kind: str, form: Form, results: whole.WholeResults, error: float) -> bool:
     """Whether rounding explains a relative error of a gradient: one device's own moves as far where
     all that it is computed from moves by a unit in the last place, since the greatest of equal
     numbers (`amax`, a pooled window, `maximum`) or a side of 0 (`relu`) is another one then."""
@@ -65,7 +65,7 @@ def moves_as_far(plan: Plan, kind: str, form: Form, results: whole.Results, erro
     return error * scale_of(here) <= FURTHER * max(float((x - here).abs().max()) for x in near if x is not None)
 
 
-def _computed(plan: Plan, kind: str, form: Form, results: whole.Results) -> Tensor | None:
+def _computed(plan: Plan, kind: str, form: Form, results: whole.WholeResults) -> Tensor | None:
     """One device's tensor for a form, by the kind of comparison; None for an optimizer's result."""
     if kind == "gradient":
         found = form_gradients(plan, results).get(form)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from shardlang.facts.buckets import filled
-from shardlang.matched.lines import Group, Line
+from shardlang.matched.lines import AxisGroup, Line
 from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.settings import parameter
-from shardlang.matched.read_back.text import Declared
+from shardlang.matched.read_back.text import Variable
 from shardlang.records import dataclass
 from shardlang.types.dim import BYTES
 
@@ -34,7 +34,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class EmittedBucket:
     """Parameters that are summed together: paths and elements of each. rows: the gradient is rows
     of a table."""
 
@@ -45,10 +45,10 @@ class Bucket:
     rows: bool = False
 
 
-def buckets(read: Read, here: int, tied: bool = False) -> list[Bucket]:
+def buckets(read: Read, here: int, tied: bool = False) -> list[EmittedBucket]:
     """The buckets of the ranks at a coordinate, in the order in which they start. tied: only those
     of parameters that other coordinates use too."""
-    found, items = list[Bucket](), list[tuple[str, Held, Line]]()
+    found, items = list[EmittedBucket](), list[tuple[str, Held, Line]]()
     for path in read.shared if tied else read.text.declared:
         declared = read.text.declared[path]
         stages = tuple(read.users.get(path, ()))
@@ -57,13 +57,13 @@ def buckets(read: Read, here: int, tied: bool = False) -> list[Bucket]:
             continue
         how, line = _held(read, declared, places, stages)
         if declared.given.get("sparse"):
-            found.append(Bucket(how, (path,), (declared.local.most,), line, True))
+            found.append(EmittedBucket(how, (path,), (declared.local.most,), line, True))
         elif how.shard or read.text.degree(line.group) * len(places) > 1:
             items.append((path, how, line))
     return found + _filled(read, items)
 
 
-def _held(read: Read, declared: Declared, places: tuple[int, ...], stages: tuple[int, ...]) -> tuple[Held, Line]:
+def _held(read: Read, declared: Variable, places: tuple[int, ...], stages: tuple[int, ...]) -> tuple[Held, Line]:
     first, *zero = parameter(read, declared)
     level, _ = declared.given.get("zero", (0, ()))
     shard = zero[0].group.axes if zero and read.text.degree(zero[0].group) > 1 else ()
@@ -74,7 +74,7 @@ def _held(read: Read, declared: Declared, places: tuple[int, ...], stages: tuple
     return how, first
 
 
-def _filled(read: Read, items: Sequence[tuple[str, Held, Line]]) -> list[Bucket]:
+def _filled(read: Read, items: Sequence[tuple[str, Held, Line]]) -> list[EmittedBucket]:
     """Buckets of one kind each, filled from the end up to the bytes of a bucket."""
 
     def size(path: str) -> int:
@@ -85,7 +85,7 @@ def _filled(read: Read, items: Sequence[tuple[str, Held, Line]]) -> list[Bucket]
     found = []
     for how, some in filled(sized, ast.literal_eval(read.program["bucket_bytes"])):
         paths, lines, elements = zip(*some, strict=True)
-        found.append(Bucket(how, paths, elements, lines[0]))
+        found.append(EmittedBucket(how, paths, elements, lines[0]))
     return found
 
 
@@ -94,7 +94,7 @@ class Joint:
     """A sum of ranks of several stages: over axes of each, at these coordinates."""
 
     coordinates: tuple[int, ...]
-    group: Group
+    group: AxisGroup
     elements: tuple[int, ...]
     line: Line = field(compare=False)
 
@@ -109,6 +109,6 @@ def joint(read: Read, here: int) -> list[Joint]:
             continue
         before = bool(shared) and shared != {*how.shard}
         over = how.sum if not how.shard or before else tuple(axis for axis in how.sum if axis not in shared)
-        one = Joint(how.coordinates, Group(how.mesh, over), bucket.elements, bucket.line)
+        one = Joint(how.coordinates, AxisGroup(how.mesh, over), bucket.elements, bucket.line)
         (found if before or not how.shard else later).append(one)
     return found + later

@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.matched.lines import Group, Items, Local
-from shardlang.matched.read_back.text import File, Text
-from shardlang.matched.read_back.walk import NOTHING, Bound, Function, Layer, Named, Reader, Result, Value
+from shardlang.matched.lines import AxisGroup, Items, Local
+from shardlang.matched.read_back.text import Emitted, File
+from shardlang.matched.read_back.walk import NOTHING, Bound, Closure, LayerRef, LocalValue, Reader, Result, Returned
 from shardlang.records import dataclass
 
 ONCE = ("before_microbatch", "before_step", "conclude")
@@ -21,7 +21,7 @@ ORDER = ("before_microbatch", "before_step", "forward", "conclude", "evaluate")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class EmittedInput:
     """A value that a function is given: a field of the data, or one that a stage receives."""
 
     local: Local
@@ -31,15 +31,15 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class EmittedStage:
     """A stage, or the whole program. names: of its functions, by what they are for. parameters: the
     paths that it has."""
 
     file: File
     names: Mapping[str, str]
     parameters: Mapping[str, None]
-    receives: Sequence[Given]
-    fields: Sequence[Given]
+    receives: Sequence[EmittedInput]
+    fields: Sequence[EmittedInput]
     node: ast.Call
 
 
@@ -48,9 +48,9 @@ class Read:
     """A program as its text says it. read: functions that have been read; returned: the values that
     each stage's `forward` does."""
 
-    text: Text
+    text: Emitted
     read: dict[object, Result] = field(default_factory=dict)
-    returned: dict[int, list[Value]] = field(default_factory=dict)
+    returned: dict[int, list[LocalValue]] = field(default_factory=dict)
 
     @cached_property
     def program(self) -> Mapping[str, ast.expr]:
@@ -61,7 +61,7 @@ class Read:
         return named(call)
 
     @cached_property
-    def fields(self) -> Mapping[str, Given]:
+    def fields(self) -> Mapping[str, EmittedInput]:
         """The fields of the data by name, in order."""
         source = self.program["data"]
         assert isinstance(source, ast.Call)
@@ -70,26 +70,26 @@ class Read:
         calls = [node for node in listed.elts if isinstance(node, ast.Call)]
         return {ast.literal_eval(call.args[0]): self._given(call, call.args[1:3]) for call in calls}
 
-    def _given(self, call: ast.Call, type: Sequence[ast.expr]) -> Given:
+    def _given(self, call: ast.Call, type: Sequence[ast.expr]) -> EmittedInput:
         dtype, shape = map(ast.literal_eval, type)
         words = [word for word in call.keywords if word.arg != "words"]  # how a file is read: sends nothing
         given = {word.arg: _name_or_value(word.value) for word in words if word.arg}
         local = Local(self.text.wide(dtype), self.text.cut(shape, given))
-        return Given(local, bool(given.get("gradient")), given.get("evaluate", True), call)
+        return EmittedInput(local, bool(given.get("gradient")), given.get("evaluate", True), call)
 
     @cached_property
-    def stages(self) -> Sequence[Stage]:
+    def stages(self) -> Sequence[EmittedStage]:
         """The stages in order; one without pipeline stages."""
         if "stages" not in self.program:
             names = {name: name for name in ("forward", "evaluate", *ONCE) if name in self.text.main.functions}
             call = self.text.main.assigned("program")
             assert isinstance(call, ast.Call)
-            return [Stage(self.text.main, names, self.text.named([""]), (), list(self.fields.values()), call)]
+            return [EmittedStage(self.text.main, names, self.text.named([""]), (), list(self.fields.values()), call)]
         listed = self.text.main.assigned("stages")
         assert isinstance(listed, ast.List)
         return [self._stage(node) for node in listed.elts if isinstance(node, ast.Call)]
 
-    def _stage(self, call: ast.Call) -> Stage:
+    def _stage(self, call: ast.Call) -> EmittedStage:
         words = named(call)
         functions = {"forward": call.args[0], **{key: words[key] for key in ("evaluate", *ONCE) if key in words}}
         found = {key: node for key, node in functions.items() if isinstance(node, ast.Attribute)}
@@ -102,17 +102,17 @@ class Read:
         given = [self._given(node, node.args[:2]) for node in listed if isinstance(node, ast.Call)]
         patterns = ast.literal_eval(words["parameters"]) if "parameters" in words else ()
         names = ast.literal_eval(words["fields"]) if "fields" in words else ()
-        return Stage(
+        return EmittedStage(
             self.text.files[first.id], {key: node.attr for key, node in found.items()},
             self.text.named(patterns), given, [self.fields[name] for name in names], call,
         )  # fmt: skip
 
     @cached_property
-    def stage_group(self) -> Group:
+    def stage_group(self) -> AxisGroup:
         """The group of ranks of all stages."""
         call = self.text.main.assigned("schedule")
         axis = (ast.literal_eval(named(call)["axis"]),) if isinstance(call, ast.Call) else ()
-        return Group(0, axis)
+        return AxisGroup(0, axis)
 
     @cached_property
     def users(self) -> Mapping[str, Sequence[int]]:
@@ -148,9 +148,9 @@ class Read:
         for name in (name for name in ORDER if name in stage.names):
             found[name], returned = self._function(at, name, before)
             if name == "forward":
-                self.returned[at] = [one for one in returned if isinstance(one, Value)]
+                self.returned[at] = [one for one in returned if isinstance(one, LocalValue)]
             for one in returned:
-                before |= one.values if isinstance(one, Named) else {}
+                before |= one.values if isinstance(one, Returned) else {}
         return found
 
     def _function(self, at: int, name: str, before: Mapping[str, Bound]) -> Result:
@@ -158,14 +158,14 @@ class Read:
         stage = self.stages[at]
         node = stage.file.functions[stage.names[name]]
         reader = Reader(self.text, stage.parameters, self.read)
-        fields: list[Bound] = [Value(given.local) for given in stage.fields]
+        fields: list[Bound] = [LocalValue(given.local) for given in stage.fields]
         received = [given for given in stage.receives if name != "evaluate" or given.evaluate]
-        values: list[Bound] = [Value(given.local) for given in received]
-        first: dict[str, list[Bound]] = {"before_microbatch": fields, "before_step": [], "conclude": [Layer("")]}
-        given = first.get(name, [Layer(""), *values, *fields])
+        values: list[Bound] = [LocalValue(given.local) for given in received]
+        first: dict[str, list[Bound]] = {"before_microbatch": fields, "before_step": [], "conclude": [LayerRef("")]}
+        given = first.get(name, [LayerRef(""), *values, *fields])
         further = [argument.arg for argument in node.args.args[len(given) :]]
         every = [*given, *(before.get(x, NOTHING) for x in further)]
-        return reader.called(Function(stage.file, node, {}), every)
+        return reader.called(Closure(stage.file, node, {}), every)
 
 
 def named(call: ast.Call) -> dict[str, ast.expr]:

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from shardlang.facts.actions import ACTIONS
 from shardlang.facts.actions import listed as actions
 from shardlang.facts.figures import GRAD_NORM
-from shardlang.matched.lines import Group, Items, Line, Row, gather_line, message
-from shardlang.matched.read_back.program import Given, Read, named
-from shardlang.matched.read_back.text import Declared
+from shardlang.matched.lines import ActionRow, AxisGroup, Items, Line, gather_line, message
+from shardlang.matched.read_back.program import EmittedInput, Read, named
+from shardlang.matched.read_back.text import Variable
 from shardlang.paths.patterns import expanded
 
 
@@ -26,18 +26,18 @@ def parameters(read: Read) -> Mapping[str, Items]:
     return found
 
 
-def parameter(read: Read, declared: Declared) -> tuple[Line, ...]:
+def parameter(read: Read, declared: Variable) -> tuple[Line, ...]:
     """The sum of a parameter's gradient and, if ZeRO cuts it, its rows."""
     given, span = declared.given, read.text.main.span(declared.node)
     mesh, learns = read.text.meshes[given.get("mesh", "mesh")][0], not given.get("frozen")
     how = "of rows" if given.get("sparse") else "of the first microbatch" if given.get("once") else ""
-    group = Group(mesh, listed(given.get("reduce", ())))
+    group = AxisGroup(mesh, listed(given.get("reduce", ())))
     found = Line(f"the gradient {how}".strip() if learns else "no gradient", group, (), declared.local, span=span)
     level, axes = given.get("zero", (0, ()))
     if not level:
         return (found,)
     what = f"rows by zero {level}{', keep' if given.get('keep') else ''}"
-    return found, Line(what, Group(mesh, listed(axes)), (), declared.local, span=span)
+    return found, Line(what, AxisGroup(mesh, listed(axes)), (), declared.local, span=span)
 
 
 def listed(axes: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -86,17 +86,17 @@ def messages(read: Read, at: int) -> Items:
     return tuple(found)
 
 
-def sent(read: Read, at: int) -> Sequence[Given]:
+def sent(read: Read, at: int) -> Sequence[EmittedInput]:
     """The values that the next stage receives."""
     return read.stages[at + 1].receives if at + 1 < len(read.stages) else ()
 
 
-def schedule(read: Read) -> Sequence[Row]:
+def schedule(read: Read) -> Sequence[ActionRow]:
     """The actions of each coordinate."""
     call = read.text.main.assigned("schedule")
     rows = named(call)["actions"] if isinstance(call, ast.Call) else None
     listed = rows.elts if isinstance(rows, ast.List) else []
-    return [Row(actions(ast.literal_eval(row)), read.text.main.span(row)) for row in listed]
+    return [ActionRow(actions(ast.literal_eval(row)), read.text.main.span(row)) for row in listed]
 
 
 def figures(read: Read) -> Items:
@@ -109,15 +109,15 @@ def figures(read: Read) -> Items:
         node = given.get(name)
         axes = ast.literal_eval(node) if node is not None else {}
         for what, over in axes.items() if isinstance(axes, dict) else [("loss", axes)]:
-            found.append(Line(f"the sum of `{what}`{end}", Group(0, over), span=main.span(node or call)))
+            found.append(Line(f"the sum of `{what}`{end}", AxisGroup(0, over), span=main.span(node or call)))
     bucket = given["bucket_bytes"]
-    found.append(Line(f"buckets of {ast.literal_eval(bucket)} bytes", Group(0, ()), span=main.span(bucket)))
+    found.append(Line(f"buckets of {ast.literal_eval(bucket)} bytes", AxisGroup(0, ()), span=main.span(bucket)))
     low = given["precision"] if ast.literal_eval(given["precision"]) == "f16" else None
     late = given.get("late_from")
     late = late if late is not None and GRAD_NORM in ast.literal_eval(late) else None
     if (measures := given.get("clip") or given.get("not_finite") or low or late) is not None:
-        found.append(Line("the norm of all gradients", Group(0, ()), span=main.span(measures)))
+        found.append(Line("the norm of all gradients", AxisGroup(0, ()), span=main.span(measures)))
     if isinstance(every := given.get("checkpoint"), ast.Call):
         steps = ast.literal_eval(named(every)["every"])
-        found.append(Line(f"a checkpoint every {steps} steps", Group(0, ()), span=main.span(every)))
+        found.append(Line(f"a checkpoint every {steps} steps", AxisGroup(0, ()), span=main.span(every)))
     return tuple(found)

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.matched.lines import Group, Local, Parts, Size
+from shardlang.matched.lines import AxisGroup, Local, Size, Uneven
 from shardlang.paths.patterns import covered, expanded
 from shardlang.records import dataclass
 from shardlang.source import Source, Span
@@ -27,7 +27,7 @@ _TYPE = re.compile(r"(\w+)\[([^\]]*)\]  ")
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class Variable:
     """A parameter or state as the text declares it: its part on a rank, and its arguments by
     name."""
 
@@ -154,7 +154,7 @@ def _told(dtype: str, text: str) -> Told:
 
 
 @dataclass(frozen=True, eq=False)
-class Text:
+class Emitted:
     """All files of a program. axes: mesh number -> axis -> its size, that of microbatches is the
     last of the first mesh."""
 
@@ -183,24 +183,24 @@ class Text:
         named = [word for call in meshes for word in call.keywords]
         return frozenset(key for word in named for key, value in _pairs(word) if isinstance(value, ast.Call))
 
-    def degree(self, group: Group) -> int:
+    def degree(self, group: AxisGroup) -> int:
         sizes = next(sizes for number, sizes in self.meshes.values() if number == group.mesh)
         found = 1
         for axis in group.axes:
             found *= sizes[axis]
         return found
 
-    def group(self, node: ast.expr) -> Group:
+    def group(self, node: ast.expr) -> AxisGroup:
         """`mesh.dp`, `mesh["dp", "cp"]`."""
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=axis) if name in self.meshes:
-                return Group(self.meshes[name][0], (axis,))
+                return AxisGroup(self.meshes[name][0], (axis,))
             case ast.Subscript(value=ast.Name(id=name), slice=index) if name in self.meshes:
                 axes = ast.literal_eval(index)
-                return Group(self.meshes[name][0], axes if isinstance(axes, tuple) else (axes,))
+                return AxisGroup(self.meshes[name][0], axes if isinstance(axes, tuple) else (axes,))
         raise InternalError(f"`{ast.unparse(node)}` of the emitted text is no group of ranks")
 
-    def groups(self, node: ast.expr) -> list[Group]:
+    def groups(self, node: ast.expr) -> list[AxisGroup]:
         """Those that an argument is: one, several in a tuple, or none."""
         match node:
             case ast.Tuple(elts=parts):
@@ -210,9 +210,9 @@ class Text:
         return []
 
     @cached_property
-    def declared(self) -> Mapping[str, Declared]:
+    def declared(self) -> Mapping[str, Variable]:
         """Path -> the parameter or state; those of equal layers are one."""
-        found: dict[str, Declared] = {}
+        found: dict[str, Variable] = {}
         for name in ("parameters", "states"):
             listed = self.main.assigned(name)
             for node in listed.elts if isinstance(listed, ast.List) else ():
@@ -243,7 +243,7 @@ class Text:
         """The type of what is declared as `dtype`, in this run."""
         return "f64" if self.double and dtype == "f32" else dtype
 
-    def _declared(self, node: ast.expr, layers: Sequence[str]) -> dict[str, Declared]:
+    def _declared(self, node: ast.expr, layers: Sequence[str]) -> dict[str, Variable]:
         if isinstance(node, ast.Starred) and isinstance(node.value, ast.Call):
             first, *below = node.value.args
             inner = [f"{layer}{path}." for layer in layers for path in expanded(ast.literal_eval(first))]
@@ -253,7 +253,7 @@ class Text:
         path, shape, *_ = (ast.literal_eval(argument) for argument in node.args[:2])
         given = {str(word.arg): _literal(word.value) for word in node.keywords}
         dtype = self.wide(given.get("use") or given.get("dtype") or "f32")
-        made = Declared(Local(dtype, self.cut(shape, given)), given, node, is_runtime(node.func) == "Parameter")
+        made = Variable(Local(dtype, self.cut(shape, given)), given, node, is_runtime(node.func) == "Parameter")
         return {f"{layer}{path}": made for layer in layers}
 
     def cut(self, shape: Sequence[int], given: Mapping[str, Any]) -> tuple[Size, ...]:
@@ -261,12 +261,12 @@ class Text:
         mesh, found = self.meshes[given.get("mesh", "mesh")][0], list[Size]()
         for dim, size in enumerate(shape):
             axes = given.get("cut", {}).get(dim, ())
-            group = Group(mesh, (axes,) if isinstance(axes, str) else axes)
+            group = AxisGroup(mesh, (axes,) if isinstance(axes, str) else axes)
             degree = self.degree(group)
             sizes = (given.get("sizes") or {}).get(dim)
             if sizes is None and size % degree:
                 sizes = chunk_sizes(size, degree)
-            found.append(size // degree if sizes is None or len(set(sizes)) == 1 else Parts(tuple(sizes), group))
+            found.append(size // degree if sizes is None or len(set(sizes)) == 1 else Uneven(tuple(sizes), group))
         return tuple(found)
 
 
@@ -299,9 +299,9 @@ def _axes(call: ast.Call) -> list[tuple[str, int]]:
     return found
 
 
-def read(files: Mapping[str, str]) -> Text:
+def read(files: Mapping[str, str]) -> Emitted:
     """Emitted files, by name with ending."""
-    return Text({
+    return Emitted({
         name.removesuffix(".py"): File(name, text, ast.parse(text.encode())) for name, text in files.items()
     })  # fmt: skip
 

@@ -15,29 +15,29 @@ from functools import cached_property
 from itertools import groupby
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.matched.lines import Again, Group, Items, Line, Local, Parts, Repeated, Size
-from shardlang.matched.read_back.text import File, Places, Text, is_runtime, parts_of
+from shardlang.matched.lines import Again, AxisGroup, Items, Line, Local, Repeated, Size, Uneven
+from shardlang.matched.read_back.text import Emitted, File, Places, is_runtime, parts_of
 from shardlang.matched.shapes import made_by
 from shardlang.matched.table import CONVERSIONS, EXCHANGES, HALVES, KEEPING, MEMBERS, SILENT, STATISTICS
 from shardlang.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class LocalValue:
     """A tensor: its local type where it is known."""
 
     local: Local | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerRef:
     """A layer, or an array of layers, of the model: what is at `path`."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class Closure:
     """A function, and the names and local sizes that it reads from around it."""
 
     file: File
@@ -47,14 +47,14 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class Returned:
     """Values by name, as a function returns them."""
 
     values: Mapping[str, Bound]
 
 
-Bound = Value | Layer | Function | Named
-NOTHING = Value()
+Bound = LocalValue | LayerRef | Closure | Returned
+NOTHING = LocalValue()
 # The lines of a call, and what it gives.
 Result = tuple[Items, tuple[Bound, ...]]
 
@@ -64,7 +64,7 @@ class Reader:
     """Reads the functions of one program; `paths`: of the parameters and states that a stage has.
     read: what has been read, by function and what it was given."""
 
-    text: Text
+    text: Emitted
     paths: Mapping[str, None]
     read: dict[object, Result]
     alike: dict[str, object] = field(default_factory=dict)
@@ -73,11 +73,11 @@ class Reader:
     def places(self) -> Places:
         return Places(self.paths)
 
-    def called(self, function: Function, given: Sequence[Bound]) -> Result:
+    def called(self, function: Closure, given: Sequence[Bound]) -> Result:
         """The lines of a call."""
         key = id(function.node), *map(self._kind, given)
         if function.around or key not in self.read:
-            made = Frame(self, function.file, dict(function.around), dict(function.sizes))
+            made = CallFrame(self, function.file, dict(function.around), dict(function.sizes))
             made.define(function.node)
             made.bound.update(zip((a.arg for a in function.node.args.args), given, strict=False))
             made.run(function.node.body)
@@ -86,8 +86,8 @@ class Reader:
 
     def _kind(self, x: Bound) -> object:
         """The same of layers that are declared alike."""
-        if not isinstance(x, Layer):
-            return x if isinstance(x, Value) else id(x)
+        if not isinstance(x, LayerRef):
+            return x if isinstance(x, LocalValue) else id(x)
         if x.path not in self.alike:
             self._declared({x.path: self.places.within(x.path)})
         return self.alike[x.path]
@@ -105,11 +105,11 @@ class Reader:
     def at(self, path: str) -> Bound:
         """The meaning of `p.a.b`."""
         declared = self.text.declared.get(path)
-        return Layer(path) if declared is None else Value(declared.local)
+        return LayerRef(path) if declared is None else LocalValue(declared.local)
 
 
 @dataclass
-class Frame:
+class CallFrame:
     """One function while it is read. bound: what names stand for; sizes: by the names of local
     sizes."""
 
@@ -129,7 +129,7 @@ class Frame:
                 for size, _, count in (run.partition(" x ") for run in match[2].split(",") if run.strip()):
                     sizes += [int(size)] * int(count or 1)
                 group = ast.parse(match[3], mode="eval").body
-                self.sizes[match[1]] = Parts(tuple(sizes), self.reader.text.group(group))
+                self.sizes[match[1]] = Uneven(tuple(sizes), self.reader.text.group(group))
 
     def run(self, body: Sequence[ast.stmt]) -> None:
         """Reads statements in order."""
@@ -142,7 +142,7 @@ class Frame:
                 case ast.With():
                     self.run(node.body)
                 case ast.FunctionDef():
-                    self.bound[node.name] = Function(self.file, node, self.bound, self.sizes)
+                    self.bound[node.name] = Closure(self.file, node, self.bound, self.sizes)
                 case ast.Return(value=value):
                     self.returned = self._returned(value)
                 case ast.Expr(value=ast.Constant() | ast.Call(func=ast.Attribute(attr="within"))):
@@ -160,12 +160,12 @@ class Frame:
         found = self._value(value)
         for at, name in enumerate(names):
             one = found[at] if at < len(found) else found[0]
-            if isinstance(one, Value) and at < len(types):
+            if isinstance(one, LocalValue) and at < len(types):
                 self._told(types[at], one)
-                one = Value(types[at])
+                one = LocalValue(types[at])
             self.bound[name] = one
 
-    def _told(self, type: Local, value: Value) -> None:
+    def _told(self, type: Local, value: LocalValue) -> None:
         """Takes the type that a comment tells of as the result of the line before it."""
         if self.items and isinstance(last := self.items[-1], Line) and last.made is value.local is not None:
             self.items[-1] = replace(last, made=type)
@@ -174,7 +174,7 @@ class Frame:
         """`(3, 3, 2)[mesh.dp.index]`."""
         match value:
             case ast.Subscript(value=ast.Tuple() as sizes, slice=ast.Attribute(value=group, attr="index")):
-                return Parts(ast.literal_eval(sizes), self.reader.text.group(group))
+                return Uneven(ast.literal_eval(sizes), self.reader.text.group(group))
         return None
 
     def _loop(self, node: ast.For, name: str, over: ast.expr) -> None:
@@ -184,15 +184,15 @@ class Frame:
             part = range(ast.literal_eval(first) if first else 0, ast.literal_eval(end) if end else sys.maxsize)
             over = over.value
         array = self._bound(over)
-        if not isinstance(array, Layer):
+        if not isinstance(array, LayerRef):
             raise InternalError(f"the emitted text has a loop that is not over layers: {ast.unparse(over)}")
         every, before = self.reader.layers(array.path), len(self.items)
         # A stage has some layers of an array, by their index in the whole of it.
         layers = [path for path in every if part is None or int(path[len(array.path) + 1 : -1]) in part]
         found: list[Repeated] = []
-        for _, alike in groupby(layers, lambda path: self.reader._kind(Layer(path))):
+        for _, alike in groupby(layers, lambda path: self.reader._kind(LayerRef(path))):
             paths = list(alike)
-            self.bound[name] = Layer(paths[0])
+            self.bound[name] = LayerRef(paths[0])
             self.run(node.body)
             lines = tuple(self.items[before:])
             del self.items[before:]
@@ -209,7 +209,7 @@ class Frame:
         if not isinstance(node, ast.Dict):
             return self._value(node)
         values = [self._value(value)[0] for value in node.values]
-        return (Named({ast.literal_eval(key): x for key, x in zip(node.keys, values, strict=True) if key}),)
+        return (Returned({ast.literal_eval(key): x for key, x in zip(node.keys, values, strict=True) if key}),)
 
     def _value(self, node: ast.expr) -> tuple[Bound, ...]:
         """The values that an expression gives; its lines are added."""
@@ -226,8 +226,8 @@ class Frame:
                 self._operator(name, node)
             if name == KEEPING:
                 span, kept = self.file.span(node), inner[2:]  # behind `rt` and the result
-                parts = [x.local if isinstance(x, Value) else None for x in kept]
-                self.items += [Line(KEEPING, Group(0, ()), given=x, span=span) for x in parts]
+                parts = [x.local if isinstance(x, LocalValue) else None for x in kept]
+                self.items += [Line(KEEPING, AxisGroup(0, ()), given=x, span=span) for x in parts]
             for group in members(node):
                 self._operator(is_runtime(group.func), group)
         return (NOTHING,)
@@ -258,26 +258,26 @@ class Frame:
                 return self.bound.get(name)
             case ast.Attribute(value=value, attr=attribute):
                 outer = self._bound(value)
-                return self._below(outer, f".{attribute}") if isinstance(outer, Layer) else None
+                return self._below(outer, f".{attribute}") if isinstance(outer, LayerRef) else None
             case ast.Subscript(value=value, slice=ast.Constant(value=int() | str() as index)):
                 outer = self._bound(value)
                 step = f"[{index}]" if isinstance(index, int) else f".{index}"
-                return self._below(outer, step) if isinstance(outer, Layer) else None
+                return self._below(outer, step) if isinstance(outer, LayerRef) else None
         return None
 
-    def _below(self, outer: Layer, step: str) -> Bound:
+    def _below(self, outer: LayerRef, step: str) -> Bound:
         return self.reader.at(f"{outer.path}{step}".removeprefix("."))
 
-    def _function(self, name: str) -> Function | None:
+    def _function(self, name: str) -> Closure | None:
         bound = self.bound.get(name)
-        if isinstance(bound, Function):
+        if isinstance(bound, Closure):
             return bound
         file: File | None = self.file
         if name not in self.file.functions:
             file = self.reader.text.files.get(self.file.imported.get(name, ""))
-        return Function(file, file.functions[name], {}) if file is not None and name in file.functions else None
+        return Closure(file, file.functions[name], {}) if file is not None and name in file.functions else None
 
-    def _call(self, function: Function, given: Sequence[ast.expr]) -> tuple[Bound, ...]:
+    def _call(self, function: Closure, given: Sequence[ast.expr]) -> tuple[Bound, ...]:
         items, made = self.reader.called(function, [self._value(x)[0] for x in given])
         self.items.extend(items)
         return made
@@ -291,11 +291,11 @@ class Frame:
         self.items += [Again(items)] if items else []
         return made
 
-    def _converted(self, what: str, node: ast.Call) -> Value:
+    def _converted(self, what: str, node: ast.Call) -> LocalValue:
         """A row of the conversion table: the operand, dims, then the group."""
         x, *rest = node.args
         operand = self._value(x)[0]
-        assert isinstance(operand, Value)
+        assert isinstance(operand, LocalValue)
         named = {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}
         groups = [at for at, one in enumerate(rest) if not _is_literal(one)]
         group = self.reader.text.group(rest[groups[0]])
@@ -308,7 +308,7 @@ class Frame:
         )  # fmt: skip
         line = replace(line, made=made_by(line, self.reader.text.degree(group)))
         self.items.append(line)
-        return Value(line.made)
+        return LocalValue(line.made)
 
     def _operator(self, name: str, node: ast.Call) -> None:
         """An operator of the runtime: it communicates over the groups that it is given."""
@@ -321,7 +321,7 @@ class Frame:
             self.items.append(Line(what, group, span=span))
 
 
-def _by_name(within: tuple[str, Group]) -> tuple[str, tuple[str, ...]]:
+def _by_name(within: tuple[str, AxisGroup]) -> tuple[str, tuple[str, ...]]:
     return within[0], within[1].axes
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from shardlang.ops.code import Code, around, atom, infix, method
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, between, declare
 from shardlang.ops.factors import each_element, elementwise, promote, require
-from shardlang.ops.saved_activations import Local, Saved, nothing, others
+from shardlang.ops.saved_activations import LocalOp, Residuals, nothing, others
 from shardlang.ops.site import OpSite
-from shardlang.ops.working_memory import Work, passing_alike, plain
+from shardlang.ops.working_memory import WorkingMemory, passing_alike, plain
 from shardlang.types.dim import FLOATS
 
 # How many operands of truth values torch refuses.
@@ -43,14 +43,14 @@ def _whole(text: str) -> bool:
     return text.replace("_", "").isdigit()
 
 
-def _power(local: Local) -> Saved:
+def _power(local: LocalOp) -> Residuals:
     """For a power to a number the base; to what has a gradient, the result too."""
-    return Saved((0, 1), (0,)) if local.gradient[1] else Saved((0, 1))
+    return Residuals((0, 1), (0,)) if local.gradient[1] else Residuals((0, 1))
 
 
 def _binary(
-    name: str, symbol: str, through: tuple[tuple[int, ...], ...], doc: str, saved: Callable[[Local], Saved],
-    floating: bool = False, precision: Precision = Precision.BESIDE, work: Callable[[Local], Work] = plain,
+    name: str, symbol: str, through: tuple[tuple[int, ...], ...], doc: str, saved: Callable[[LocalOp], Residuals],
+    floating: bool = False, precision: Precision = Precision.BESIDE, work: Callable[[LocalOp], WorkingMemory] = plain,
     differentiable: bool = True, emit: Callable[[OpSite], Code] | None = None,
 ) -> None:  # fmt: skip
     example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ left {symbol} right }}"
@@ -72,7 +72,7 @@ _binary(
     "/",
     ((0,),),
     "The quotient of two values, floating also for whole numbers.",
-    lambda local: Saved((0, 1) if local.gradient[1] else (1,)),
+    lambda local: Residuals((0, 1) if local.gradient[1] else (1,)),
     floating=True,
 )
 _binary(
@@ -89,7 +89,7 @@ _binary(
     "%",
     (),
     "left - right * (left // right): it has the sign of right.",
-    lambda local: Saved((0, 1) if local.gradient[1] else ()),
+    lambda local: Residuals((0, 1) if local.gradient[1] else ()),
 )
 _binary("pow", "**", (), "The left value to the power of the right.", _power, precision=Precision.INSIDE)
 

@@ -15,10 +15,10 @@ from shardlang.ops.declaration import CallSite, Inference, Param, Precision, dec
 from shardlang.ops.factors import Factors, quoted, require, same_dims, sized
 from shardlang.ops.families.normalisations import report_shape
 from shardlang.ops.rule import HALVES, RING, DimFactors, FactorRule, Split, factor_rule
-from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, own, size
+from shardlang.ops.saved_activations import Aliasing, LocalOp, Residuals, elements, own, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import cut, group_text, key_text, offset_text
-from shardlang.ops.working_memory import Work
+from shardlang.ops.working_memory import WorkingMemory
 from shardlang.types.dim import BYTES, TensorType, Term, term_size
 
 # The most scores of a rank that are there at one time where the runtime makes them itself: as
@@ -260,7 +260,7 @@ def _dropped(site: OpSite) -> dict[str, object]:
     return found
 
 
-def _saved_attention(local: Local) -> Saved:
+def _saved_attention(local: LocalOp) -> Residuals:
     """Queries, keys, values and result as one kernel keeps them, with a number for each query and
     head, but copies of what is exchanged, and of what is narrower than others; a ring has gathered
     `keep`."""
@@ -286,20 +286,20 @@ def _saved_attention(local: Local) -> Saved:
             made += size((of, *shape[-3:]), dtype)
         elif not (ring and name == "keep"):
             kept.append(at)
-    return Saved(tuple(kept), () if own else (0,), made)
+    return Residuals(tuple(kept), () if own else (0,), made)
 
 
-def _work_attention(local: Local) -> Work:
+def _work_attention(local: LocalOp) -> WorkingMemory:
     """Scores, their weights, slopes and numbers drawn, where the runtime makes them itself: of as
     many pairs as it has room for at a time."""
     if not any(local.attrs[name] for name in ("window", "softcap", "p")) and "bias" not in local.attrs["given"]:
-        return Work()
+        return WorkingMemory()
     pairs = min(ROOM, elements(local.operands[0][:-1]) * local.operands[1][-2])
     drawn = BYTES["i64"] // 2 + BYTES["bool"] if local.attrs["p"] else 0
-    return Work(pairs * (3 * BYTES["f32"] + drawn), pairs * (5 * BYTES["f32"] + drawn))
+    return WorkingMemory(pairs * (3 * BYTES["f32"] + drawn), pairs * (5 * BYTES["f32"] + drawn))
 
 
-def _aliasing(local: Local) -> Aliasing:
+def _aliasing(local: LocalOp) -> Aliasing:
     """The kernel's result has its dims in memory as its queries have them, if these lie in rows;
     what is exchanged has not."""
     rows = local.order[-1:] == (len(local.order) - 1,)

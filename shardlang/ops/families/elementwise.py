@@ -10,7 +10,7 @@ from collections.abc import Callable
 from shardlang.ops.code import TORCH, Code, F, Module
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, between, calls, declare
 from shardlang.ops.factors import each_element, elementwise, promote, require
-from shardlang.ops.saved_activations import Local, Saved, first, made
+from shardlang.ops.saved_activations import LocalOp, Residuals, first, made
 from shardlang.ops.site import OpSite
 from shardlang.python_text import literal
 
@@ -22,7 +22,7 @@ _floating, _any_number = each_element("floating"), each_element("number")
 
 
 def _unary(
-    name: str, module: Module, doc: str, saved: Callable[[Local], Saved],
+    name: str, module: Module, doc: str, saved: Callable[[LocalOp], Residuals],
     infer: Callable[[CallSite], Inference | None] = _floating, precision: Precision = Precision.INSIDE,
     of_number: Callable[[float], float] | None = None,
 ) -> None:  # fmt: skip
@@ -102,9 +102,9 @@ _logical("logical_or", "or", _PAIR, f"{_BOTH} {{ left or right }}", "Where eithe
 _logical("logical_not", "not", (_X,), "(x: bool[..., d]) -> bool[..., d] { not x }", "Where x does not hold.")
 
 
-def _compared(local: Local) -> Saved:
+def _compared(local: LocalOp) -> Residuals:
     """Which of the two is given; a bound that is a number is none."""
-    return Saved(tuple(range(len(local.operands))))
+    return Residuals(tuple(range(len(local.operands))))
 
 
 def _extremum(name: str, bound: str, doc: str) -> None:

@@ -9,7 +9,7 @@ from shardlang.ops.declaration import Arrow, CallSite, Inference, Param, Precisi
 from shardlang.ops.factors import Factors, marked, no_arrow, quoted, same_dims, sized, twice
 from shardlang.ops.families.reductions import positions, single_position
 from shardlang.ops.rule import FactorRule, Split
-from shardlang.ops.saved_activations import Aliasing, Local, nothing, own, rearranged
+from shardlang.ops.saved_activations import Aliasing, LocalOp, nothing, own, rearranged
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import dims_text
 from shardlang.ops.working_memory import parts
@@ -81,7 +81,7 @@ def _emit_expand(site: OpSite) -> Code:
     return method(x, "repeat", *(1 if dim in had else size for dim, size in zip(dims, sizes, strict=True)))
 
 
-def _aliasing_expand(local: Local) -> Aliasing:
+def _aliasing_expand(local: LocalOp) -> Aliasing:
     return own(local) if _repeats(local.rule) else rearranged(local)
 
 

@@ -9,11 +9,11 @@ from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Prec
 from shardlang.ops.factors import Factors, marked, quoted, require, same_dims, sized, twice
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import DimFactors, Split, shared_axes
-from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, nothing, own, size
+from shardlang.ops.saved_activations import Aliasing, LocalOp, Residuals, elements, nothing, own, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.streams import looked_up
 from shardlang.ops.texts import TORCH_DTYPES, cut, group_text, offset_text
-from shardlang.ops.working_memory import Work
+from shardlang.ops.working_memory import WorkingMemory
 from shardlang.types.dim import BYTES, TensorType, term_size, term_text
 
 PICK = "pick"
@@ -79,33 +79,33 @@ def _emit_exchange(site: OpSite, rows: int, more: dict[str, object]) -> Code:
     return RT("exchanged_embedding", *site.operands, site.rule.factors[rows].size, site.groups[rows], **more)
 
 
-def _places(local: Local, index: int) -> int:
+def _places(local: LocalOp, index: int) -> int:
     """Bytes of where in this rank's part of a split dim each index is, and whether it is."""
     return elements(local.operands[index]) * (BYTES["i64"] + BYTES["bool"])
 
 
-def _saved_embedding(local: Local) -> Saved:
+def _saved_embedding(local: LocalOp) -> Residuals:
     rows = local.rule.operands[1][0]
     marks = elements(local.operands[0]) * BYTES["bool"] if local.attrs["padding"] is not None else 0
     if local.exchanged:  # the ids that this rank is asked for, and where each of its own is among those it asks for
-        return Saved(more=2 * elements(local.operands[0]) * BYTES["i64"] + marks)
-    return Saved(more=_places(local, 0) + marks) if any(local.cut[f] for f in rows) else Saved((0,))
+        return Residuals(more=2 * elements(local.operands[0]) * BYTES["i64"] + marks)
+    return Residuals(more=_places(local, 0) + marks) if any(local.cut[f] for f in rows) else Residuals((0,))
 
 
-def _work_embedding(local: Local) -> Work:
+def _work_embedding(local: LocalOp) -> WorkingMemory:
     """A part of the rows is looked up, then copied with zeros for rows elsewhere, and cast."""
     rows, dtype, table = local.rule.operands[1][0], local.result_types[0].dtype, local.operand_types[1].dtype
     looked_up = size(local.results[0], table)
     copied = not local.exchanged and any(local.cut[f] for f in rows)
     if not copied and dtype == table:
-        return Work()
+        return WorkingMemory()
     forward = max(2 * looked_up * copied, looked_up + (dtype != table) * size(local.results[0], dtype))
-    return Work(forward, looked_up + size(local.operands[1], table))
+    return WorkingMemory(forward, looked_up + size(local.operands[1], table))
 
 
-def _saved_gather(local: Local) -> Saved:
+def _saved_gather(local: LocalOp) -> Residuals:
     """torch's own keeps x too, for its shape."""
-    return Saved((0,), more=_places(local, 1)) if local.shares((local.attrs["dim"],)) else Saved((0, 1))
+    return Residuals((0,), more=_places(local, 1)) if local.shares((local.attrs["dim"],)) else Residuals((0, 1))
 
 
 declare("embedding", (Param("ids", "tensor"), Param("table", "tensor"), Param("padding", "int", None)),
@@ -192,10 +192,10 @@ def _emit_take(site: OpSite) -> Code:
     return RT("take", site.operands[0], dim, site.operands[1], **start)
 
 
-def _saved_take(local: Local) -> Saved:
+def _saved_take(local: LocalOp) -> Residuals:
     dim = local.attrs["dim"]
     part = local.shares((dim,)) or local.operands[0][dim] != local.operand_types[0].shape[dim]
-    return Saved(more=_places(local, 1)) if part else Saved((1,))
+    return Residuals(more=_places(local, 1)) if part else Residuals((1,))
 
 
 declare(
@@ -236,7 +236,7 @@ def _emit_pick(site: OpSite) -> Code:
     return around("", atom(x), f"[{':, ' * dim}{index}]", primary=True)
 
 
-def _aliasing_pick(local: Local) -> Aliasing:
+def _aliasing_pick(local: LocalOp) -> Aliasing:
     at = local.attrs["dim"]
     if local.operands[0][at] != local.operand_types[0].shape[at]:
         return own(local)

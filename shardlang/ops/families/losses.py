@@ -14,11 +14,11 @@ from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Prec
 from shardlang.ops.factors import Factors, Mark, namesakes, quoted, require, same_dims, sized
 from shardlang.ops.families.reductions import tally_text
 from shardlang.ops.rule import Split, Statistics
-from shardlang.ops.saved_activations import Local, Saved, elements, size
+from shardlang.ops.saved_activations import LocalOp, Residuals, elements, size
 from shardlang.ops.site import OpSite
-from shardlang.ops.streams import Streams, Way, in_kernels
+from shardlang.ops.streams import KernelIO, Streams, in_kernels
 from shardlang.ops.texts import cut, factors_of, group_text, groups_of, offset_text
-from shardlang.ops.working_memory import Work, plain
+from shardlang.ops.working_memory import WorkingMemory, plain
 from shardlang.python_text import literal, tuple_text
 from shardlang.types.dim import BYTES, Dim, TensorType, Term, low, term_text, wide
 
@@ -188,34 +188,34 @@ def _first_of(groups: list[str]) -> str:
     return f"{groups[0]}.index == 0" if groups else ""
 
 
-def _labelled(local: Local) -> tuple[int, int]:
+def _labelled(local: LocalOp) -> tuple[int, int]:
     """The number of labels, and bytes per label that our losses keep: a position and a mark."""
     count = elements(local.operands[1])
     return count, count * (BYTES["i64"] + BYTES["bool"])
 
 
-def _saved_cross_entropy(local: Local) -> Saved:
+def _saved_cross_entropy(local: LocalOp) -> Residuals:
     """The share of each class, or its logarithm; labels, or where they are and which count."""
     count, places = _labelled(local)
     (_, scores), ignored = _scores(local), local.attrs["ignore_index"] is not None
     divisor, number = _divisor(local)
     if local.shares((local.attrs["dim"],)):
-        return Saved(divisor, more=scores + places + (count if ignored else 0) + number)
+        return Residuals(divisor, more=scores + places + (count if ignored else 0) + number)
     smooth = bool(local.attrs["label_smoothing"]) and ignored
-    return Saved((1, *divisor), more=scores + _weight(local) + (count if smooth else 0) + number)
+    return Residuals((1, *divisor), more=scores + _weight(local) + (count if smooth else 0) + number)
 
 
-def _work_cross_entropy(local: Local) -> Work:
+def _work_cross_entropy(local: LocalOp) -> WorkingMemory:
     """Ours has the scores less the greatest, their exponentials, and for each label where it is
     and seven numbers. torch's makes the gradient of the shares' logarithms, then of the scores."""
     (count, places), (given, scores) = _labelled(local), _scores(local)
     narrow = given < scores
     if local.shares((local.attrs["dim"],)):
-        return Work(2 * scores + places + 7 * count * _weight(local), narrow * (scores + given))
-    return Work(forward=2 * narrow * scores, backward=2 * scores)
+        return WorkingMemory(2 * scores + places + 7 * count * _weight(local), narrow * (scores + given))
+    return WorkingMemory(forward=2 * narrow * scores, backward=2 * scores)
 
 
-def _streams_cross_entropy(local: Local) -> Streams:
+def _streams_cross_entropy(local: LocalOp) -> Streams:
     """torch's has two kernels backward, and two more that cast; ours takes the greatest, the
     difference, its exponentials and their sum in turn, and casts the gradient alone."""
     shared, (given, scores) = local.shares((local.attrs["dim"],)), _scores(local)
@@ -223,16 +223,16 @@ def _streams_cross_entropy(local: Local) -> Streams:
     casts, slopes = given < scores and not shared, given < scores and way.backward.kernels > 0
     forward = zip(way.forward, (given, scores, 1), strict=True)
     backward = zip(way.backward, (scores, given, 1), strict=True)
-    return Streams(Way(*[a + casts * b for a, b in forward]), Way(*[a + slopes * b for a, b in backward]))
+    return Streams(KernelIO(*[a + casts * b for a, b in forward]), KernelIO(*[a + slopes * b for a, b in backward]))
 
 
-def _scores(local: Local) -> tuple[int, int]:
+def _scores(local: LocalOp) -> tuple[int, int]:
     """Bytes of the scores as they are, and in f32 at least."""
     dtype = local.operand_types[0].dtype
     return size(local.operands[0], dtype), size(local.operands[0], wide(dtype))
 
 
-def _divisor(local: Local) -> tuple[tuple[int, ...], int]:
+def _divisor(local: LocalOp) -> tuple[tuple[int, ...], int]:
     """The divisor of a loss: its operand, or its bytes, unless it is a number in the text."""
     if len(local.operands) > 2:
         return (2,), 0
@@ -242,17 +242,17 @@ def _divisor(local: Local) -> tuple[tuple[int, ...], int]:
     return (), BYTES["i64"] if counted and local.attrs["ignore_index"] is not None else 0
 
 
-def _weight(local: Local) -> int:
+def _weight(local: LocalOp) -> int:
     """torch's own losses keep the sum of the labels' weights."""
     return BYTES[wide(local.operand_types[0].dtype)]
 
 
-def _saved_nll(local: Local) -> Saved:
+def _saved_nll(local: LocalOp) -> Residuals:
     _, places = _labelled(local)
     divisor, number = _divisor(local)
     if local.shares((local.attrs["dim"],)):
-        return Saved((0, *divisor), more=places + number)
-    return Saved((0, 1, *divisor), more=_weight(local) + number)
+        return Residuals((0, *divisor), more=places + number)
+    return Residuals((0, 1, *divisor), more=_weight(local) + number)
 
 
 _CLASS_PARAMS = (Param("scores", "tensor"), Param("label", "tensor"), Param("ignore_index", "int", None))
@@ -260,9 +260,9 @@ _CLASS_PARAMS = (Param("scores", "tensor"), Param("label", "tensor"), Param("ign
 
 def _of_classes(
     name: str, params: tuple[Param, ...], infer: Callable[[CallSite], Inference | None],
-    saved: Callable[[Local], Saved], doc: str, work: Callable[[Local], Work] = plain,
+    saved: Callable[[LocalOp], Residuals], doc: str, work: Callable[[LocalOp], WorkingMemory] = plain,
     chunked: str = "", precision: Precision = Precision.F32,
-    streams: Callable[[Local], Streams | None] = lambda local: None,
+    streams: Callable[[LocalOp], Streams | None] = lambda local: None,
 ) -> None:  # fmt: skip
     def emit(site: OpSite) -> Code:
         if not cut(site, 0) and not cut(site, 1) and len(site.operands) == 2:
@@ -351,14 +351,14 @@ def _alike_call(site: OpSite, function: str, reduction: str) -> Code:
     return F(function, left, right, **mode_of(reduction))
 
 
-def _saved_alike(local: Local, squared: bool) -> Saved:
+def _saved_alike(local: LocalOp, squared: bool) -> Residuals:
     """Both; of a target in whole numbers what it is converted to. The memory of torch's mse_loss,
     one number, is that of the squares."""
     shape, dtype = local.operands[0], local.operand_types[0].dtype
     squares = max(0, elements(shape) - 1) * BYTES[dtype] if squared else 0
     if local.operand_types[1].floating:
-        return Saved((0, 1), more=squares)
-    return Saved((0,), more=squares + size(local.operands[1], dtype))
+        return Residuals((0, 1), more=squares)
+    return Residuals((0,), more=squares + size(local.operands[1], dtype))
 
 
 def _alike(name: str, function: str, doc: str) -> None:
@@ -370,7 +370,7 @@ def _alike(name: str, function: str, doc: str) -> None:
     def accumulate(site: OpSite) -> Code:
         return tally_text(site, _alike_call(site, function, "none"))
 
-    def saved(local: Local) -> Saved:
+    def saved(local: LocalOp) -> Residuals:
         return _saved_alike(local, name == "mse_loss")
 
     params = (Param("input", "tensor"), Param("target", "tensor"))

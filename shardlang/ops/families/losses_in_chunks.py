@@ -11,11 +11,11 @@ from shardlang.ops.factors import Factors, marked
 from shardlang.ops.families.losses import CHUNKED, mode_of, options_of, statistics_of
 from shardlang.ops.families.reductions import tally_text
 from shardlang.ops.rule import FactorRule, Split
-from shardlang.ops.saved_activations import Local, Saved, elements, size
+from shardlang.ops.saved_activations import LocalOp, Residuals, elements, size
 from shardlang.ops.site import OpSite
-from shardlang.ops.streams import Streams, Way
+from shardlang.ops.streams import KernelIO, Streams
 from shardlang.ops.texts import group_text, offset_text
-from shardlang.ops.working_memory import Work
+from shardlang.ops.working_memory import WorkingMemory
 from shardlang.types.dim import BYTES, TensorType
 
 
@@ -62,15 +62,15 @@ def _accumulate_chunked(site: OpSite) -> Code:
     return tally_text(site, _chunked_sum(site, "none"), 0, mask)
 
 
-def _saved_chunked(local: Local) -> Saved:
+def _saved_chunked(local: LocalOp) -> Residuals:
     """The gradients of all that is trained, which forward computes; the divisor."""
     counted = len(local.operands) > 3 + local.attrs["bias"]
     made = zip(local.operands, local.operand_types, local.gradient, strict=True)
     more = sum(size(shape, type.dtype) for shape, type, trained in made if trained)
-    return Saved((len(local.operands) - 1,) if counted else (), more=more)
+    return Residuals((len(local.operands) - 1,) if counted else (), more=more)
 
 
-def _work_chunked(local: Local) -> Work:
+def _work_chunked(local: LocalOp) -> WorkingMemory:
     """A chunk has its scores and, in f32 at least, the scores less the greatest and shares, or
     shares and gradients; a label has its place and seven numbers. The gradients that are kept are
     there too, that of the weight in f32 at least."""
@@ -81,7 +81,7 @@ def _work_chunked(local: Local) -> Work:
     chunk = 2 * size(scores, wide) + size(scores, dtype)
     labels = rows * (BYTES["i64"] + BYTES["bool"] + 7 * BYTES[wide])
     made = size(hidden, dtype) * local.gradient[1] + size(weight, wide) * local.gradient[2]
-    return Work(forward=chunk + labels + made + (size(weight, dtype) * local.gradient[2]))
+    return WorkingMemory(forward=chunk + labels + made + (size(weight, dtype) * local.gradient[2]))
 
 
 def _product_chunked(rule: FactorRule) -> tuple[int, int, int, int]:
@@ -92,12 +92,12 @@ def _product_chunked(rule: FactorRule) -> tuple[int, int, int, int]:
     return 1, m, n, k
 
 
-def _streams_chunked(local: Local) -> Streams:
+def _streams_chunked(local: LocalOp) -> Streams:
     """The scores of all chunks, in f32 at least; backward scales the gradients."""
     label, _, weight = local.operands[:3]
     scores = elements(label) * weight[local.attrs["dim"]] * max(BYTES["f32"], BYTES[local.operand_types[1].dtype])
     made = _saved_chunked(local).more
-    return Streams(Way(7 * scores, 5 * scores, 12 * local.attrs["chunks"]), Way(made, made, 2))
+    return Streams(KernelIO(7 * scores, 5 * scores, 12 * local.attrs["chunks"]), KernelIO(made, made, 2))
 
 
 declare(

@@ -12,7 +12,7 @@ from shardlang.ops.declaration import CallSite, Inference, Param, Precision, dec
 from shardlang.ops.factors import Factors, marked, quoted, require, same_dims
 from shardlang.ops.families.reductions import positions, single_position
 from shardlang.ops.rule import FactorRule, Split, Statistics
-from shardlang.ops.saved_activations import Local, Saved, made, size
+from shardlang.ops.saved_activations import LocalOp, Residuals, made, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.streams import Streams, in_kernels
 from shardlang.ops.texts import factors_of, group_text, some
@@ -39,7 +39,7 @@ def _softmax(name: str, doc: str) -> None:
         group = group_text(site, site.rule.operands[0][dim])
         return RT(name, site.operands[0], dim, group) if group else F(name, site.operands[0], dim)
 
-    def streams(local: Local) -> Streams | None:
+    def streams(local: LocalOp) -> Streams | None:
         return in_kernels((5, 3, 6), (6, 3, 4))(local) if local.shares((local.attrs["dim"],)) else None
 
     example = f"(x: [..., d]) -> [..., d] {{ {name}(x, over = d) }}"
@@ -121,25 +121,25 @@ def _emit_norm(name: str) -> Callable[[OpSite], Code]:
     return emit
 
 
-def _saved_norm(local: Local, dims: tuple[int, ...], whole: tuple[int, ...], given: int = 1) -> Saved:
+def _saved_norm(local: LocalOp, dims: tuple[int, ...], whole: tuple[int, ...], given: int = 1) -> Residuals:
     """For torch's own norm the operands `whole`, with mean and deviation of each row; without these
     what is normalised, before weight and bias (operands from `given` on), with the deviations; all
     that in f32 for a low x."""
     shape, dtype, has = local.operands[0], wide(local.operand_types[0].dtype), local.attrs["has"]
     each = size(tuple(n for d, n in enumerate(shape) if d not in dims), dtype)
     if whole:
-        return Saved(whole, more=2 * each)
+        return Residuals(whole, more=2 * each)
     weight, apart = (given,) if "weight" in has else (), bool(has) or low(local.operand_types[0].dtype)
-    return Saved(weight, () if apart else (0,), each + (size(shape, dtype) if apart else 0))
+    return Residuals(weight, () if apart else (0,), each + (size(shape, dtype) if apart else 0))
 
 
-def _saved_low(local: Local, statistics: int) -> Saved:
+def _saved_low(local: LocalOp, statistics: int) -> Residuals:
     """A low x as it is, with statistics of each row in f32, and the weight."""
     rows = tuple(n for d, n in enumerate(local.operands[0]) if d not in local.attrs["dims"])
-    return Saved((0, 1) if "weight" in local.attrs["has"] else (0,), more=statistics * size(rows, "f32"))
+    return Residuals((0, 1) if "weight" in local.attrs["has"] else (0,), more=statistics * size(rows, "f32"))
 
 
-def _saved_layer_norm(local: Local) -> Saved:
+def _saved_layer_norm(local: LocalOp) -> Residuals:
     if low(local.operand_types[0].dtype):
         return _saved_low(local, 2)
     dims, rank = local.attrs["dims"], len(local.operands[0])
@@ -147,17 +147,17 @@ def _saved_layer_norm(local: Local) -> Saved:
     return _saved_norm(local, dims, tuple(range(len(local.operands))) if plain else ())
 
 
-def _saved_rms_norm(local: Local) -> Saved:
+def _saved_rms_norm(local: LocalOp) -> Residuals:
     """torch's own multiplies x by deviations: both are kept, and the product for a weight."""
     if low(local.operand_types[0].dtype):
         return _saved_low(local, 1)
     dims, rank = local.attrs["dims"], len(local.operands[0])
     kept = _saved_norm(local, dims, ())
     plain = dims == tuple(range(rank - len(dims), rank)) and not local.shares(dims)
-    return Saved((0, *kept.operands), () if local.attrs["has"] else kept.results, kept.more) if plain else kept
+    return Residuals((0, *kept.operands), () if local.attrs["has"] else kept.results, kept.more) if plain else kept
 
 
-def _streams_norm(local: Local) -> Streams | None:
+def _streams_norm(local: LocalOp) -> Streams | None:
     """Ours takes mean, variance and product in turn, in f32 at least."""
     return in_kernels((7, 5, 9), (9, 5, 11), "f32")(local) if local.shares(local.attrs["dims"]) else None
 
@@ -232,7 +232,7 @@ def _emit_batch_norm(site: OpSite) -> Code:
     return text if dim == 1 else method(text, "movedim", 1, dim)
 
 
-def _saved_batch_norm(local: Local) -> Saved:
+def _saved_batch_norm(local: LocalOp) -> Residuals:
     shape, dim = local.operands[0], local.attrs["dim"]
     others = tuple(d for d in range(len(shape)) if d != dim)
     weight = (3,) if "weight" in local.attrs["has"] else ()
@@ -311,11 +311,11 @@ def _emit_group_norm(site: OpSite) -> Code:
     return F("group_norm", x, channels // site.attrs["each"], *given, eps=eps)
 
 
-def _saved_group_norm(local: Local) -> Saved:
+def _saved_group_norm(local: LocalOp) -> Residuals:
     """x and the weight, with mean and deviation of each group."""
     batch, channels = local.operands[0][:2]
     each = size((batch, channels // local.attrs["each"]), local.operand_types[0].dtype)
-    return Saved((0, 1) if "weight" in local.attrs["has"] else (0,), more=2 * each)
+    return Residuals((0, 1) if "weight" in local.attrs["has"] else (0,), more=2 * each)
 
 
 declare(

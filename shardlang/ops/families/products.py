@@ -10,7 +10,7 @@ from shardlang.ops.code import RT, TORCH, Code, F, infix, method
 from shardlang.ops.declaration import Arrow, CallSite, Inference, Param, Precision, between, declare
 from shardlang.ops.factors import Factors, namesakes, promote, quoted, sized
 from shardlang.ops.rule import DimFactors, FactorRule
-from shardlang.ops.saved_activations import Local, Saved, elements, others, size
+from shardlang.ops.saved_activations import LocalOp, Residuals, elements, others, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.working_memory import products
 from shardlang.python_text import literal
@@ -127,7 +127,7 @@ def _contraction_help(types: Sequence[TensorType], inner: Term, outer: Term, nam
     return f"the second-last dim of {quoted(names[1])} must be `{term_text(inner)}`"
 
 
-def _saved_matmul(local: Local) -> Saved:
+def _saved_matmul(local: LocalOp) -> Residuals:
     """As for any product; if leading dims are repeated for the other side, the copy is kept."""
     found, lead = others(local), local.results[0][:-2]
     sides = [(i, local.operands[i]) for i in found.operands]
@@ -135,7 +135,7 @@ def _saved_matmul(local: Local) -> Saved:
         return found
     more = [elements(lead) * elements(shape[-2:]) for _, shape in sides if shape[:-2] != lead]
     kept = tuple(i for i, shape in sides if shape[:-2] == lead)
-    return Saved(kept, more=size((sum(more),), local.operand_types[0].dtype))
+    return Residuals(kept, more=size((sum(more),), local.operand_types[0].dtype))
 
 
 declare(
@@ -246,7 +246,7 @@ def _emit_einsum(site: OpSite) -> Code:
 Dims = tuple[DimFactors, ...]
 
 
-def _saved_einsum(local: Local) -> Saved:
+def _saved_einsum(local: LocalOp) -> Residuals:
     """All operands; for more than two, multiplied in turn, the intermediate products too."""
     rule = local.rule
     sizes: dict[DimFactors, int] = {}
@@ -257,7 +257,7 @@ def _saved_einsum(local: Local) -> Saved:
         wanted = {*rule.results[0], *(dim for dims in rule.operands[at + 1 :] for dim in dims)}
         open_ = [dim for dim in dict.fromkeys((*open_, *rule.operands[at])) if dim in wanted]
         more += elements(tuple(sizes[dim] for dim in open_))
-    return Saved(others(local).operands, more=size((more,), local.operand_types[0].dtype) if more else 0)
+    return Residuals(others(local).operands, more=size((more,), local.operand_types[0].dtype) if more else 0)
 
 
 def linear(site: OpSite, *given: str) -> Code:

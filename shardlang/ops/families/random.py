@@ -9,9 +9,9 @@ from collections.abc import Callable
 from shardlang.ops.code import RT, Code, method
 from shardlang.ops.declaration import Arrow, CallSite, Inference, Param, Precision, always, declare
 from shardlang.ops.factors import Factors, quoted, require, unary_rule
-from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, own, size, view
+from shardlang.ops.saved_activations import Aliasing, LocalOp, Residuals, elements, own, size, view
 from shardlang.ops.site import OpSite
-from shardlang.ops.streams import NOTHING, Streams, Way
+from shardlang.ops.streams import NOTHING, KernelIO, Streams
 from shardlang.ops.texts import cut, key_text, offset_text
 from shardlang.ops.working_memory import drawn
 from shardlang.types.dim import TensorType
@@ -47,27 +47,27 @@ def _emit(name: str) -> Callable[[OpSite], Code]:
     return emit
 
 
-def _masked(dims: int | None) -> Callable[[Local], Saved]:
+def _masked(dims: int | None) -> Callable[[LocalOp], Residuals]:
     """A byte for each element, or for each of the leading `dims`."""
-    return lambda local: Saved(more=elements(local.operands[0][:dims]) if local.attrs["p"] else 0)
+    return lambda local: Residuals(more=elements(local.operands[0][:dims]) if local.attrs["p"] else 0)
 
 
-def _streams(dims: int | None) -> Callable[[Local], Streams]:
+def _streams(dims: int | None) -> Callable[[LocalOp], Streams]:
     """Half a word of 64 bits an element, or each of the leading `dims`, is counted, mixed in four
     kernels and compared (runtime/functions/masks.py); the mask, a byte each, is applied forward
     and backward."""
 
-    def streams(local: Local) -> Streams:
+    def streams(local: LocalOp) -> Streams:
         if not local.attrs["p"]:
             return Streams(NOTHING, NOTHING)
         drawn, whole = elements(local.operands[0][:dims]), size(local.operands[0], local.operand_types[0].dtype)
-        forward = Way(20 * drawn + drawn + whole, 20 * drawn + drawn + whole, 7)
-        return Streams(forward, Way(drawn + whole, whole, 1) if local.gradient[0] else NOTHING)
+        forward = KernelIO(20 * drawn + drawn + whole, 20 * drawn + drawn + whole, 7)
+        return Streams(forward, KernelIO(drawn + whole, whole, 1) if local.gradient[0] else NOTHING)
 
     return streams
 
 
-def _aliasing(local: Local) -> Aliasing:
+def _aliasing(local: LocalOp) -> Aliasing:
     """Where nothing falls out the operand itself comes back."""
     return own(local) if local.attrs["p"] else view(local)
 

@@ -12,7 +12,7 @@ from shardlang.ops.code import RT, Code, around, infix, method
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, Total, declare
 from shardlang.ops.factors import Factors, marked, quoted, require, sized
 from shardlang.ops.rule import DimFactors, Split, Statistics
-from shardlang.ops.saved_activations import Local, Saved, elements, nothing, size
+from shardlang.ops.saved_activations import LocalOp, Residuals, elements, nothing, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import TORCH_DTYPES, cut, dims_text, factors_of, group_text, offset_text
 from shardlang.python_text import tuple_text
@@ -188,14 +188,14 @@ def _infer_var(site: CallSite) -> Inference | None:
     return Inference(found.results, found.rule, {**found.attrs, "correction": correction})
 
 
-def _saved_logsumexp(local: Local) -> Saved:
-    return Saved((0,), (0,)) if local.operands[0] else Saved()
+def _saved_logsumexp(local: LocalOp) -> Residuals:
+    return Residuals((0,), (0,)) if local.operands[0] else Residuals()
 
 
-def _saved_var(local: Local) -> Saved:
+def _saved_var(local: LocalOp) -> Residuals:
     """Over a split dim the mean too."""
     shared = local.shares(local.attrs["dims"])
-    return Saved((0,), more=size(local.results[0], local.operand_types[0].dtype) if shared else 0)
+    return Residuals((0,), more=size(local.results[0], local.operand_types[0].dtype) if shared else 0)
 
 
 def _over_all(site: OpSite) -> tuple[str, str]:
@@ -235,11 +235,11 @@ def _infer_extremum(site: CallSite) -> Inference | None:
     return None if dims is None else _reduce(site, dims, site.operands[0].dtype, Split.INSIDE, False, ((1, 1), ()))
 
 
-def _saved_extremum(local: Local) -> Saved:
+def _saved_extremum(local: LocalOp) -> Residuals:
     """The positions of the greatest elements; over a split dim which are, and how many."""
     if not local.shares(local.attrs["dims"]):
-        return Saved((0,), (0,))
-    return Saved(more=elements(local.operands[0]) + size(local.results[0], local.operand_types[0].dtype))
+        return Residuals((0,), (0,))
+    return Residuals(more=elements(local.operands[0]) + size(local.results[0], local.operand_types[0].dtype))
 
 
 def _extremum(name: str, doc: str) -> None:

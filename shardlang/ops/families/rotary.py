@@ -7,11 +7,11 @@ from shardlang.ops.declaration import CallSite, Inference, Param, Precision, dec
 from shardlang.ops.factors import Factors, marked, require, sized
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import Split
-from shardlang.ops.saved_activations import Local, elements, nothing
+from shardlang.ops.saved_activations import LocalOp, elements, nothing
 from shardlang.ops.site import OpSite
 from shardlang.ops.streams import Streams, in_kernels
 from shardlang.ops.texts import offset_text
-from shardlang.ops.working_memory import Work
+from shardlang.ops.working_memory import WorkingMemory
 from shardlang.types.dim import BYTES, term_size, term_text
 
 # Which elements are a pair.
@@ -59,15 +59,15 @@ def _possible(site: CallSite, over: int, along: int) -> bool:
     return not fact
 
 
-def _work_rotary(local: Local) -> Work:
+def _work_rotary(local: LocalOp) -> WorkingMemory:
     """Products of halves of x, in f32 at least, that make a result of the same size; what is
     narrower is made wide first."""
     narrow = BYTES[local.operand_types[0].dtype] < BYTES["f32"]
     wide = elements(local.operands[0]) * max(BYTES["f32"], BYTES[local.operand_types[0].dtype])
-    return Work((2 + narrow) * wide, (2 + narrow) * wide)
+    return WorkingMemory((2 + narrow) * wide, (2 + narrow) * wide)
 
 
-def _streams_rotary(local: Local) -> Streams:
+def _streams_rotary(local: LocalOp) -> Streams:
     """Four products of halves, two sums, and both put together; back as many. A narrow
     x is made wide first, and narrow in the end."""
     narrow = BYTES[local.operand_types[0].dtype] < BYTES["f32"]

@@ -14,7 +14,7 @@ from shardlang.ops.declaration import Arrow, CallSite, Inference, Param, Precisi
 from shardlang.ops.factors import Factors, namesakes, no_arrow, quoted, sized, twice, unary_rule
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import DimFactors
-from shardlang.ops.saved_activations import Aliasing, Local, nothing, own, rearranged, view
+from shardlang.ops.saved_activations import Aliasing, LocalOp, nothing, own, rearranged, view
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import TORCH_DTYPES, local_factor
 from shardlang.ops.working_memory import parts, passing
@@ -317,7 +317,7 @@ def _infer_cast(site: CallSite) -> Inference | None:
     return Inference((TensorType(dtype, type.dims),), unary_rule(type, wider), {"dtype": dtype})
 
 
-def _aliasing_cast(local: Local) -> Aliasing:
+def _aliasing_cast(local: LocalOp) -> Aliasing:
     return view(local) if local.operand_types[0].dtype == local.result_types[0].dtype else own(local)
 
 

@@ -12,9 +12,9 @@ from dataclasses import field
 
 from shardlang.graph.graph import Kind, LayerCall
 from shardlang.ops.declaration import REGISTRY
-from shardlang.plan.blocks.call import ROOT, Call, called_as, is_below, origin, relative, without_call
+from shardlang.plan.blocks.call import ROOT, BlockCall, called_as, is_below, origin, relative, without_call
 from shardlang.plan.blocks.forms import Forms
-from shardlang.plan.blocks.tree import Tree
+from shardlang.plan.blocks.tree import BlockTree
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form
 from shardlang.records import dataclass
@@ -26,11 +26,11 @@ _THERE = (Kind.PARAM, Kind.STATE, Kind.CONSTANT)  # what no step need make for a
 def call_tree(
     plan: Plan, steps: Sequence[Step], ends: Collection[Form] = (), blocks: Blocks | None = None,
     forms: Forms | None = None,
-) -> Call:  # fmt: skip
+) -> BlockCall:  # fmt: skip
     """The root of the calls that `steps` are of, without those that are no lines. ends: forms
     that are read after these steps. blocks: where the numbers of blocks are kept, so that several
     trees share them. forms: what is there before."""
-    tree = Tree(forms or Forms(plan), steps, ends)
+    tree = BlockTree(forms or Forms(plan), steps, ends)
     return _Folding(tree, tree.ordered(), blocks or Blocks()).root()
 
 
@@ -64,14 +64,14 @@ class Blocks:
 class _Folding:
     """Settled steps -> calls, inner ones first, each with the number of its block."""
 
-    tree: Tree
+    tree: BlockTree
     orders: Mapping[int, Sequence[int]]
     blocks: Blocks
     crossing: dict[int, tuple[dict[Form, None], dict[Form, None]]] = field(
         default_factory=lambda: defaultdict(lambda: ({}, {}))
     )
 
-    def root(self) -> Call:
+    def root(self) -> BlockCall:
         self._cross()
         return self._call(ROOT)
 
@@ -104,17 +104,17 @@ class _Folding:
             return line[1:]
         return [] if value.kind is Kind.CONSTANT else [n for n in line[1:] if not is_below(value.path, calls[n].path)]
 
-    def _call(self, node: int) -> Call:
+    def _call(self, node: int) -> BlockCall:
         tree, calls = self.tree, self.tree.plan.graph.calls
         items = [self._call(~item) if item < 0 else item for item in self.orders[node]]
         reads, gives = map(tuple, self.crossing.pop(node, ((), ())))
-        steps = tuple([item if isinstance(item, Call) else tree.steps[item] for item in items])
+        steps = tuple([item if isinstance(item, BlockCall) else tree.steps[item] for item in items])
         if node == ROOT:
-            return Call("", "", steps, reads, gives, ROOT)
+            return BlockCall("", "", steps, reads, gives, ROOT)
         made = calls[node]
         glance = made.model, len(items), len(reads), len(gives)
         block = self.blocks.number(glance, lambda: _Signature(tree, made).of(items, reads, gives))
-        return Call(
+        return BlockCall(
             made.path, made.model, steps, reads=reads, gives=gives, block=block, region=tree.region(node), call=node
         )
 
@@ -122,13 +122,13 @@ class _Folding:
 class _Signature:
     """Everything that the text of a call depends on but its path, as a row of numbers and texts."""
 
-    def __init__(self, tree: Tree, made: LayerCall) -> None:
+    def __init__(self, tree: BlockTree, made: LayerCall) -> None:
         self.tree, self.kinds, self.made = tree, tree.kinds, made
         self.row: list[object] = [made.model]
         self.forms: dict[Form, int] = {}
         self.dims: dict[Dim, int] = {}
 
-    def of(self, items: Sequence[Call | int], reads: Sequence[Form], gives: Sequence[Form]) -> tuple[object, ...]:
+    def of(self, items: Sequence[BlockCall | int], reads: Sequence[Form], gives: Sequence[Form]) -> tuple[object, ...]:
         """Where one ends and the next begins is known: how many numbers follow depends on those
         before."""
         graph, formals = self.tree.plan.graph, self.made.arguments
@@ -136,7 +136,7 @@ class _Signature:
             self._value(at)
             self.row += formals.get(origin(graph, at[0]), ""), self._number(at)
         for item in items:
-            self._inner(item) if isinstance(item, Call) else self._step(item)
+            self._inner(item) if isinstance(item, BlockCall) else self._step(item)
         return (len(reads), *self.row, *[self.forms[at] for at in gives])
 
     def _number(self, at: Form) -> int:
@@ -178,7 +178,7 @@ class _Signature:
             group = tree.owners.group(op.id)
             self.row.append((group is not None, tree.owners.to_host(group)))
 
-    def _inner(self, call: Call) -> None:
+    def _inner(self, call: BlockCall) -> None:
         self.row += ("call", call.block, call.region >= 0, relative(call.path, self.made.path))
         for at in call.reads:
             self.row.append(self.forms[at]) if at in self.forms else self._given(at)

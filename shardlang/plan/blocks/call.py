@@ -21,7 +21,7 @@ _CALL = re.compile(r"#\d+")
 
 
 @dataclass(frozen=True)
-class Call:
+class BlockCall:
     """One call of a layer, with what it computes in order.
 
     path: of the layer ("" for the model of `train`, and for the root, which is `train` itself).
@@ -32,7 +32,7 @@ class Call:
 
     path: str
     model: str
-    items: tuple[Step | Call, ...]
+    items: tuple[Step | BlockCall, ...]
     reads: tuple[Form, ...]
     gives: tuple[Form, ...]
     block: int
@@ -54,19 +54,19 @@ class Call:
     def steps(self) -> Iterator[Step]:
         """All steps, those of inner calls too."""
         for item in self.items:
-            if isinstance(item, Call):
+            if isinstance(item, BlockCall):
                 yield from item.steps()
             else:
                 yield item
 
 
-def runs(items: Sequence[Step | Call]) -> list[Step | tuple[Call, ...]]:
+def runs(items: Sequence[Step | BlockCall]) -> list[Step | tuple[BlockCall, ...]]:
     """The items, with neighbours of an array that are the same block joined; a call alone is a
     run of one."""
-    found: list[Step | list[Call]] = []
+    found: list[Step | list[BlockCall]] = []
     for item in items:
         last = found[-1] if found else None
-        if not isinstance(item, Call):
+        if not isinstance(item, BlockCall):
             found.append(item)
         elif isinstance(last, list) and _follows(last[-1], item):
             last.append(item)
@@ -75,7 +75,7 @@ def runs(items: Sequence[Step | Call]) -> list[Step | tuple[Call, ...]]:
     return [tuple(item) if isinstance(item, list) else item for item in found]
 
 
-def _follows(before: Call, call: Call) -> bool:
+def _follows(before: BlockCall, call: BlockCall) -> bool:
     if before.block != call.block or (before.region < 0) != (call.region < 0):
         return False
     first, second = before.array, call.array

@@ -24,7 +24,7 @@ from shardlang.records import dataclass
 
 
 @dataclass
-class Tree:
+class BlockTree:
     """`dissolved`: calls whose steps cannot stand together; they are of the call around them.
     `home`: the call that each step is of."""
 

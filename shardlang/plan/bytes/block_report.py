@@ -8,7 +8,7 @@ from typing import Any
 
 from shardlang.paths.runs import in_runs
 from shardlang.plan.blocks.blocks import call_tree
-from shardlang.plan.blocks.call import Call, is_below, runs
+from shardlang.plan.blocks.call import BlockCall, is_below, runs
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.rewrite.recomputed_steps import Owners
 from shardlang.source import Span
@@ -20,18 +20,18 @@ def blocks(plan: Plan, lines: Mapping[Step, dict[str, int]], folded: bool) -> li
     """The items that `train` runs. lines: where the report has each operator and each conversion
     that it lists. folded: else each layer is a block of its own."""
 
-    def items(call: Call) -> Iterator[dict[str, Any]]:
+    def items(call: BlockCall) -> Iterator[dict[str, Any]]:
         for item in runs(call.items) if folded else call.items:
             if isinstance(item, Step):
                 yield from [lines[item]] if item in lines else []
             else:
-                yield block((item,) if isinstance(item, Call) else item)
+                yield block((item,) if isinstance(item, BlockCall) else item)
 
-    def partly(call: Call) -> bool:
+    def partly(call: BlockCall) -> bool:
         mine = [item for item in call.items if isinstance(item, Step)] if plan.recompute else []
         return any(owners.drops(owners.of(step)) for step in mine)
 
-    def block(run: tuple[Call, ...]) -> dict[str, Any]:
+    def block(run: tuple[BlockCall, ...]) -> dict[str, Any]:
         first = run[0]
         made = plan.graph.calls[first.call]
         return {
@@ -53,7 +53,7 @@ def same_layers(plan: Plan, path: str) -> list[str]:
     """The layers, in runs, that equal the innermost of an array around a value; none if single."""
     found: list[str] = []
 
-    def look(call: Call) -> None:
+    def look(call: BlockCall) -> None:
         for item in runs(call.items):
             for run in [] if isinstance(item, Step) else [item]:
                 if any(is_below(path, inner.path) for inner in run):

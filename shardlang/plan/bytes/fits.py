@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.files import Files
 from shardlang.graph.graph import Kind
 from shardlang.ops.declaration import REGISTRY
@@ -42,7 +42,7 @@ class Device:
     node: int = 0
 
 
-def device(program: Program) -> Device | None:
+def device(program: CheckedProgram) -> Device | None:
     """The device that a program is planned for; None if the file names none, or no memory."""
     chosen = program.machine.device if program.machine is not None else None
     if chosen is None:
@@ -59,7 +59,7 @@ def device(program: Program) -> Device | None:
     )  # fmt: skip
 
 
-def node_devices(program: Program) -> int:
+def node_devices(program: CheckedProgram) -> int:
     """The devices of a node of the cluster; 0 where none is described."""
     cluster = program.machine.cluster if program.machine is not None else None
     settings = cluster.settings if cluster is not None else ()

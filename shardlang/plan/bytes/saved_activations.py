@@ -16,7 +16,7 @@ from shardlang.graph.graph import Kind
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.ops.rule import shared_axes
-from shardlang.ops.saved_activations import Aliasing, Local, Saved
+from shardlang.ops.saved_activations import Aliasing, LocalOp, Residuals
 from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.plan import MoveKind, Plan, PlannedOp, Recomputed, Step
 from shardlang.plan.reads import Form, inputs, layout_of
@@ -47,9 +47,9 @@ class SavedActivations:
         self.hosted = 0  # what of all that is in the host's memory
         # Operator (id) -> itself on this rank, the same object for equal ones; the memories that it
         # saves.
-        self.locals: dict[int, Local] = {}
-        self._known: dict[object, tuple[Local, Aliasing, Saved]] = {}
-        self._saved: dict[int, Saved] = {}
+        self.locals: dict[int, LocalOp] = {}
+        self._known: dict[object, tuple[LocalOp, Aliasing, Residuals]] = {}
+        self._saved: dict[int, Residuals] = {}
         self.reads: dict[int, list[Any]] = {}
         self._place = {step: at for at, step in enumerate(plan.steps)}
         # Group -> the place of its last step that saves anything: so far it is computed again.
@@ -160,7 +160,7 @@ class SavedActivations:
         on, to = self.plan.pipeline.coordinates, self._stage(op)
         return on[to] == on[to - 1]
 
-    def _facts(self, step: Step, planned: PlannedOp) -> tuple[Local, Aliasing, Saved]:
+    def _facts(self, step: Step, planned: PlannedOp) -> tuple[LocalOp, Aliasing, Residuals]:
         """An operator on this rank, and what is declared of that; equal ones are asked once."""
         kinds, uses, op = kinds_of(self.plan), planned.operands, self.plan.graph.ops[planned.op]
         order = self._order.get((uses[0].value, uses[0].conversion)) if uses else None
@@ -171,13 +171,13 @@ class SavedActivations:
             self._known[key] = local, declared.aliasing(local), declared.saved(local)
         return self._known[key]
 
-    def _local(self, planned: PlannedOp, order: tuple[int, ...] | None) -> Local:
+    def _local(self, planned: PlannedOp, order: tuple[int, ...] | None) -> LocalOp:
         graph, meshes = self.plan.graph, self.plan.meshes
         op = graph.ops[planned.op]
         uses, types = planned.operands, [graph.values[use.value].type for use in planned.operands]
         results = tuple(graph.values[v].type for v in op.results)
         mesh = meshes[planned.mesh]
-        return Local(
+        return LocalOp(
             tuple(self.plan.local_shape(use.value, use.layout) for use in uses),
             tuple(self.plan.local_shape(v, layout) for v, layout in zip(op.results, planned.results, strict=True)),
             tuple(types), result_types=results, gradient=tuple(graph.values[use.value].gradient for use in uses),

@@ -28,7 +28,7 @@ Params = frozenset[int]
 
 
 @dataclass
-class Gathered:
+class GatherCounts:
     """Parameter -> how often it comes in forward and in backward; the most bytes that are there of
     those that come, at one time."""
 
@@ -38,7 +38,7 @@ class Gathered:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class GatherUnit:
     """Parameters (value ids) that come together. layer: the layer of an array that they are all of,
     "" outside of arrays."""
 
@@ -63,7 +63,7 @@ class Orders:
         self.plan = plan
         self.stages = range(len(plan.pipeline.coordinates) if plan.pipeline else 1)
         self.cut = {value: plan.graph.values[value].path for value, param in plan.params.items() if param.zero == 3}
-        self.passes: dict[tuple[str, int], list[Unit]] = {}
+        self.passes: dict[tuple[str, int], list[GatherUnit]] = {}
         if not self.cut:
             return
         self._saved = saved_activations(plan).saved
@@ -96,7 +96,7 @@ class Orders:
             elif group in inside:
                 yield from (p for other in inside.pop(group) for p in self._read(other))
 
-    def _halves(self, stage: int, steps: Sequence[Step]) -> Mapping[tuple[str, int], list[Unit]]:
+    def _halves(self, stage: int, steps: Sequence[Step]) -> Mapping[tuple[str, int], list[GatherUnit]]:
         """The two parts of a backward (runtime/step/split_backward.py). The second comes to each
         parameter by itself, the last one first; what is computed again is so in the first, as are
         parameters that are used several times, and without a gradient to send back all is in the
@@ -178,7 +178,7 @@ class Orders:
         """Bytes of parameters once they are gathered, on one rank."""
         return sum(self.plan.local_bytes(value, self.plan.params[value].stored) for value in params)
 
-    def _units(self, stage: int, uses: Iterable[int]) -> list[Unit]:
+    def _units(self, stage: int, uses: Iterable[int]) -> list[GatherUnit]:
         found: list[tuple[str, dict[int, None]]] = []
         for value in uses:
             layer = self._layer[value]
@@ -189,7 +189,7 @@ class Orders:
                 found.append((layer, {}))
             found[-1][1][value] = None
         whole = ((layer, self._here(stage, self._members[layer]) if layer else mine) for layer, mine in found)
-        return [Unit(layer, frozenset(params)) for layer, params in whole]
+        return [GatherUnit(layer, frozenset(params)) for layer, params in whole]
 
     def _here(self, stage: int, params: frozenset[int]) -> frozenset[int]:
         """Those of them that a stage uses."""
@@ -197,7 +197,7 @@ class Orders:
         return params if pipeline is None else frozenset(p for p in params if stage in pipeline.param_stages.get(p, ()))
 
     @cached_property
-    def steps(self) -> Mapping[tuple[int, ...], Gathered]:
+    def steps(self) -> Mapping[tuple[int, ...], GatherCounts]:
         """The stages of a coordinate -> what is gathered there in a step; not what is kept, which
         comes once."""
         pipeline = self.plan.pipeline
@@ -207,11 +207,11 @@ class Orders:
         rows = ([(action.kind, action.stage) for action in row] for row in pipeline.actions)
         return {mine: self._counted(row) for mine, row in zip(stages, rows, strict=True)}
 
-    def _counted(self, passes: Iterable[tuple[str, int]]) -> Gathered:
+    def _counted(self, passes: Iterable[tuple[str, int]]) -> GatherCounts:
         line = self.line(passes)
         times = Counter((each.at, each.there) for each in line)
         brought = {(each.at, each.there): each.units for each in line}
-        found = Gathered(Counter(), Counter())
+        found = GatherCounts(Counter(), Counter())
         for key, count in times.items():
             for params in brought[key]:
                 (found.forward if key[0][0] == "F" else found.backward).update(dict.fromkeys(params, count))

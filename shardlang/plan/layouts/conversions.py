@@ -11,8 +11,8 @@ from dataclasses import field, replace
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.graph.graph import Kind
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable
-from shardlang.plan.layouts.op_classes import Planning, Tensor
-from shardlang.plan.layouts.storage import Stored, align, bare, choose
+from shardlang.plan.layouts.op_classes import Planning, ValueFacts
+from shardlang.plan.layouts.storage import StorageLayout, align, bare, choose
 from shardlang.plan.plan import Conversion, MoveKind, OperandUse
 from shardlang.plan.redistribute import along_time
 from shardlang.plan.redistribute.cheapest import VIEW
@@ -30,7 +30,7 @@ class ValueTree:
     edges, and the edge (-1: as produced) and layout that each target reads."""
 
     source: Layout
-    stored: Stored | None
+    stored: StorageLayout | None
     edges: tuple[Edge, ...]
     ends: tuple[tuple[int, Layout], ...]
 
@@ -40,7 +40,7 @@ class Conversions:
     """The readers of each value: produced layouts, all conversions, and each operand's use."""
 
     produced: dict[int, Layout] = field(default_factory=dict)
-    stored: dict[int, Stored] = field(default_factory=dict)
+    stored: dict[int, StorageLayout] = field(default_factory=dict)
     conversions: list[Conversion] = field(default_factory=list)
     uses: dict[tuple[int, int], OperandUse] = field(default_factory=dict)
 
@@ -131,7 +131,7 @@ class _ConversionWalk:
         return [Target(self.table.intern(Layout(bare.dims, (*bare.pending, time.name), bare.replicated, bare.mesh)))]
 
     def _tree(
-        self, source: Layout, targets: Sequence[Target], tensor: Tensor
+        self, source: Layout, targets: Sequence[Target], tensor: ValueFacts
     ) -> tuple[tuple[Edge, ...], tuple[int, ...]]:
         if all(t.layout == source for t in targets):
             return (), (-1,) * len(targets)

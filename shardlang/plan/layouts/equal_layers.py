@@ -16,7 +16,7 @@ from shardlang.records import dataclass
 
 
 @dataclass(frozen=True)
-class Run:
+class LayerRun:
     """A call of a run of layers. ops: its operators, with the same of the layer before, and of the
     layer after. times: how many layers it is."""
 
@@ -36,7 +36,7 @@ class EqualLayers:
     graph: Graph
 
     @cached_property
-    def runs(self) -> Mapping[int, Run]:
+    def runs(self) -> Mapping[int, LayerRun]:
         """The last operator of a run -> the run."""
         beside = self._beside() if self.graph.in_runs else []
         ops: dict[int, list[int]] = {at: [] for each in beside for at in each}
@@ -48,7 +48,7 @@ class EqualLayers:
         if any(len({*map(len, row)}) > 1 or row[0] != [*range(row[0][0], row[0][0] + len(row[0]))] for _, row in rows):
             raise SingleLayers
         times = (count(self.graph.calls[call].path) for call, _ in rows)
-        return {row[0][-1]: Run([*zip(*row, strict=True)], n) for (_, row), n in zip(rows, times, strict=True)}
+        return {row[0][-1]: LayerRun([*zip(*row, strict=True)], n) for (_, row), n in zip(rows, times, strict=True)}
 
     def _beside(self) -> list[tuple[int, int, int]]:
         """The calls of runs, with those of the layers before and after each."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 Found = TypeVar("Found")
 
 
-class Known:
+class LayoutTables:
     """Tables by what they are about."""
 
     def __init__(self) -> None:

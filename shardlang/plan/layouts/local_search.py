@@ -9,13 +9,13 @@ from __future__ import annotations
 from shardlang.graph.graph import LEAF
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign
 from shardlang.plan.layouts.candidates import alternatives, own_cost
-from shardlang.plan.layouts.op_classes import OpClass, Planning, Tensor
+from shardlang.plan.layouts.op_classes import OpClass, Planning, ValueFacts
 from shardlang.plan.layouts.propagate import REPEATED, Distances
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 
 SWEEPS = 2
-Users = tuple[tuple[int, Layout, tuple[str, ...], Tensor], ...]
+Users = tuple[tuple[int, Layout, tuple[str, ...], ValueFacts], ...]
 
 
 def local_search(planning: Planning, chosen: list[Assignment], table: LayoutTable) -> list[Assignment]:

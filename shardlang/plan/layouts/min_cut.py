@@ -11,7 +11,7 @@ from shardlang.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CutValue:
     """A value that an undecided operator may read or make, along one axis.
 
     producer: the number of the undecided operator that makes it, or -1 where its layout is fixed.
@@ -130,7 +130,7 @@ class Network:
         return path, source
 
 
-def decide(operators: int, choices: Sequence[Choice]) -> tuple[int, tuple[bool, ...]]:
+def decide(operators: int, choices: Sequence[CutValue]) -> tuple[int, tuple[bool, ...]]:
     """The least total cost and, per operator, whether it is labelled R.
 
     Cost counted: per choice, `low`, or `high` if some consumer is R; but nothing where the producer

@@ -16,8 +16,8 @@ from shardlang.plan.demand import Demand, ResolvedStrategy
 from shardlang.plan.dim_factors import in_products
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable
 from shardlang.plan.layouts.equal_layers import EqualLayers
-from shardlang.plan.layouts.known import Found, Known
-from shardlang.plan.time_axis import InTime, Times, in_time
+from shardlang.plan.layouts.known import Found, LayoutTables
+from shardlang.plan.time_axis import InTime, TimeSplit, in_time
 from shardlang.records import dataclass
 from shardlang.types.dim import BYTES, TensorType
 from shardlang.types.layout import Layout
@@ -25,7 +25,7 @@ from shardlang.types.mesh import Mesh
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class ValueFacts:
     """The facts that conversions of a value depend on. `gradient`: a gradient comes back along this
     use of it.
 
@@ -48,8 +48,8 @@ class OpClass:
     batch_free: made of parameters and numbers alone, the same for every part of a batch."""
 
     rule: FactorRule
-    operands: tuple[Tensor, ...]
-    results: tuple[Tensor, ...]
+    operands: tuple[ValueFacts, ...]
+    results: tuple[ValueFacts, ...]
     demand: Demand | None
     mesh: int
     time: InTime | None = None
@@ -72,28 +72,28 @@ class Planning:
     meshes: tuple[Mesh, ...]
     strategy: ResolvedStrategy
     layers: EqualLayers
-    known: Known
+    known: LayoutTables
     classes: list[OpClass] = field(default_factory=list)
     users: list[list[tuple[int, int]]] = field(default_factory=list)
-    tensors: list[Tensor] = field(default_factory=list)
-    _known: dict[tuple[int, int, bool], Tensor] = field(default_factory=dict)
+    tensors: list[ValueFacts] = field(default_factory=list)
+    _known: dict[tuple[int, int, bool], ValueFacts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.table: LayoutTable = self.shared(LayoutTable, lambda: LayoutTable(self.meshes))
-        self._equal: dict[Tensor, Tensor] = self.shared(Tensor, dict)
+        self._equal: dict[ValueFacts, ValueFacts] = self.shared(ValueFacts, dict)
 
     def shared(self, about: Hashable, make: Callable[[], Found]) -> Found:
         """A table that all plans on these meshes share."""
         return self.known.table((about, self.meshes), make)
 
-    def tensor(self, type: TensorType, kind: Kind, gradient: bool) -> Tensor:
-        """The one Tensor with these parts. Types are the graph's: one is known by its id."""
+    def tensor(self, type: TensorType, kind: Kind, gradient: bool) -> ValueFacts:
+        """The one `ValueFacts` with these parts. Types are the graph's: one is known by its id."""
         key = id(type), id(kind), gradient
         known = self._known.get(key)
         if known is None:
             dims = self.strategy.uneven
             uneven = frozenset([i for i, t in enumerate(type.dims) if dims and len(t) == 1 and t[0] in dims])
-            made = Tensor(type.shape, BYTES[type.dtype], kind, gradient, uneven)
+            made = ValueFacts(type.shape, BYTES[type.dtype], kind, gradient, uneven)
             known = self._known[key] = self._equal.setdefault(made, made)
         return known
 
@@ -110,12 +110,12 @@ class Planning:
         return (kind.wanted if at == 0 else None) or table.layouts(kind.rule, chosen[producer]).results[at]
 
 
-def build(graph: Graph, strategy: ResolvedStrategy, known: Known | None = None) -> Planning:
+def build(graph: Graph, strategy: ResolvedStrategy, known: LayoutTables | None = None) -> Planning:
     """The tables of `graph` under `strategy`, whose meshes must be known. known: tables that plans
     share."""
     if strategy.times is not None:
         strategy = _with_time(strategy, strategy.times, graph)
-    planning = Planning(graph, strategy.meshes, strategy, EqualLayers(graph), known or Known())
+    planning = Planning(graph, strategy.meshes, strategy, EqualLayers(graph), known or LayoutTables())
     planning.users = [[] for _ in graph.values]
     planning.tensors = [planning.tensor(v.type, v.kind, v.gradient) for v in graph.values]
     _classify(planning, _mesh_of_ops(graph, strategy.demands) if len(strategy.meshes) > 1 else {})
@@ -123,7 +123,7 @@ def build(graph: Graph, strategy: ResolvedStrategy, known: Known | None = None) 
     return planning
 
 
-def _with_time(strategy: ResolvedStrategy, times: Times, graph: Graph) -> ResolvedStrategy:
+def _with_time(strategy: ResolvedStrategy, times: TimeSplit, graph: Graph) -> ResolvedStrategy:
     """The layouts that rules write, without time, with what is forced along its axis."""
     demands = {
         op: demand

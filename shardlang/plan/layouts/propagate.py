@@ -16,8 +16,8 @@ from shardlang.graph.graph import LEAF
 from shardlang.paths.patterns import SingleLayers
 from shardlang.plan.layouts.assignment import Assignment
 from shardlang.plan.layouts.candidates import BYTE, Candidates, alternatives, candidates, initial
-from shardlang.plan.layouts.equal_layers import Run
-from shardlang.plan.layouts.op_classes import OpClass, Planning, Tensor
+from shardlang.plan.layouts.equal_layers import LayerRun
+from shardlang.plan.layouts.op_classes import OpClass, Planning, ValueFacts
 from shardlang.plan.redistribute.cheapest import Router, router
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout
@@ -48,7 +48,7 @@ class Distances:
             known = self._plain[layout] = Layout(layout.dims, layout.pending, (), layout.mesh)
         return known
 
-    def between(self, source: Layout, target: Layout, tensor: Tensor) -> int:
+    def between(self, source: Layout, target: Layout, tensor: ValueFacts) -> int:
         """Cost of one conversion; 0 for parameters and data, which take the layout of their use."""
         if source is target or tensor.kind in LEAF:
             return 0
@@ -57,7 +57,7 @@ class Distances:
         cost = self.router.distance(source, target, tensor.shape, tensor.itemsize, tensor.gradient, tensor.uneven)
         return IMPOSSIBLE if cost is None else cost * BYTE
 
-    def handed(self, maker: OpClass, source: Layout, target: Layout, tensor: Tensor) -> int:
+    def handed(self, maker: OpClass, source: Layout, target: Layout, tensor: ValueFacts) -> int:
         """The cost of one conversion of what `maker` makes."""
         cost = self.between(source, target, tensor)
         gathered = maker.batch_free and cost >= BYTE and not set(source.split_axes()) <= set(target.split_axes())
@@ -74,7 +74,7 @@ class Situation:
 
 
 @dataclass
-class Passed:
+class PassTables:
     """Tables of what passes along one axis have found out, so that repeated layers, and operators
     of other plans, cost a look-up."""
 
@@ -96,7 +96,7 @@ class Sweep:
     in_runs: dict[int, Counter[Situation]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.known = self.planning.shared((Sweep, self.mesh, self.axis), Passed)
+        self.known = self.planning.shared((Sweep, self.mesh, self.axis), PassTables)
 
     def run(self, given: list[Assignment], layouts: list[Layout | None]) -> list[Assignment]:
         """The assignments with this axis decided; `layouts` gets the layout of each value."""
@@ -137,7 +137,7 @@ class Sweep:
                 at -= 1
         return found
 
-    def _through(self, run: Run, given: list[Assignment], found: list[Situation]) -> None:
+    def _through(self, run: LayerRun, given: list[Assignment], found: list[Situation]) -> None:
         """The situations in each layer of a run, from the last layer to the first."""
         ops = [op for op, _, _ in reversed(run.ops)]
         readers = {op: self._readers(op) for op in ops}

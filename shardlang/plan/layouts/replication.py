@@ -11,8 +11,8 @@ from dataclasses import field
 from shardlang.graph.graph import LEAF, Kind, Op
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign, local_size
 from shardlang.plan.layouts.inside import all_reduce_bytes
-from shardlang.plan.layouts.min_cut import Choice, decide
-from shardlang.plan.layouts.op_classes import OpClass, Planning, Tensor
+from shardlang.plan.layouts.min_cut import CutValue, decide
+from shardlang.plan.layouts.op_classes import OpClass, Planning, ValueFacts
 from shardlang.plan.redistribute.steiner_tree import Target, tree
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout
@@ -89,10 +89,10 @@ class _Axis:
     def _operand(self, op: int, at: int) -> Layout:
         return self.planning.operand(op, at, self.chosen, self.table)
 
-    def _tensor(self, op: int, at: int) -> Tensor:
+    def _tensor(self, op: int, at: int) -> ValueFacts:
         return self.planning.classes[op].operands[at]
 
-    def _choice(self, value: int, number: dict[int, int]) -> Choice | None:
+    def _choice(self, value: int, number: dict[int, int]) -> CutValue | None:
         planning = self.planning
         tensor = planning.tensors[value]
         users = [(op, at) for op, at in planning.users[value] if self._tensor(op, at).gradient]
@@ -107,14 +107,14 @@ class _Axis:
             more = 2 * self._reduction(tensor, fixed, free)
             # Of equal bytes the sum once a step, in a bucket with others, before one of its own.
             alone = all(planning.classes[op].batch_free for op, _ in users if op in number)
-            return Choice(-1, consumers, 0, more - 1 if more and alone else more)
+            return CutValue(-1, consumers, 0, more - 1 if more and alone else more)
         source = planning.result(value, self.chosen, self.table)
         assert producer is not None and source is not None
         marked = [self._marked(x) for x in free]
         low, high = self._cost(source, (*fixed, *free), tensor), self._cost(source, (*fixed, *marked), tensor)
         base = 0 if decided else self._cost(self._marked(source), (*fixed, *marked), tensor)
         low, high = 2 * max(0, low - base), 2 * max(0, high - base)
-        return Choice(-1 if decided else number[producer], consumers, low, max(low, high))
+        return CutValue(-1 if decided else number[producer], consumers, low, max(low, high))
 
     def _marked(self, layout: Layout) -> Layout:
         """The layout as R along this axis."""
@@ -122,7 +122,7 @@ class _Axis:
         marks = tuple(sorted({*layout.replicated, self.axis}, key=order.index))
         return Layout(layout.dims, layout.pending, marks, layout.mesh)
 
-    def _reduction(self, tensor: Tensor, fixed: list[Layout], free: list[Layout]) -> int:
+    def _reduction(self, tensor: ValueFacts, fixed: list[Layout], free: list[Layout]) -> int:
         """The extra cost of a parameter's gradient if its free users are R: nothing where it is
         reduced or split anyway."""
         settled = any(self.axis in x.replicated or self.axis in x.split_axes() for x in fixed)
@@ -132,7 +132,7 @@ class _Axis:
         local = local_size(tensor.shape, free[0], mesh) * tensor.itemsize
         return all_reduce_bytes(mesh.axis_size(self.axis), local)
 
-    def _cost(self, source: Layout, targets: tuple[Layout, ...], tensor: Tensor) -> int:
+    def _cost(self, source: Layout, targets: tuple[Layout, ...], tensor: ValueFacts) -> int:
         distinct = tuple(dict.fromkeys(t for t in targets if t != source))
         if not distinct:
             return 0

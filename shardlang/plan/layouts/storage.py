@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from shardlang.graph.graph import Kind
 from shardlang.plan.layouts.assignment import local_size
 from shardlang.plan.layouts.inside import all_reduce_bytes
-from shardlang.plan.layouts.op_classes import Tensor
+from shardlang.plan.layouts.op_classes import ValueFacts
 from shardlang.plan.redistribute.mesh_factorings import translate
 from shardlang.plan.redistribute.steiner_tree import Target, tree
 from shardlang.records import dataclass
@@ -20,7 +20,7 @@ from shardlang.types.mesh import Mesh
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StorageLayout:
     """`layout`: S and I only. `root`: the same with R on the axes of the deferred reduction."""
 
     layout: Layout
@@ -38,8 +38,8 @@ def _all_times(layout: Layout, meshes: tuple[Mesh, ...]) -> Layout:
 
 
 def choose(
-    tensor: Tensor, uses: Sequence[Target], meshes: tuple[Mesh, ...], trained: bool, pinned: Layout | None = None
-) -> Stored:
+    tensor: ValueFacts, uses: Sequence[Target], meshes: tuple[Mesh, ...], trained: bool, pinned: Layout | None = None
+) -> StorageLayout:
     """The cheapest storage among the uses' layouts and whole; among equals the most split."""
     kept = [u.layout if tensor.kind is Kind.DATA else _all_times(u.layout, meshes) for u in uses]
     distinct = list(dict.fromkeys(bare(layout) for layout in kept))
@@ -47,7 +47,7 @@ def choose(
         distinct = [pinned]
     elif len(distinct) > 1 or not distinct:
         distinct.append(Layout(((),) * len(tensor.shape), mesh=distinct[0].mesh if distinct else 0))
-    found = [rooted(layout, uses, meshes) if trained else Stored(layout, layout) for layout in distinct]
+    found = [rooted(layout, uses, meshes) if trained else StorageLayout(layout, layout) for layout in distinct]
     if len(found) == 1:
         return found[0]
     return min(
@@ -55,7 +55,7 @@ def choose(
     )
 
 
-def rooted(layout: Layout, uses: Sequence[Target], meshes: tuple[Mesh, ...]) -> Stored:
+def rooted(layout: Layout, uses: Sequence[Target], meshes: tuple[Mesh, ...]) -> StorageLayout:
     """R wherever some use with a gradient has R and the stored form is not split."""
     mesh = meshes[layout.mesh]
     cut = set(layout.split_axes())
@@ -68,10 +68,10 @@ def rooted(layout: Layout, uses: Sequence[Target], meshes: tuple[Mesh, ...]) -> 
             or any(axis.name in u.layout.replicated for u in uses if u.gradient and u.layout.mesh == layout.mesh)
         )
     )
-    return Stored(layout, Layout(layout.dims, (), replicated, layout.mesh))
+    return StorageLayout(layout, Layout(layout.dims, (), replicated, layout.mesh))
 
 
-def cost(tensor: Tensor, stored: Stored, uses: Sequence[Target], meshes: tuple[Mesh, ...]) -> int:
+def cost(tensor: ValueFacts, stored: StorageLayout, uses: Sequence[Target], meshes: tuple[Mesh, ...]) -> int:
     """Bytes each rank sends for all uses and the gradient's reduction."""
     targets = [Target(align(u.layout, stored.root, u.gradient), u.gradient) for u in uses]
     found = tree(stored.root, targets, tensor.shape, tensor.itemsize, meshes, tensor.uneven)

@@ -16,7 +16,7 @@ from shardlang.hints.nearest import nearest
 from shardlang.plan.pipeline import actions as lists
 from shardlang.plan.pipeline.balance import balance
 from shardlang.plan.pipeline.rules import StageRule, read_stages
-from shardlang.plan.pipeline.schedules import SCHEDULES, Schedule, divided, fitting, looped, rounds
+from shardlang.plan.pipeline.schedules import SCHEDULES, ScheduleKind, divided, fitting, looped, rounds
 from shardlang.plan.pipeline.stages import assign, divide, of_data_alone
 from shardlang.plan.plan import Pipeline
 from shardlang.plan.rewrite.stage_transfers import loss_stage, with_transfers
@@ -35,7 +35,7 @@ MOST_PASSES = 500_000
 
 
 @dataclass(frozen=True)
-class Order:
+class StageOrder:
     """A schedule for stages and microbatches: stage -> coordinate, and actions of coordinates."""
 
     name: str
@@ -44,12 +44,12 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Staging:
+class PipelineRules:
     """The rules `stages` and `schedule`, before meshes are known."""
 
     rule: StageRule
     op_stage: tuple[int, ...]
-    order: Order
+    order: StageOrder
 
     def pipeline(
         self, graph: Graph, sized: Sequence[SizedAxis], parts: Mapping[str, tuple[str, ...]], meshes: tuple[Mesh, ...],
@@ -77,7 +77,7 @@ class Staging:
 
 def stage(
     graph: Graph, rules: Rules, sized: Sequence[SizedAxis], microbatches: int, files: Mapping[str, Source]
-) -> tuple[Graph, Staging | None]:
+) -> tuple[Graph, PipelineRules | None]:
     """The graph with its values handed from stage to stage, and what is known of the pipeline; the
     graph as it is where there are no stages, or mistakes in them."""
     sink = rules.sink
@@ -98,7 +98,7 @@ def stage(
     made = order(rule, rules.schedule, microbatches, files, sink, _share(graph, rules, sized), found is not None)
     if found is None or made is None or rule.count == 1:
         return graph, None
-    return found[0], Staging(rule, found[1], made)
+    return found[0], PipelineRules(rule, found[1], made)
 
 
 def _share(graph: Graph, rules: Rules, sized: Sequence[SizedAxis]) -> int:
@@ -140,7 +140,7 @@ def param_stages(graph: Graph, op_stage: Sequence[int]) -> dict[int, tuple[int, 
 def order(
     rule: StageRule, schedule: ast.Schedule | None, microbatches: int, files: Mapping[str, Source], sink: Sink,
     share: int = 0, make: bool = True,
-) -> Order | None:  # fmt: skip
+) -> StageOrder | None:  # fmt: skip
     """The actions of every coordinate, unless `make` is False; None after a report.
 
     share: examples of a batch on one rank, which microbatches must divide; 0 if unknown."""
@@ -170,7 +170,7 @@ def order(
         return None
     if not _listable(count, microbatches, span, sink) or not make:
         return None
-    return Order(name, known.place(count, size), known.make(count, size, microbatches))
+    return StageOrder(name, known.place(count, size), known.make(count, size, microbatches))
 
 
 def _listable(count: int, microbatches: int, span: Span, sink: Sink) -> bool:
@@ -189,7 +189,7 @@ def is_file(name: str) -> bool:
     return "/" in name or "." in name
 
 
-def _virtual_fits(name: str, known: Schedule, rule: StageRule, span: Span, sink: Sink) -> bool:
+def _virtual_fits(name: str, known: ScheduleKind, rule: StageRule, span: Span, sink: Sink) -> bool:
     low = known.virtual[0]
     if known.takes(rule.virtual):
         return True
@@ -208,7 +208,7 @@ def _virtual_fits(name: str, known: Schedule, rule: StageRule, span: Span, sink:
 
 def _from_file(
     rule: StageRule, schedule: ast.String, microbatches: int, files: Mapping[str, Source], sink: Sink
-) -> Order | None:
+) -> StageOrder | None:
     name, span, count = schedule.value, schedule.span, rule.count or 1
     source = files.get(name)
     if source is None:
@@ -224,7 +224,7 @@ def _from_file(
     for slip in slips[:8]:
         at = f"{name}:{slip.line}" if slip.line else name
         sink.report("SH444", f"the schedule `{at}`: {slip.message}", span, help=slip.help)
-    return None if slips else Order(name, coordinates, made)
+    return None if slips else StageOrder(name, coordinates, made)
 
 
 def _cyclic(made: tuple[tuple[Action, ...], ...], count: int) -> list[lists.Slip]:

@@ -15,7 +15,7 @@ from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import SENT
 from shardlang.plan.pipeline.rules import StageRule
-from shardlang.plan.pipeline.stages import Named, ancestors, enclosing
+from shardlang.plan.pipeline.stages import StageAssignment, ancestors, enclosing
 from shardlang.records import dataclass
 
 
@@ -49,7 +49,7 @@ def cost(graph: Graph, op: Op) -> Cost:
     return Cost(forward, forward * (len(kinds) - parameters), forward * parameters)
 
 
-def balance(graph: Graph, rule: StageRule, sink: Sink) -> list[Named | None]:
+def balance(graph: Graph, rule: StageRule, sink: Sink) -> list[StageAssignment | None]:
     """Per operator its stage and layer; reports SH425 where there are too few layers."""
     count = rule.count or 1
     units, groups = parts(graph, count)
@@ -58,7 +58,7 @@ def balance(graph: Graph, rule: StageRule, sink: Sink) -> list[Named | None]:
         return [None] * len(graph.ops)
     weights = _weights(graph, units, groups)
     stage_of = {u: s for s, part in enumerate(cut(weights, count)) for at in part for u in groups[at]}
-    return [None if u is None else Named(stage_of[u], u, rule.span) for u in units]
+    return [None if u is None else StageAssignment(stage_of[u], u, rule.span) for u in units]
 
 
 def parts(graph: Graph, count: int) -> tuple[list[str | None], list[list[str]]]:

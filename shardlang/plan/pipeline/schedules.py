@@ -156,7 +156,7 @@ def dualpipe_v(stages: int, coordinates: int, microbatches: int, rank: int) -> S
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ScheduleKind:
     """A schedule that a strategy may name.
 
     line: the actions of one of the coordinates, the last number. virtual: stages a coordinate,
@@ -197,17 +197,17 @@ def _rounds_text(stages: int, coordinates: int) -> str:
 
 ANY = 1 << 30
 _NEARBY = 1000  # how far from the number given others are offered
-SCHEDULES: dict[str, Schedule] = {
-    "gpipe": Schedule(gpipe, (1, 1)),
-    "1f1b": Schedule(one_f_one_b, (1, 1), fits=_enough, needs=_enough_text),
-    "interleaved_1f1b": Schedule(interleaved_1f1b, (1, ANY), fits=divided, needs=_rounds_text),
-    "zero_bubble": Schedule(zero_bubble, (1, ANY), fits=divided, needs=_rounds_text),
-    "zbv": Schedule(zbv, (2, 2), vee),
-    "dualpipe_v": Schedule(dualpipe_v, (2, 2), vee, _enough, _enough_text),
+SCHEDULES: dict[str, ScheduleKind] = {
+    "gpipe": ScheduleKind(gpipe, (1, 1)),
+    "1f1b": ScheduleKind(one_f_one_b, (1, 1), fits=_enough, needs=_enough_text),
+    "interleaved_1f1b": ScheduleKind(interleaved_1f1b, (1, ANY), fits=divided, needs=_rounds_text),
+    "zero_bubble": ScheduleKind(zero_bubble, (1, ANY), fits=divided, needs=_rounds_text),
+    "zbv": ScheduleKind(zbv, (2, 2), vee),
+    "dualpipe_v": ScheduleKind(dualpipe_v, (2, 2), vee, _enough, _enough_text),
 }
 
 
-def fitting(schedule: Schedule, stages: int, coordinates: int, near: int, share: int = 0) -> list[int]:
+def fitting(schedule: ScheduleKind, stages: int, coordinates: int, near: int, share: int = 0) -> list[int]:
     """The four fitting numbers of microbatches nearest to `near` that divide `share`, ascending."""
     nearby = range(max(1, near - _NEARBY), near + stages + _NEARBY)
     choices = {*nearby, *(divisors(share) if share else ())}

@@ -12,7 +12,7 @@ from dataclasses import field
 from shardlang.check.selectors import select, text
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op
-from shardlang.graph.places import Places
+from shardlang.graph.places import PathIndex
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.pipeline.rules import StageRule
 from shardlang.plan.rewrite.stage_transfers import loss_stage
@@ -34,7 +34,7 @@ def ancestors(layer: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class StageAssignment:
     """Where a rule puts an operator: its stage, the layer (or value) of the rule, the selector."""
 
     stage: int
@@ -42,13 +42,13 @@ class Named:
     span: Span
 
 
-def divide(graph: Graph, rule: StageRule, sink: Sink) -> list[Named | None]:
+def divide(graph: Graph, rule: StageRule, sink: Sink) -> list[StageAssignment | None]:
     """Per operator its stage by the rule; reports layers in two stages or none, and empty ones."""
     before = len(sink.found)
     for entry in rule.entries:
         select(graph, entry.selectors, sink)
     named = [(e.stage, s) for e in rule.entries for s in e.selectors]
-    covered = Places(_place(op) for op in graph.ops).by_path(((text(s), s.span) for _, s in named), sink)
+    covered = PathIndex(_place(op) for op in graph.ops).by_path(((text(s), s.span) for _, s in named), sink)
     work = _Dividing(graph, [(stage, s.span) for stage, s in named], covered, sink)
     found = [work.named(op) for op in graph.ops]
     if len(sink.found) == before:
@@ -69,23 +69,23 @@ class _Dividing:
     covered: dict[str, list[tuple[int, str]]]
     sink: Sink
     told: set[tuple[Span, Span]] = field(default_factory=set)
-    known: dict[str, Named | None] = field(default_factory=dict)
+    known: dict[str, StageAssignment | None] = field(default_factory=dict)
 
-    def named(self, op: Op) -> Named | None:
+    def named(self, op: Op) -> StageAssignment | None:
         path = _place(op)
         if path not in self.known:
             self.known[path] = self._named(path)
         return self.known[path]
 
-    def _named(self, path: str) -> Named | None:
+    def _named(self, path: str) -> StageAssignment | None:
         entries = [(*self.entries[at], own) for at, own in self.covered.get(path, ())]
-        found = [Named(stage, own, span) for stage, span, own in entries]
+        found = [StageAssignment(stage, own, span) for stage, span, own in entries]
         other = next((n for n in found if n.stage != found[0].stage), None)
         if other is not None:
             self._twice(found[0], other)
         return max(found, key=lambda n: len(n.what)) if found else None
 
-    def _twice(self, one: Named, other: Named) -> None:
+    def _twice(self, one: StageAssignment, other: StageAssignment) -> None:
         if (one.span, other.span) in self.told:
             return
         self.told.add((one.span, other.span))
@@ -93,7 +93,7 @@ class _Dividing:
         fact = f"layer `{what}` is in stage {one.stage} and in stage {other.stage}"
         self.sink.again("SH422", fact, other.span, one.span, _once(one, other, what))
 
-    def uncovered(self, found: Sequence[Named | None], rule: StageRule) -> None:
+    def uncovered(self, found: Sequence[StageAssignment | None], rule: StageRule) -> None:
         """SH421 for each outermost layer of which no part is in a stage."""
         placed = (op for op, n in zip(self.graph.ops, found, strict=True) if n is not None)
         divided = {layer for op in placed for layer in ancestors(enclosing(op))}
@@ -111,7 +111,7 @@ class _Dividing:
             )  # fmt: skip
 
 
-def _once(one: Named, other: Named, what: str) -> str:
+def _once(one: StageAssignment, other: StageAssignment, what: str) -> str:
     """Help if `what` is in two stages."""
     texts = one.span.text, other.span.text
     if any(".." in text for text in texts):
@@ -123,7 +123,7 @@ def _once(one: Named, other: Named, what: str) -> str:
     return f"take it out of stage {inner.stage}, or in stage {outer.stage} name the other parts of `{outer.span.text}`"
 
 
-def _empty(found: Sequence[Named | None], rule: StageRule, sink: Sink) -> None:
+def _empty(found: Sequence[StageAssignment | None], rule: StageRule, sink: Sink) -> None:
     there = {n.stage for n in found if n is not None}
     empty = [s for s in range(rule.count or 0) if s not in there]
     if not empty:
@@ -138,7 +138,7 @@ def _empty(found: Sequence[Named | None], rule: StageRule, sink: Sink) -> None:
     sink.report("SH423", f"{what} empty", given.span if given else rule.span, "", help=offers)
 
 
-def assign(graph: Graph, named: Sequence[Named | None], rule: StageRule, sink: Sink) -> list[int]:
+def assign(graph: Graph, named: Sequence[StageAssignment | None], rule: StageRule, sink: Sink) -> list[int]:
     """The stage of every operator; SH424 for values that flow back, SH423 for late stages."""
     work = _Assigning(graph, [n.stage if n else None for n in named])
     stages = work.run((rule.count or 1) - 1)
@@ -172,7 +172,7 @@ def _moved_once(graph: Graph, stages: Sequence[int], sink: Sink) -> None:
 
 
 def _report_back(
-    graph: Graph, op: Op, value: int, stages: list[int], named: Sequence[Named | None], sink: Sink
+    graph: Graph, op: Op, value: int, stages: list[int], named: Sequence[StageAssignment | None], sink: Sink
 ) -> None:
     producer = graph.producers[value]
     here, there = named[op.id], named[producer]

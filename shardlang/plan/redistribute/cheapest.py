@@ -16,7 +16,7 @@ from itertools import pairwise
 from shardlang.plan.plan import Move, MoveKind
 from shardlang.plan.redistribute import along_time
 from shardlang.plan.redistribute.axis_groups import axis_groups
-from shardlang.plan.redistribute.collective_bytes import Hop, Point, Space, limits, members, parts_to_bytes
+from shardlang.plan.redistribute.collective_bytes import BitLayout, Hop, Space, limits, members, parts_to_bytes
 from shardlang.plan.redistribute.greedy import greedy
 from shardlang.plan.redistribute.least_parts import least_parts
 from shardlang.plan.redistribute.mesh_factorings import bridges
@@ -69,15 +69,15 @@ class SearchSpace:
     whole_bytes: int
     share: int
 
-    def state(self, layout: Layout) -> Point:
+    def state(self, layout: Layout) -> BitLayout:
         number = {run[0]: i for i, run in enumerate(self.axes)}
-        return Point(
+        return BitLayout(
             tuple(tuple(number[a] for a in layout.dims[d] if a in number) for d in self.dims),
             sum(1 << number[a] for a in layout.pending if a in number),
             sum(1 << number[a] for a in layout.replicated if a in number),
         )
 
-    def layout(self, state: Point) -> Layout:
+    def layout(self, state: BitLayout) -> Layout:
         dims = list(self.prefixes)
         for dim, axes in zip(self.dims, state.dims, strict=True):
             dims[dim] = dims[dim] + self._names(axes)
@@ -183,7 +183,7 @@ class Router:
         self.time = along_time.times_of(meshes)
         self._distances: dict[tuple[object, ...], int | None] = {}
         self._routes: dict[tuple[object, ...], Route | None] = {}
-        self._looked: dict[tuple[Space, Point, bool], int] = {}
+        self._looked: dict[tuple[Space, BitLayout, bool], int] = {}
         self._layouts = 0
 
     def distance(
@@ -250,7 +250,7 @@ class Router:
 
         return Route(about.bytes(cost), moves)
 
-    def _count(self, space: Space, source: Point, target: Point, gradient: bool) -> None:
+    def _count(self, space: Space, source: BitLayout, target: BitLayout, gradient: bool) -> None:
         """Adds what a search looked at: as many layouts where they were looked at before."""
         search, key = engine(space).search(source, gradient), (space, source, gradient)
         assert isinstance(search, Nearest)
@@ -331,14 +331,14 @@ def joined(first: Route, between: tuple[Move, Layout], second: Route) -> Route:
     return Route(first.cost + second.cost, lambda: (*first.moves, between, *second.moves))
 
 
-def least(about: SearchSpace, source: Point, target: Point, gradient: bool) -> int | None:
+def least(about: SearchSpace, source: BitLayout, target: BitLayout, gradient: bool) -> int | None:
     """The parts that `chain` sends, without its moves."""
     if len(about.axes) <= EXACT_AXES:
         return least_parts(about.space, source, target, gradient)
     return chain(about, source, target, gradient)[1]
 
 
-def chain(about: SearchSpace, source: Point, target: Point, gradient: bool) -> tuple[Sequence[Hop], int | None]:
+def chain(about: SearchSpace, source: BitLayout, target: BitLayout, gradient: bool) -> tuple[Sequence[Hop], int | None]:
     """The moves between two states and the parts that they send; None: there is no way."""
     many = len(about.axes)
     if many <= SEARCHED_AXES:

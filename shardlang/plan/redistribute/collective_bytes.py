@@ -18,7 +18,7 @@ from shardlang.plan.plan import MoveKind
 from shardlang.records import dataclass
 
 
-class Point(NamedTuple):
+class BitLayout(NamedTuple):
     """A layout over numbered axes: `dims[i]`: the axes that cut dim i; the others are bit sets."""
 
     dims: tuple[tuple[int, ...], ...]
@@ -35,7 +35,7 @@ class Hop(NamedTuple):
     from_dim: int
     forward: int
     backward: int
-    to: Point
+    to: BitLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class _Here(NamedTuple):
     the size that further axes must divide; identical, replicated, pending: the axes that cut
     nothing; basic: as in `steps`; most: how many axes a move runs over that one move each could."""
 
-    state: Point
+    state: BitLayout
     space: Space
     local: int
     rooms: tuple[int, ...]
@@ -92,14 +92,14 @@ class Bundle(NamedTuple):
         return self.find(self.sent, *self.given)
 
 
-def steps(state: Point, space: Space, basic: bool = False) -> list[Hop]:
+def steps(state: BitLayout, space: Space, basic: bool = False) -> list[Hop]:
     """All moves from `state`, in a fixed order. basic: without those for which others, one after
     the other, send as much: over several axes cuts, gathers and all that is free, except where dims
     are uneven; from P to R by way of I, and back."""
     return [hop for sent, find, given in bundles(state, space, basic) for hop in find(sent, *given)]
 
 
-def bundles(state: Point, space: Space, basic: bool = False) -> Iterator[Bundle]:
+def bundles(state: BitLayout, space: Space, basic: bool = False) -> Iterator[Bundle]:
     """The moves of `steps`, in that order, none of them made yet."""
     degrees = [space.degree(axes) for axes in state.dims]
     rooms = tuple([_room(space, dim, *each) for dim, each in enumerate(zip(state.dims, degrees, strict=True))])
@@ -163,7 +163,7 @@ def _whole_steps(here: _Here) -> Iterator[Bundle]:
 
 
 def _whole(sent: tuple[int, int], kind: MoveKind, axes: tuple[int, ...], *to: Any) -> Sequence[Hop]:
-    return (Hop(kind, axes, -1, -1, *sent, Point(*to)),)
+    return (Hop(kind, axes, -1, -1, *sent, BitLayout(*to)),)
 
 
 def _all_reduce(n: int, local: int) -> int:
@@ -188,10 +188,10 @@ def _cut_steps(here: _Here) -> Iterator[Bundle]:
                     yield Bundle((forward * moved, backward * moved), _cut, (here.state, kind, dim, runs))
 
 
-def _cut(sent: tuple[int, int], state: Point, kind: MoveKind, dim: int, runs: Sequence[AxisRun]) -> Iterator[Hop]:
+def _cut(sent: tuple[int, int], state: BitLayout, kind: MoveKind, dim: int, runs: Sequence[AxisRun]) -> Iterator[Hop]:
     dims, p, r = state
     for axes, bits, _ in runs:
-        to = Point(_with_dim(dims, dim, dims[dim] + axes), p & ~bits, r & ~bits)
+        to = BitLayout(_with_dim(dims, dim, dims[dim] + axes), p & ~bits, r & ~bits)
         yield Hop(kind, axes, dim, -1, *sent, to)
 
 
@@ -230,7 +230,7 @@ def _gather(sent: tuple[int, int], kind: MoveKind, here: _Here, dim: int, keep: 
     kept, axes = dims[dim][:keep], dims[dim][keep:]
     bits = sum([1 << a for a in axes])
     pending, replicated = (bits if kind is MoveKind.S_TO_P else 0), (bits if kind is MoveKind.S_TO_R else 0)
-    return (Hop(kind, axes, dim, -1, *sent, Point(_with_dim(dims, dim, kept), p | pending, r | replicated)),)
+    return (Hop(kind, axes, dim, -1, *sent, BitLayout(_with_dim(dims, dim, kept), p | pending, r | replicated)),)
 
 
 def _exchange(sent: tuple[int, int], here: _Here, dim: int, keep: int, n: int) -> Iterator[Hop]:
@@ -239,7 +239,7 @@ def _exchange(sent: tuple[int, int], here: _Here, dim: int, keep: int, n: int) -
     dims, axes = _with_dim(whole, dim, whole[dim][:keep]), whole[dim][keep:]
     for other, present in enumerate(dims):
         if other != dim and here.rooms[other] % n == 0:
-            yield Hop(MoveKind.S_TO_S, axes, other, dim, *sent, Point(_with_dim(dims, other, present + axes), p, r))
+            yield Hop(MoveKind.S_TO_S, axes, other, dim, *sent, BitLayout(_with_dim(dims, other, present + axes), p, r))
 
 
 def _permute_steps(sent: tuple[int, int], here: _Here) -> Iterator[Hop]:
@@ -252,7 +252,7 @@ def _permute_steps(sent: tuple[int, int], here: _Here) -> Iterator[Hop]:
 
 
 @lru_cache(maxsize=4096)
-def _assignments(sizes: tuple[int, ...], products: tuple[int, ...]) -> tuple[Point, ...]:
+def _assignments(sizes: tuple[int, ...], products: tuple[int, ...]) -> tuple[BitLayout, ...]:
     """All states whose dims, P, R and I (the last three products) have these products."""
     found: list[tuple[tuple[int, ...], ...]] = []
     slots: list[list[int]] = [[] for _ in products]
@@ -269,20 +269,20 @@ def _assignments(sizes: tuple[int, ...], products: tuple[int, ...]) -> tuple[Poi
 
     place(0, products)
     return tuple(
-        Point(dims, sum(1 << a for a in f[-3]), sum(1 << a for a in f[-2]))
+        BitLayout(dims, sum(1 << a for a in f[-3]), sum(1 << a for a in f[-2]))
         for f in found
         for dims in product(*(permutations(axes) for axes in f[:-3]))
     )
 
 
-def moved_axes(before: Point, after: Point, sizes: tuple[int, ...]) -> tuple[int, ...]:
+def moved_axes(before: BitLayout, after: BitLayout, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The axes that a permutation changes: those that leave their slot or stride within a dim."""
     was, now = _places(before, sizes), _places(after, sizes)
     return tuple([a for a in range(len(sizes)) if was[a] != now[a]])
 
 
 @lru_cache(maxsize=4096)
-def _places(state: Point, sizes: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+def _places(state: BitLayout, sizes: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """Per axis its slot (dim, or -1 P, -2 R, -3 I) and its stride in that dim's blocks (else 0)."""
     places = [(-3, 0)] * len(sizes)
     for axis in members(state.pending):

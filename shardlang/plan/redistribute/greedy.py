@@ -8,7 +8,7 @@ import math
 from dataclasses import field
 
 from shardlang.plan.plan import MoveKind
-from shardlang.plan.redistribute.collective_bytes import Hop, Point, Space
+from shardlang.plan.redistribute.collective_bytes import BitLayout, Hop, Space
 from shardlang.records import dataclass
 
 Axes = tuple[int, ...]
@@ -22,7 +22,7 @@ _WHOLE = {
 _SUMS = {"IR": (0, 1), "PI": (1, 0), "PR": (1, 1)}
 
 
-def greedy(source: Point, target: Point, space: Space) -> list[Hop]:
+def greedy(source: BitLayout, target: BitLayout, space: Space) -> list[Hop]:
     """Moves from `source` to `target`, both legal in `space`."""
     walk = _GreedyWalk(space, source, target)
     walk.run()
@@ -32,8 +32,8 @@ def greedy(source: Point, target: Point, space: Space) -> list[Hop]:
 @dataclass
 class _GreedyWalk:
     space: Space
-    state: Point
-    target: Point
+    state: BitLayout
+    target: BitLayout
     steps: list[Hop] = field(default_factory=list)
 
     def run(self) -> None:
@@ -64,23 +64,23 @@ class _GreedyWalk:
         return self.space.whole // math.prod([self.space.degree(axes) for axes in self.state.dims])
 
     @staticmethod
-    def _in(state: Point, axis: int) -> str:
+    def _in(state: BitLayout, axis: int) -> str:
         if any(axis in axes for axes in state.dims):
             return "S"
         return "P" if state.pending >> axis & 1 else "R" if state.replicated >> axis & 1 else "I"
 
     # --- moves ---
 
-    def _move(self, kind: MoveKind, axes: Axes, dim: int, from_dim: int, sent: tuple[int, int], to: Point) -> None:
+    def _move(self, kind: MoveKind, axes: Axes, dim: int, from_dim: int, sent: tuple[int, int], to: BitLayout) -> None:
         self.steps.append(Hop(kind, axes, dim, from_dim, *sent, to))
         self.state = to
 
-    def _with(self, changes: dict[int, Axes], axes: Axes, state: str) -> Point:
+    def _with(self, changes: dict[int, Axes], axes: Axes, state: str) -> BitLayout:
         """The state with other axes on some dims, and `axes` among those of P, R or I."""
         dims = tuple(changes.get(d, now) for d, now in enumerate(self.state.dims))
         bits = sum(1 << a for a in axes)
         pending = self.state.pending & ~bits | (bits if state == "P" else 0)
-        return Point(dims, pending, self.state.replicated & ~bits | (bits if state == "R" else 0))
+        return BitLayout(dims, pending, self.state.replicated & ~bits | (bits if state == "R" else 0))
 
     def _exchange(self) -> bool:
         """An all-to-all that moves axes: the most minor of one dim, the next of another."""

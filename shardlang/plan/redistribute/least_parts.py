@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from shardlang.plan.redistribute.collective_bytes import Point, Space, members
+from shardlang.plan.redistribute.collective_bytes import BitLayout, Space, members
 from shardlang.plan.redistribute.searches import TIE, Search, engine
 from shardlang.records import dataclass
 
@@ -20,14 +20,14 @@ class _Renamed:
     dims: Sequence[int]
     axes: Sequence[int]
 
-    def point(self, it: Point) -> Point:
+    def point(self, it: BitLayout) -> BitLayout:
         axes = self.axes
         dims = tuple([tuple([axes[a] for a in it.dims[d]]) for d in self.dims])
         pending, replicated = (sum([1 << axes[a] for a in members(mask)]) for mask in it[1:])
-        return Point(dims, pending, replicated)
+        return BitLayout(dims, pending, replicated)
 
 
-def least_parts(space: Space, source: Point, target: Point, gradient: bool) -> int | None:
+def least_parts(space: Space, source: BitLayout, target: BitLayout, gradient: bool) -> int | None:
     """The parts that the cheapest chain sends, forward and with `gradient` backward; None where
     there is no chain."""
     search, renamed = _search(space, source, gradient)
@@ -36,7 +36,7 @@ def least_parts(space: Space, source: Point, target: Point, gradient: bool) -> i
 
 
 @lru_cache(maxsize=4096)
-def _search(space: Space, source: Point, gradient: bool) -> tuple[Search, _Renamed]:
+def _search(space: Space, source: BitLayout, gradient: bool) -> tuple[Search, _Renamed]:
     """The search of all sources that are like this one, and how it names what is here."""
     sizes, limits = space.sizes, space.limits
     dims = sorted(range(len(limits)), key=lambda d: (limits[d], d in space.uneven, [sizes[a] for a in source.dims[d]]))

@@ -140,7 +140,7 @@ def _letters() -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class MeshFactor:
     """Ranks between two neighbouring common suffix products: the axes of both meshes."""
 
     size: int
@@ -149,12 +149,12 @@ class Segment:
 
 
 @lru_cache(maxsize=256)
-def segments(here: Mesh, there: Mesh) -> tuple[Segment, ...]:
+def segments(here: Mesh, there: Mesh) -> tuple[MeshFactor, ...]:
     """Outermost first. The meshes must have equally many ranks; no segment has axes of size 1."""
     marks = [set(suffix_products([a.size for a in mesh.axes])) for mesh in (here, there)]
     common = sorted(marks[0] & marks[1])
     return tuple(
-        Segment(high // low, _between(here, low, high), _between(there, low, high))
+        MeshFactor(high // low, _between(here, low, high), _between(there, low, high))
         for low, high in reversed(list(pairwise(common)))
     )
 
@@ -226,5 +226,5 @@ def bridges(
             )
 
 
-def _axes(pieces: list[Segment], here: bool) -> tuple[str, ...]:
+def _axes(pieces: list[MeshFactor], here: bool) -> tuple[str, ...]:
     return tuple(a for s in pieces for a in (s.here if here else s.there))

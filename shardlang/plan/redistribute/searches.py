@@ -9,7 +9,7 @@ import heapq
 import math
 from functools import lru_cache
 
-from shardlang.plan.redistribute.collective_bytes import Bundle, Hop, Point, Space, bundles, steps
+from shardlang.plan.redistribute.collective_bytes import BitLayout, Bundle, Hop, Space, bundles, steps
 
 # The most axes of which all layouts are searched; of more, how many of them, the nearest first.
 EXACT_AXES, SEARCHED = 3, 300
@@ -31,16 +31,16 @@ class Engine:
         free = Space(space.sizes, (space.ranks,) * len(space.limits), space.uneven)
         shares = len(space.sizes) <= EXACT_AXES and space != free
         self.space, self.basic, self._free = space, basic, engine(free, basic) if shares else None
-        self.numbers: dict[Point, int] = self._free.numbers if self._free else {}
-        self.states: list[Point] = self._free.states if self._free else []
+        self.numbers: dict[BitLayout, int] = self._free.numbers if self._free else {}
+        self.states: list[BitLayout] = self._free.states if self._free else []
         self._moves: dict[int, list[tuple[int, int, int]]] = {}
         self._edges: dict[tuple[int, bool], Edges] = {}
         self._legal: dict[int, bool] = {}
         self._hops: dict[tuple[int, int, bool], Hop] = {}
         self._searches: dict[tuple[int, bool], Search] = {}
-        self.trees: dict[tuple[int, bool, tuple[Point, ...]], list[tuple[int, int]]] = {}
+        self.trees: dict[tuple[int, bool, tuple[BitLayout, ...]], list[tuple[int, int]]] = {}
 
-    def number(self, state: Point) -> int:
+    def number(self, state: BitLayout) -> int:
         known = self.numbers.get(state)
         if known is None:
             known = self.numbers[state] = len(self.states)
@@ -77,7 +77,7 @@ class Engine:
             known = self._legal[node] = all([limit % self.space.degree(axes) == 0 for axes, limit in cuts])
         return known
 
-    def search(self, source: Point, gradient: bool) -> Search:
+    def search(self, source: BitLayout, gradient: bool) -> Search:
         key = self.number(source), gradient
         if key not in self._searches:
             few = len(self.space.sizes) <= EXACT_AXES
@@ -104,7 +104,7 @@ class Search:
         self._heap = [(0, 0, source)]
         self._pushed = 0
 
-    def weight(self, target: Point) -> int | None:
+    def weight(self, target: BitLayout) -> int | None:
         """The least weight of a chain to `target`; None if there is none within the limit."""
         node = self.engine.number(target)
         most = SEARCHED if len(self.engine.space.sizes) > EXACT_AXES else math.inf
@@ -146,7 +146,7 @@ class Search:
                 self._pushed += 1
                 heapq.heappush(heap, (total, self._pushed, other))
 
-    def chain(self, target: Point) -> list[int]:
+    def chain(self, target: BitLayout) -> list[int]:
         """The nodes of the chain that `weight` found, seed first."""
         node = self.engine.numbers[target]
         chain = [node]
@@ -187,7 +187,7 @@ class Nearest(Search):
                 total = weight + (forward + backward * self.gradient) * TIE + 1
                 heapq.heappush(self._waiting, ((total, place, index, 0), node, bundle))
 
-    def looked(self, target: Point) -> int:
+    def looked(self, target: BitLayout) -> int:
         """How many layouts are looked at until this one is found, or to see that it is not."""
         return self._place.get(self.engine.numbers[target], len(self.settled) - 1) + 1
 

@@ -14,7 +14,7 @@ from itertools import permutations
 from shardlang.plan.plan import Move
 from shardlang.plan.redistribute import along_time
 from shardlang.plan.redistribute.cheapest import Router, router, search_space
-from shardlang.plan.redistribute.collective_bytes import Point
+from shardlang.plan.redistribute.collective_bytes import BitLayout
 from shardlang.plan.redistribute.searches import EXACT_AXES, Search, engine
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout
@@ -55,7 +55,7 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class RoutedValue:
     """The facts that routes need about a value, besides its layouts."""
 
     router: Router
@@ -104,7 +104,7 @@ def tree(
     time = along_time.times_of(meshes)
     if time is not None and all(along_time.same(source, t.layout, time[0]) for t in targets):
         return _alike_in_time(source, targets, shape, itemsize, meshes, uneven)
-    value = Value(router(meshes), shape, itemsize, uneven)
+    value = RoutedValue(router(meshes), shape, itemsize, uneven)
     distinct = list(dict.fromkeys(sorted(targets, key=lambda t: not t.gradient)))
     first = [t for t in distinct if t.gradient] or distinct
     edges = _best_order(value, source, first)
@@ -142,7 +142,7 @@ def _alike_in_time(
     return Tree(tuple(edges), found.ends)
 
 
-def _best_order(value: Value, source: Layout, targets: list[Target]) -> list[Edge] | None:
+def _best_order(value: RoutedValue, source: Layout, targets: list[Target]) -> list[Edge] | None:
     """Targets joined one by one, by the cheapest route from the tree, in the best order tried."""
     best: list[Edge] | None = None
     for order in _orders(targets):
@@ -166,7 +166,7 @@ def _rank(edges: list[Edge]) -> tuple[int, int]:
 
 
 def _exact(
-    value: Value, source: Layout, targets: list[Target], bound: list[Edge], meshes: tuple[Mesh, ...]
+    value: RoutedValue, source: Layout, targets: list[Target], bound: list[Edge], meshes: tuple[Mesh, ...]
 ) -> list[Edge] | None:
     """The cheapest tree, by Dreyfus and Wagner's dynamic programme; None if not below `bound`."""
     layouts = [source, *(t.layout for t in targets)]
@@ -188,7 +188,7 @@ def _exact(
     return edges if _rank(edges) < _rank(bound) else None
 
 
-def _steiner(search: Search, targets: tuple[Point, ...]) -> list[tuple[int, int]]:
+def _steiner(search: Search, targets: tuple[BitLayout, ...]) -> list[tuple[int, int]]:
     """The edges of the cheapest tree from the search's source, parents first. Remembered."""
     key = (search.source, search.gradient, targets)
     known = search.engine.trees.get(key)
@@ -205,7 +205,7 @@ class Programme:
     at from which the set can be reached, by way of the source, within the weight of separate
     chains."""
 
-    def __init__(self, search: Search, targets: tuple[Point, ...]) -> None:
+    def __init__(self, search: Search, targets: tuple[BitLayout, ...]) -> None:
         self.source = search.source
         self.nodes = [search.engine.number(t) for t in targets]
         weights = [search.weight(t) for t in targets]

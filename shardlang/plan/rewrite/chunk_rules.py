@@ -20,7 +20,7 @@ from shardlang.source import Span
 
 
 @dataclass(frozen=True)
-class Taken:
+class ChunkedLoss:
     """The operators that become part of a loss, the product first, and the bias among what they
     read."""
 
@@ -39,7 +39,7 @@ def in_chunks(graph: Graph, rules: Mapping[int, ChunkRule], placed: Mapping[int,
         return graph
     graph = with_counts(graph)
     readers = _readers(graph)
-    found: dict[int, tuple[Op, Taken]] = {}
+    found: dict[int, tuple[Op, ChunkedLoss]] = {}
     gone: dict[int, int] = {}  # value -> the loss that it is part of
     for value, rule in rules.items():
         op = graph.ops[graph.producers[value]]
@@ -64,7 +64,7 @@ def in_chunks(graph: Graph, rules: Mapping[int, ChunkRule], placed: Mapping[int,
 
 
 def _rewritten(
-    graph: Graph, found: Mapping[int, tuple[Op, Taken]], gone: Collection[int], rules: Mapping[int, ChunkRule]
+    graph: Graph, found: Mapping[int, tuple[Op, ChunkedLoss]], gone: Collection[int], rules: Mapping[int, ChunkRule]
 ) -> Graph:
     work = Rewriting(graph)
     for op in graph.ops:
@@ -76,7 +76,7 @@ def _rewritten(
     return work.result()
 
 
-def _chunked(graph: Graph, op: Op, taken: Taken, count: int, id: int) -> Op:
+def _chunked(graph: Graph, op: Op, taken: ChunkedLoss, count: int, id: int) -> Op:
     """The loss in chunks. Its operands: labels, hidden, weight, then bias and count, where they are
     there."""
     hidden, weight = taken.ops[0].operands
@@ -91,7 +91,7 @@ def _chunked(graph: Graph, op: Op, taken: Taken, count: int, id: int) -> Op:
     )  # fmt: skip
 
 
-def _taken(graph: Graph, loss: Op, readers: Mapping[int, list[str]]) -> Taken:
+def _taken(graph: Graph, loss: Op, readers: Mapping[int, list[str]]) -> ChunkedLoss:
     """The product behind the scores of a loss, with all between."""
     value, bias, between = loss.operands[0], None, list[Op]()
     classes = graph.values[value].type.dims[loss.attrs["dim"]]
@@ -116,7 +116,7 @@ def _taken(graph: Graph, loss: Op, readers: Mapping[int, list[str]]) -> Taken:
     weights = ((classes, *inner), (*inner, classes))
     if not _is_product(op) or dims[0] != rows or dims[1] not in weights or len({*parts}) < len(parts):
         raise _Unchunked(f"{_shown(graph, value)} is no product of rows with one weight")
-    return Taken(tuple(between), bias)
+    return ChunkedLoss(tuple(between), bias)
 
 
 def _is_product(op: Op) -> bool:

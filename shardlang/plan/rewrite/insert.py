@@ -10,7 +10,7 @@ from dataclasses import field, replace
 from operator import is_
 from typing import Any
 
-from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.graph.graph import Graph, GraphValue, Kind, Op
 from shardlang.ops.families.losses import KEPT_COUNT
 from shardlang.ops.rule import FactorRule, factor_rule
 from shardlang.records import dataclass
@@ -22,7 +22,7 @@ class Rewriting:
     """A graph that grows: `ops` in their new order."""
 
     graph: Graph
-    values: list[Value] = field(default_factory=list)
+    values: list[GraphValue] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class Rewriting:
         kept = self.values[like.results[0]]
         gradient = bool(more.pop("gradient", False))
         name = str(more.pop("name", kept.name))
-        value = Value(
+        value = GraphValue(
             len(self.values), Kind.RESULT, path, name=name, type=type, gradient=gradient, span=like.span,
             statement=kept.statement,
         )  # fmt: skip

@@ -18,22 +18,22 @@ from shardlang.ops.rule import DimFactors, Split
 from shardlang.plan.demand import Demand
 from shardlang.plan.dim_factors import dim_runs
 from shardlang.plan.strategy.axis_sizes import divisors, either
-from shardlang.plan.time_axis import PENDING, WHOLE, InTime, MicrobatchRule, Times
+from shardlang.plan.time_axis import PENDING, WHOLE, InTime, MicrobatchRule, TimeSplit
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 
 
-def times(graph: Graph, axis: str, count: int, span: Span, sink: Sink) -> Times:
+def times(graph: Graph, axis: str, count: int, span: Span, sink: Sink) -> TimeSplit:
     """The behaviour of every operator in time; SH410 for values that need all microbatches."""
     walk = _Walk(graph, axis, span, sink)
-    return Times(axis, count, tuple([walk.visit(op) for op in graph.ops]), walk.states)
+    return TimeSplit(axis, count, tuple([walk.visit(op) for op in graph.ops]), walk.states)
 
 
 def check_divides(
-    graph: Graph, found: Times, demands: Mapping[int, Demand], stored: Mapping[int, Layout], meshes: tuple[Mesh, ...],
-    rule: MicrobatchRule, sink: Sink,
+    graph: Graph, found: TimeSplit, demands: Mapping[int, Demand], stored: Mapping[int, Layout],
+    meshes: tuple[Mesh, ...], rule: MicrobatchRule, sink: Sink,
 ) -> None:  # fmt: skip
     """SH411 where what a rank has of a batch does not divide into the microbatches."""
     for size, span, mesh, axes in _cuts(graph, found, demands, stored):
@@ -44,7 +44,7 @@ def check_divides(
 
 
 def _cuts(
-    graph: Graph, found: Times, demands: Mapping[int, Demand], stored: Mapping[int, Layout]
+    graph: Graph, found: TimeSplit, demands: Mapping[int, Demand], stored: Mapping[int, Layout]
 ) -> Iterator[tuple[int, Span, int, tuple[str, ...]]]:
     """Sizes of the batch, where they are, the mesh and the axes over which a rule cuts them: as it
     is loaded, as it is computed, and as it is handed on at once."""

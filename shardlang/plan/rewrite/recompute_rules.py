@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from shardlang.check.selectors import text
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Op
-from shardlang.graph.places import MOST_LOOKED, Places
+from shardlang.graph.places import MOST_LOOKED, PathIndex
 from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TRANSFER
@@ -23,7 +23,7 @@ GATHERS, NO_PRODUCTS, TO_HOST = "gathers", "all but products", "place saved on h
 
 
 @dataclass(frozen=True)
-class Rule:
+class RecomputeRule:
     """`recompute` at a selector. what: "" for all, else what of it; TO_HOST: what is saved is not
     computed again, but placed on the host."""
 
@@ -40,7 +40,7 @@ def recomputed(
 
     Where selectors cover each other (`encoder`, `encoder.blocks[*]`), the finest counts. Operators
     without gradient, the loss and metrics stay as they are."""
-    rules = [Rule(selector, _what(rule, sink)) for rule, selector in written]
+    rules = [RecomputeRule(selector, _what(rule, sink)) for rule, selector in written]
     paths = _paths(graph) if rules else []
     covered = _covered(rules, paths, sink)
     groups: list[tuple[list[int], str]] = []
@@ -86,13 +86,13 @@ def _paths(graph: Graph) -> list[list[str]]:
     return found
 
 
-Covered = Mapping[str, Sequence[tuple[Rule, str]]]
+Covered = Mapping[str, Sequence[tuple[RecomputeRule, str]]]
 
 
-def _covered(rules: Sequence[Rule], paths: Sequence[Sequence[str]], sink: Sink) -> Covered:
+def _covered(rules: Sequence[RecomputeRule], paths: Sequence[Sequence[str]], sink: Sink) -> Covered:
     """Path -> the rules that cover it, and what of it they name. Reports a rule that covers none of
     the paths."""
-    places = Places(path for each in paths for path in each)
+    places = PathIndex(path for each in paths for path in each)
     found = places.by_path([(text(rule.selector), rule.selector.span) for rule in rules], sink)
     used = {at for covers in found.values() for at, _ in covers}
     for at, rule in enumerate(rules if places.looked <= MOST_LOOKED else ()):

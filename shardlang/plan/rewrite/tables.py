@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from shardlang.check.program import OptimizerSetting, Program
+from shardlang.check.program import CheckedProgram, OptimizerSetting
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.facts.optimizers import OPTIMIZERS, Rows
 from shardlang.graph.graph import Graph, Op
@@ -33,7 +33,7 @@ def _rows(setting: OptimizerSetting) -> Rows:
 
 
 def with_tables(
-    program: Program, graph: Graph, params: Mapping[int, ParamPlan], conversions: Iterable[Conversion]
+    program: CheckedProgram, graph: Graph, params: Mapping[int, ParamPlan], conversions: Iterable[Conversion]
 ) -> tuple[dict[int, ParamPlan], Graph]:
     """The parameters, tables among them marked `sparse`, and the graph, where lookups read a table
     in f32 and cast its rows. One that is sent whole, or gathered under ZeRO, has a copy in the low
@@ -53,7 +53,7 @@ def with_tables(
     return found, replace(graph, values=tuple(values)) if narrow else graph
 
 
-def check_rows(program: Program, plan: Plan, sink: Sink) -> None:
+def check_rows(program: CheckedProgram, plan: Plan, sink: Sink) -> None:
     """Reports each table that is only looked up, in the program as it is written, and in the plan
     is not kept as rows, where that would change the result."""
     looked_up = _only_looked_up(program.graph)

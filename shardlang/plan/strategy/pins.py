@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.graph.graph import Graph, Op, Value
+from shardlang.graph.graph import Graph, GraphValue, Op
 from shardlang.ops.rule import FactorRule, Split
 from shardlang.plan.demand import Demand
 from shardlang.plan.dim_factors import runs, spread
@@ -36,7 +36,7 @@ class Pins:
     axes: Axes
     sink: Sink
 
-    def demand(self, value: Value, pin: ast.Pin) -> Demand | None:
+    def demand(self, value: GraphValue, pin: ast.Pin) -> Demand | None:
         """The demand of a pin on the operator that computes `value`; None after reporting."""
         op = self.graph.ops[self.graph.producers[value.id]]
         at = op.results.index(value.id)
@@ -56,7 +56,7 @@ class Pins:
         refined = tuple(self.axes.refined(a) for a in factors)
         return Demand(refined, pin.span, True, self.axes.refined(through), self.axes.refined(marks[1]), chosen="pin")
 
-    def stored(self, value: Value, pin: ast.Pin) -> Layout | None:
+    def stored(self, value: GraphValue, pin: ast.Pin) -> Layout | None:
         """How a pinned parameter, state or field lies; None after reporting."""
         dims, marks = self._dims(value, pin), self._marks(pin)
         if dims is None or marks is None or not self._once(value, pin, dims, marks):
@@ -67,7 +67,7 @@ class Pins:
             return None
         return Layout(tuple(self.axes.refined(d.axes) for d in dims))
 
-    def _dims(self, value: Value, pin: ast.Pin) -> list[PinnedDim] | None:
+    def _dims(self, value: GraphValue, pin: ast.Pin) -> list[PinnedDim] | None:
         if pin.type.dtype is not None and pin.type.dtype.text != value.type.dtype:
             fact = f"`{value.path}` is {value.type.dtype}, and the rule is for {pin.type.dtype.text}"
             help = f"leave it out, or write `{value.type.dtype}`: a layout changes no value"
@@ -118,7 +118,7 @@ class Pins:
             return None
         return tuple(n.text for n in pin.type.pending), tuple(n.text for n in pin.type.replicated)
 
-    def _once(self, value: Value, pin: ast.Pin, dims: list[PinnedDim], marks: tuple[tuple[str, ...], ...]) -> bool:
+    def _once(self, value: GraphValue, pin: ast.Pin, dims: list[PinnedDim], marks: tuple[tuple[str, ...], ...]) -> bool:
         given = [a for d in dims for a in d.axes] + [a for m in marks for a in m]
         twice = next((a for a in given if given.count(a) > 1), None)
         if twice is not None:

@@ -11,7 +11,7 @@ import math
 from dataclasses import field
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.graph.graph import Graph, GraphValue, Kind, Op
 from shardlang.ops.families.losses import KEPT_COUNT
 from shardlang.ops.rule import DimFactors, FactorRule, Split
 from shardlang.plan.strategy.axis_sizes import divisors, either
@@ -71,7 +71,7 @@ class PositionalRules:
     axes: Axes
     sink: Sink
 
-    def read(self, value: Value, shard: ast.Shard) -> Positional | None:
+    def read(self, value: GraphValue, shard: ast.Shard) -> Positional | None:
         """None after reporting."""
         producer = self.graph.producers.get(value.id)
         if producer is None or value.statement != 1:
@@ -103,7 +103,7 @@ class PositionalRules:
 
     # --- shape of the rule ---
 
-    def _not_one_operator(self, value: Value, shard: ast.Shard) -> None:
+    def _not_one_operator(self, value: GraphValue, shard: ast.Shard) -> None:
         what = f"`{value.path}` is not computed by an operator"
         help = f"pin its layout: `at {value.path}: [dim@axis, ...]`"
         if value.id in self.graph.producers:
@@ -129,7 +129,7 @@ class PositionalRules:
             [self._entry(value, d, factors[d], entry, reading) for d, entry in enumerate(entries.entries)]
         )
 
-    def _entry_count(self, value: Value, entries: ast.ShardTuple, offer: str) -> bool:
+    def _entry_count(self, value: GraphValue, entries: ast.ShardTuple, offer: str) -> bool:
         dims = value.type.dims
         if len(entries.entries) == len(dims):
             return True
@@ -143,7 +143,9 @@ class PositionalRules:
 
     # --- one entry ---
 
-    def _entry(self, value: Value, d: int, factors: DimFactors, entry: ast.ShardEntry, reading: _ShardReading) -> bool:
+    def _entry(
+        self, value: GraphValue, d: int, factors: DimFactors, entry: ast.ShardEntry, reading: _ShardReading
+    ) -> bool:
         term = value.type.dims[d]
         name, size = term_text(term), value.type.shape[d]
         axes, degree = self._cut(entry)
@@ -170,7 +172,7 @@ class PositionalRules:
             return axes, None
         return axes, entry.cuts.value if entry.cuts is not None else self.axes.degree(axes) or 1
 
-    def _record(self, value: Value, name: str, factors: DimFactors, entry: ast.ShardEntry, degree: int,
+    def _record(self, value: GraphValue, name: str, factors: DimFactors, entry: ast.ShardEntry, degree: int,
                 axes: tuple[str, ...], reading: _ShardReading) -> bool:  # fmt: skip
         whole = not factors or any(reading.rule.factors[f].split is Split.WHOLE for f in factors)
         if whole and degree > 1:
@@ -226,7 +228,7 @@ class PositionalRules:
         self.sink.report("SH316", message, span, help=f"cuts whose product is {either(fits)}, or run on {total} ranks")
         return False
 
-    def _output(self, value: Value, shard: ast.Shard) -> tuple[int | tuple[str, ...], ...] | None:
+    def _output(self, value: GraphValue, shard: ast.Shard) -> tuple[int | tuple[str, ...], ...] | None:
         assert shard.outputs is not None
         ones = tuple_text("1" * len(value.type.dims))
         if len(shard.outputs) != 1:

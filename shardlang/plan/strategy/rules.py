@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TypeVar
 
-from shardlang.check.selectors import EVERYWHERE, Scope, Specificity, select
+from shardlang.check.selectors import EVERYWHERE, SelectorScope, Specificity, select
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind
 from shardlang.hints.nearest import nearest, offer
@@ -39,7 +39,7 @@ class SplitRule:
     dims: Mapping[Dim, Span]
     axes: tuple[str, ...]
     yields: frozenset[str]
-    scope: Scope | None
+    scope: SelectorScope | None
     uneven: bool
     span: Span
     sizes: tuple[ast.Expr, ...] | None = None
@@ -104,7 +104,7 @@ class Rules:
                     ]
             self._rule(rule, scope)
 
-    def _rule(self, rule: ast.Rule, scope: Scope | None) -> None:
+    def _rule(self, rule: ast.Rule, scope: SelectorScope | None) -> None:
         match rule:
             case ast.Split():
                 self._split(rule, scope)
@@ -176,7 +176,7 @@ class Rules:
         labels = [(first, "the first")]
         self.sink.report("SH321", f"{what} given twice", span, labels=labels, help="keep one of them")
 
-    def _memory(self, rule: ast.Place, scope: Scope | None) -> None:
+    def _memory(self, rule: ast.Place, scope: SelectorScope | None) -> None:
         """`place on host`: of all that is covered, for each value by the most specific rule."""
         where = rule.where
         if where is not None and where.text not in ("device", "host"):
@@ -193,7 +193,7 @@ class Rules:
         if scope is not None and where is not None and not rule.saved:
             self._win(self.hosted, scope.values, rule, lambda rule: rule.where and rule.where.text, conflict)
 
-    def _attend(self, rule: ast.Attend, scope: Scope | None) -> None:
+    def _attend(self, rule: ast.Attend, scope: SelectorScope | None) -> None:
         """`attend ..`: of all attentions that are covered, for each by the most specific rule."""
         ways = {str(way): way for way in (AttendRule(False, rule.span), AttendRule(True, rule.span))}
         written = " ".join(("attend", *(word.text for word in rule.how)))
@@ -203,7 +203,7 @@ class Rules:
         covered = self._covered(rule, scope, lambda operator: operator.exchanging is not None, "`attention`")
         self._win(self.attended, covered, ways[written], str, "two rules say differently how `{0.path}` attends")
 
-    def _chunks(self, rule: ast.Chunks, scope: Scope | None) -> None:
+    def _chunks(self, rule: ast.Chunks, scope: SelectorScope | None) -> None:
         """`chunks 8`: of all losses that are covered, for each by the most specific rule."""
         count = self._count(rule.count, "chunks", "SH329")
         if count is not None:
@@ -212,7 +212,7 @@ class Rules:
             self._win(self.chunked, covered, ChunkRule(count, rule.span), lambda rule: rule.count, conflict)
 
     def _covered(
-        self, rule: ast.Rule, scope: Scope | None, which: Callable[[Operator], bool], name: str
+        self, rule: ast.Rule, scope: SelectorScope | None, which: Callable[[Operator], bool], name: str
     ) -> dict[int, Specificity]:
         """The results of some operators that a rule covers; reports where it covers none."""
         ops = (op for op in self.graph.ops if which(REGISTRY[op.operator]))
@@ -272,7 +272,7 @@ class Rules:
 
     # --- rules ---
 
-    def _split(self, rule: ast.Split, scope: Scope | None) -> None:
+    def _split(self, rule: ast.Split, scope: SelectorScope | None) -> None:
         axes = self._axes(tuple(a.name for a in rule.axes))
         dims: dict[Dim, Span] = {}
         for path in rule.dims:
@@ -288,7 +288,7 @@ class Rules:
         yields = frozenset(a.name.text for a in rule.axes if a.yields)
         self.splits.append(SplitRule(dims, axes, yields, scope, rule.uneven, rule.span, rule.sizes))
 
-    def _check_used(self, path: ast.DimPath, dims: tuple[Dim, ...], scope: Scope) -> None:
+    def _check_used(self, path: ast.DimPath, dims: tuple[Dim, ...], scope: SelectorScope) -> None:
         near = [self.graph.values[v] for v in scope.values]
         ops = [self.graph.producers[v.id] for v in near if v.id in self.graph.producers]
         inputs = [self.graph.values[v] for op in ops for v in self.graph.ops[op].operands]
@@ -298,7 +298,7 @@ class Rules:
             fact = f"nothing that the selector covers has a dim `{path.text}`"
             self.sink.report("SH308", fact, path.span, help=help)
 
-    def _place(self, rule: ast.Pin | ast.Shard, scope: Scope | None) -> None:
+    def _place(self, rule: ast.Pin | ast.Shard, scope: SelectorScope | None) -> None:
         what = "`shard`" if isinstance(rule, ast.Shard) else "a layout"
         if scope is None:
             written = " ".join(rule.span.text.split())
@@ -325,7 +325,7 @@ class Rules:
                     labels=[(old.span, "as specific as the other")], help="keep one of them",
                 )  # fmt: skip
 
-    def _zero(self, rule: ast.Zero, scope: Scope | None) -> None:
+    def _zero(self, rule: ast.Zero, scope: SelectorScope | None) -> None:
         axes = self._axes(rule.axes)
         if not rule.axes:
             axis = next((name for name in self.axes if name != self.stage_axis), "dp")

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from shardlang.runtime.calibrate.clock import Clock, Points, microseconds
 from shardlang.runtime.comm import primitives
-from shardlang.runtime.comm.mesh import Group, Mesh, world
+from shardlang.runtime.comm.mesh import Group, RankMesh, world
 
 # Bytes of the whole value: 4 KB to 1 GB, on the CPU to 64 MB.
 BYTES = {"cpu": tuple(4096 * 4**i for i in range(8)), "accelerator": tuple(4096 * 4**i for i in range(10))}
@@ -25,7 +25,7 @@ def collectives(clock: Clock) -> list[dict[str, Any]]:
     """Rows of a profile. All ranks call it."""
     found = []
     for members in _counts(world.size):
-        group = Mesh(outer=world.size // members, inner=members)["inner"]
+        group = RankMesh(outer=world.size // members, inner=members)["inner"]
         for kind, (begin, share) in _KINDS.items():
             points = _points(clock, group, begin, share)
             found.append({"kind": kind, "members": members, "a_node": members, "points": microseconds(points)})
@@ -89,7 +89,7 @@ def _seconds(clock: Clock, call: Callable[[], object]) -> float:
 
 
 def _everyone() -> Group:
-    return Mesh(rank=world.size)["rank"]
+    return RankMesh(rank=world.size)["rank"]
 
 
 def _reduced(x: torch.Tensor, group: Group) -> object:

@@ -28,8 +28,8 @@ from shardlang.runtime.device import expandable, kind_of
 from shardlang.runtime.launch.devices import chosen
 from shardlang.runtime.launch.launcher import launch_program, read_program
 from shardlang.runtime.logs import Log
-from shardlang.runtime.program import Program
-from shardlang.runtime.step.train import Run, datasets
+from shardlang.runtime.program import RunProgram
+from shardlang.runtime.step.train import TrainingRun, datasets
 
 
 def measure(
@@ -58,7 +58,7 @@ def measure(
 
 
 def _constants(
-    programs: Sequence[Path], ranks: int, begun: float, to: Path, first: Program, data: Mapping[str, Dataset],
+    programs: Sequence[Path], ranks: int, begun: float, to: Path, first: RunProgram, data: Mapping[str, Dataset],
     log: Log, _: object,
 ) -> None:  # fmt: skip
     """Microseconds of a step of each program, by one rank with a share of the processors."""
@@ -91,9 +91,9 @@ class _Silent(Log):
         super().__init__(None, None)
 
 
-def _steps(program: Program) -> Callable[[], float]:
+def _steps(program: RunProgram) -> Callable[[], float]:
     """A function that trains on for an epoch: the seconds of a step of it. It has trained one."""
-    run = Run(program, datasets(program), _Silent())
+    run = TrainingRun(program, datasets(program), _Silent())
     run.total = 0
 
     def further() -> float:
@@ -115,7 +115,7 @@ def _share_processors(ranks: int) -> None:
 
 
 def _machine(
-    programs: Sequence[Path], calls: kernels.Calls, begun: float, to: Path, program: Program,
+    programs: Sequence[Path], calls: kernels.Calls, begun: float, to: Path, program: RunProgram,
     data: Mapping[str, Dataset], log: Log, _: object,
 ) -> None:  # fmt: skip
     """Kernels by every rank at the same time, as they run in training; then collectives, and small

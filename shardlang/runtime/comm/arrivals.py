@@ -15,7 +15,7 @@ import torch
 
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, world
-from shardlang.runtime.device import Limit
+from shardlang.runtime.device import Timeout
 
 _NONE = (-1, -1)
 
@@ -46,7 +46,7 @@ class Arrivals:
                 return
             poll = select.poll()
             poll.register(self.heard[slot], select.POLLIN)
-            if not poll.poll(Limit.collective.total_seconds() * 1000):
+            if not poll.poll(Timeout.collective.total_seconds() * 1000):
                 raise RuntimeError(f"Timed out waiting for rank {self.ranks[slot]}") from None
             found = os.read(self.heard[slot], 64)
         if not found:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group
-from shardlang.runtime.comm.record import Work
+from shardlang.runtime.comm.record import LoggedWork
 from shardlang.runtime.comm.traced import moves
 
 Sizes = tuple[int, ...] | None
@@ -158,12 +158,12 @@ def exchange(
     counts = [math.prod(shapes[i]) for i in order]
     arrived = source.new_empty(sum(counts))
     sent = [blocks[i].numel() for i in order]
-    Work("all-to-all", group, source).of(group.handle(source).alltoall_base(arrived, source, counts, sent)).wait()
+    LoggedWork("all-to-all", group, source).of(group.handle(source).alltoall_base(arrived, source, counts, sent)).wait()
     pieces = arrived.split(counts)
     return torch.cat([pieces[slot].view(shape) for slot, shape in zip(group.slots, shapes, strict=True)], gather_dim)
 
 
-def begin_permuted(x: Tensor, group: Group, sources: tuple[int, ...]) -> primitives.Ready:
+def begin_permuted(x: Tensor, group: Group, sources: tuple[int, ...]) -> primitives.CompletedWork:
     """Starts to bring the block of member sources[index] here; every member must call it. Blocks
     are contiguous and of one shape."""
     slots, count = group.slots, x.numel()
@@ -171,7 +171,7 @@ def begin_permuted(x: Tensor, group: Group, sources: tuple[int, ...]) -> primiti
     send[slots[sources.index(group.index)]] = count
     receive[slots[sources[group.index]]] = count
     result = x.new_empty(x.shape)
-    work = Work("permute", group, x).of(group.handle(x).alltoall_base(result.view(-1), x.view(-1), receive, send))
+    work = LoggedWork("permute", group, x).of(group.handle(x).alltoall_base(result.view(-1), x.view(-1), receive, send))
     return primitives.Awaited(result, work)
 
 
@@ -196,7 +196,7 @@ def dealt(x: Tensor, dim: int, group: Group, before: Held, after: Held) -> Tenso
     shape, size = chunks[mine[0]].shape, chunks[mine[0]].numel()
     counts = ([len(some) * size for some in receive], [len(some) * size for some in send])
     arrived = torch.empty_like(source)
-    Work("all-to-all", group, source).of(group.handle(source).alltoall_base(arrived, source, *counts)).wait()
+    LoggedWork("all-to-all", group, source).of(group.handle(source).alltoall_base(arrived, source, *counts)).wait()
     order = [at for some in receive for at in some]
     found = dict(zip(order, arrived.split(size), strict=True))
     return torch.cat([found[at].view(shape) for at in wanted], dim)

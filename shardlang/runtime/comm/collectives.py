@@ -40,7 +40,7 @@ def _plain(x: Tensor) -> bool:
 _BEGUN: dict[Any, Any] = {blocks.reduced: blocks.begin_reduced, blocks.scattered: blocks.begin_scattered}
 
 
-class Beside:
+class LateGradients:
     """on: products leave the gradients of their weights to be computed while a dual travels."""
 
     on = False

@@ -1,5 +1,5 @@
-"""Turns axis sizes into process groups: a `Mesh` names axes over the ranks, a `Group` is the ranks
-that differ along some of them.
+"""Turns axis sizes into process groups: a `RankMesh` names axes over the ranks, a `Group` is the
+ranks that differ along some of them.
 
 Communication itself is in collectives.py; who starts the ranks is in launcher.py. A mesh can be
 written down before the ranks are connected; its groups are bound when they are first asked for. The
@@ -181,7 +181,7 @@ def everyone() -> Group:
 
 @cache
 def _all_of(size: int) -> Group:
-    return Mesh(rank=size)["rank"]
+    return RankMesh(rank=size)["rank"]
 
 
 def disconnect() -> None:
@@ -209,7 +209,7 @@ class Group:
     members are ranks at a microbatch, index that of the current one: such a group says which part
     of a whole is meant, and has no process group."""
 
-    def __init__(self, mesh: Mesh, axes: tuple[str, ...]) -> None:
+    def __init__(self, mesh: RankMesh, axes: tuple[str, ...]) -> None:
         self.axes = axes
         self.size = math.prod(mesh._sizes[axis] for axis in axes)
         self._mesh = mesh
@@ -301,7 +301,7 @@ class Group:
 class TiedGroup(Group):
     """The members of `group` in each of several stages: at `coordinates` of `axis` of `whole`."""
 
-    def __init__(self, group: Group, whole: Mesh, axis: str, coordinates: tuple[int, ...]) -> None:
+    def __init__(self, group: Group, whole: RankMesh, axis: str, coordinates: tuple[int, ...]) -> None:
         super().__init__(group._mesh, group.axes)
         self.size = group.size * len(coordinates)
         self._whole, self._axis, self._coordinates = whole, axis, coordinates
@@ -312,19 +312,19 @@ class TiedGroup(Group):
         return tuple(rank + (at - here) * stride for at in self._coordinates for rank in inside)
 
 
-class Mesh:
-    """Named axes over the ranks, row-major, outermost first: `Mesh(dp=2, mp=4)`;
-    `Mesh(dp=2, microbatch=Time(4))`.
+class RankMesh:
+    """Named axes over the ranks, row-major, outermost first: `rt.Mesh(dp=2, mp=4)`;
+    `rt.Mesh(dp=2, microbatch=Time(4))`.
 
     `mesh.dp` is the group along `dp`; `mesh["dp", "mp"]` the group over both, dp major; `mesh[()]`
-    this rank alone. `Mesh((mesh, "pp"), a=2, b=4)` is a further factoring of the ranks that share
-    this one's coordinate along `pp`. All own names begin with an underscore, since any other may be
-    an axis."""
+    this rank alone. `rt.Mesh((mesh, "pp"), a=2, b=4)` is a further factoring of the ranks that
+    share this one's coordinate along `pp`. All own names begin with an underscore, since any other
+    may be an axis."""
 
-    def __init__(self, stage: tuple[Mesh, str] | None = None, /, **sizes: int | Time) -> None:
+    def __init__(self, stage: tuple[RankMesh, str] | None = None, /, **sizes: int | Time) -> None:
         self._sizes = {name: size.parts if isinstance(size, Time) else size for name, size in sizes.items()}
         self._time = next((name for name, size in sizes.items() if isinstance(size, Time)), "")
-        self._whole: Mesh | None = None
+        self._whole: RankMesh | None = None
         self._stage_axis = ""
         if stage is not None:
             self._whole, self._stage_axis = stage

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from shardlang.runtime.comm.mesh import Group, everyone, world
-from shardlang.runtime.comm.record import Work, about, here, record
+from shardlang.runtime.comm.record import LoggedWork, about, here, record
 
 # A sum goes in one round, where every member sends all of it to all and adds up for itself, as long
 # as that is at most so many bytes; in two rounds it sends at most twice its own.
@@ -43,7 +43,7 @@ def total(parts: Tensor, how: str = "sum") -> Tensor:
     return parts.amax(0) if how == "max" else parts.amin(0)
 
 
-class Ready:
+class CompletedWork:
     """The result of a collective that nothing is left to wait for."""
 
     def __init__(self, result: Tensor) -> None:
@@ -56,7 +56,7 @@ class Ready:
         return self.result
 
 
-class Awaited(Ready):
+class Awaited(CompletedWork):
     """A result that is there once `work` is done, which reads `sent` until then."""
 
     def __init__(self, result: Tensor, work: Any, sent: Tensor | None = None) -> None:
@@ -68,7 +68,7 @@ class Awaited(Ready):
         return self.result
 
 
-class OneRound(Ready):
+class OneRound(CompletedWork):
     """Every member's tensor on its way here, to be reduced when it has come: [members, ...]."""
 
     def __init__(self, parts: Tensor, work: Any, how: str) -> None:
@@ -79,7 +79,7 @@ class OneRound(Ready):
         return total(self.parts, self.how)
 
 
-class TwoRounds(Ready):
+class TwoRounds(CompletedWork):
     """A large sum: each member adds up one chunk of it, then sends that to all."""
 
     def __init__(self, x: Tensor, group: Group) -> None:
@@ -88,7 +88,7 @@ class TwoRounds(Ready):
         mine = self.sizes[group.slot]
         self.parts = x.new_empty((group.size, mine))
         self.site = record.site or here()
-        self.work = Work("all-reduce", group, x).of(
+        self.work = LoggedWork("all-reduce", group, x).of(
             group.handle(x).alltoall_base(self.parts.view(-1), x.view(-1), [mine] * group.size, self.sizes)
         )
         self.result: Tensor | None = None
@@ -98,7 +98,7 @@ class TwoRounds(Ready):
         mine = total(self.parts, "sum")
         self.result = mine.new_empty(sum(self.sizes))
         with about(self.site):
-            begun = Work("all-reduce", self.group, self.result)
+            begun = LoggedWork("all-reduce", self.group, self.result)
         self.work = begun.of(
             self.group.handle(mine).alltoall_base(
                 self.result, _copies(mine, self.group.size), self.sizes, [len(mine)] * self.group.size
@@ -127,46 +127,48 @@ def _copies(x: Tensor, count: int) -> Tensor:
     return torch.cat([x.view(-1)] * count)
 
 
-def begin_reduce(x: Tensor, group: Group, how: str = "sum", own: bool = False) -> Ready:
+def begin_reduce(x: Tensor, group: Group, how: str = "sum", own: bool = False) -> CompletedWork:
     """Starts the sum (max, min) of contiguous `x` over the group. `x` must not be written into
     until then; it may become the result, where `in_place(x, how)`, or where it is the caller's
     `own`."""
     if x.numel() == 0:
-        return Ready(x)
+        return CompletedWork(x)
     if in_place(x, how):
-        return Awaited(x, Work("all-reduce", group, x).of(group.handle(x).allreduce([x], _OPTIONS[how])), x)
+        return Awaited(x, LoggedWork("all-reduce", group, x).of(group.handle(x).allreduce([x], _OPTIONS[how])), x)
     size = x.numel() * x.element_size()
     # Narrower elements would be rounded at each member.
     if how == "sum" and size >= _RING * group.size and x.element_size() >= 4:
         total = x if own else x.clone()
-        return Awaited(total, Work("all-reduce", group, x).of(group.handle(x).allreduce([total], _OPTIONS[how])), total)
+        return Awaited(
+            total, LoggedWork("all-reduce", group, x).of(group.handle(x).allreduce([total], _OPTIONS[how])), total
+        )
     if how == "sum" and size * (group.size - 1) > _ONE_ROUND:
         return TwoRounds(x, group)
     sent = _copies(x, group.size)
     parts = torch.empty_like(sent)
-    work = Work("all-reduce", group, x).of(group.handle(x).alltoall_base(parts, sent, [], []))
+    work = LoggedWork("all-reduce", group, x).of(group.handle(x).alltoall_base(parts, sent, [], []))
     return OneRound(parts.view(group.size, *x.shape), work, how)
 
 
-def begin_reduce_scatter(x: Tensor, group: Group) -> Ready:
+def begin_reduce_scatter(x: Tensor, group: Group) -> CompletedWork:
     """Starts the sum of contiguous `x` [members, ...]; the result is this member's row of it."""
     if x.numel() == 0:
-        return Ready(x[0])
+        return CompletedWork(x[0])
     if _native(x):
         result = torch.empty_like(x[0])
-        native = Work("reduce-scatter", group, x)
+        native = LoggedWork("reduce-scatter", group, x)
         return Awaited(result, native.of(group.handle(x)._reduce_scatter_base(result.view(-1), x.view(-1))), x)
     parts = torch.empty_like(x)
-    work = Work("reduce-scatter", group, x).of(group.handle(x).alltoall_base(parts.view(-1), x.view(-1), [], []))
+    work = LoggedWork("reduce-scatter", group, x).of(group.handle(x).alltoall_base(parts.view(-1), x.view(-1), [], []))
     return OneRound(parts, work, "sum")
 
 
-def begin_all_gather(x: Tensor, group: Group) -> Ready:
+def begin_all_gather(x: Tensor, group: Group) -> CompletedWork:
     """Starts to bring every member's contiguous `x` here: [members, *x.shape]."""
     result = x.new_empty((group.size, *x.shape))
     if x.numel() == 0:
-        return Ready(result)
-    work = Work("all-gather", group, result)
+        return CompletedWork(result)
+    work = LoggedWork("all-gather", group, result)
     if _native(x):
         return Awaited(result, work.of(group.handle(x)._allgather_base(result.view(-1), x.view(-1))), x)
     sent = _copies(x, group.size)

@@ -2,7 +2,7 @@
 others read: `rank-N.collectives`.
 
 The file is mapped memory, so what was written is there however the rank ends. Every collective
-begins as a `Work`, here and nowhere else. launch/reports.py says what is in such files."""
+begins as a `LoggedWork`, here and nowhere else. launch/reports.py says what is in such files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _TRAINING = PHASES.index("training")
 _STAGE_AND_KIND, _ACTIONS = struct.Struct("=i4s"), struct.Struct("=Q")
 
 
-class Members(Protocol):
+class CollectiveMembers(Protocol):
     """The ranks that a collective is over."""
 
     @property
@@ -66,7 +66,7 @@ class Members(Protocol):
     def ranks(self) -> tuple[int, ...]: ...
 
 
-class Record:
+class FlightRecorder:
     """The file of this rank, or memory of its own until there is one. site: what the collectives
     that begin now are for, in the place of a line of the program."""
 
@@ -84,13 +84,13 @@ class Record:
         self.sites: dict[int, dict[int, bytes] | None] = {}
         self._held: list[CodeType] = []
         # Where in the file the text of a collective is, and how many its group has had.
-        self.texts: dict[tuple[str, Members, bytes], tuple[int, list[int]]] = {}
-        self._written: list[tuple[str, Members, bytes] | None] = [None] * TEXTS
+        self.texts: dict[tuple[str, CollectiveMembers, bytes], tuple[int, list[int]]] = {}
+        self._written: list[tuple[str, CollectiveMembers, bytes] | None] = [None] * TEXTS
         self._next = 0
         self._counts: dict[bytes, list[int]] = {}
         self._steps, self._taken = deque[float](maxlen=33), 0
         # What was waited for on a device, where the host does not see its end.
-        self.flying: deque[Work] = deque(maxlen=KEPT)
+        self.flying: deque[LoggedWork] = deque(maxlen=KEPT)
 
     def open(self, path: Path, folder: Path, rank: int, size: int, token: int = 0) -> None:
         """Goes on in a new file. folder: of the emitted files. token: of this start of the run, by
@@ -152,7 +152,7 @@ class Record:
         self.action = _ACTIONS.unpack(_STAGE_AND_KIND.pack(stage, kind.encode()))[0]
         self.moved()
 
-    def text(self, what: str, group: Members, site: bytes) -> tuple[int, list[int]]:
+    def text(self, what: str, group: CollectiveMembers, site: bytes) -> tuple[int, list[int]]:
         """Writes the text of a collective that has none; as an entry of `texts`."""
         kept = {self.words[_FIRST + at * _WORDS + _TEXT] for at in range(KEPT)}
         while self._next in kept:
@@ -168,7 +168,7 @@ class Record:
         return self.texts[key]
 
     @property
-    def latest(self) -> tuple[str, Members, bytes]:
+    def latest(self) -> tuple[str, CollectiveMembers, bytes]:
         """The collective that began last, as a key of `texts`."""
         found = self._written[self.words[_FIRST + self.number % KEPT * _WORDS + _TEXT]]
         assert found is not None
@@ -206,7 +206,7 @@ class Record:
         return self._lines[file]
 
 
-record = Record()
+record = FlightRecorder()
 _UNKNOWN: dict[int, bytes] = {}
 
 
@@ -254,13 +254,13 @@ def naming(what: str, paths: Sequence[str]) -> about:
     return about(f"{what} of {', '.join(paths[:2])}{more}".encode())
 
 
-class Work:
-    """A collective that is on record: `Work("all-gather", group, x).of(...)`, with what torch has
-    begun. size: its bytes, by default those of `x`."""
+class LoggedWork:
+    """A collective that is on record: `LoggedWork("all-gather", group, x).of(...)`, with what torch
+    has begun. size: its bytes, by default those of `x`."""
 
     __slots__ = ("at", "number", "on_host", "work")
 
-    def __init__(self, what: str, group: Members, x: Tensor, size: int | None = None) -> None:
+    def __init__(self, what: str, group: CollectiveMembers, x: Tensor, size: int | None = None) -> None:
         # What a rank has not used since it last slept is far from its processor: each function,
         # object and page that a collective needs costs up to a microsecond. So this is one
         # function, and writes its row by one call.
@@ -276,7 +276,7 @@ class Work:
         _write(to.memory, at * 8, number, monotonic(), 0.0, 0.0, x.nbytes if size is None else size, nth, to.step,
                world.microbatch, to.action, text, number)  # fmt: skip
 
-    def of(self, work: Any) -> Work:
+    def of(self, work: Any) -> LoggedWork:
         self.work = work
         return self
 

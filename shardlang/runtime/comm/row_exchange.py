@@ -18,7 +18,7 @@ from torch.autograd import Function
 
 from shardlang.runtime.comm.blocks import chunk_sizes
 from shardlang.runtime.comm.mesh import Group, world
-from shardlang.runtime.comm.record import Work, about, here
+from shardlang.runtime.comm.record import LoggedWork, about, here
 
 
 def exchanged_embedding(
@@ -70,7 +70,7 @@ def _all_to_all(x: Tensor, receive: Sequence[int], send: Sequence[int], group: G
     source = x.to(world.device).contiguous()
     result = source.new_empty((sum(receive), *x.shape[1:]))
     counts = list(receive), list(send)
-    Work("row exchange", group, source).of(group.handle(source).alltoall_base(result, source, *counts)).wait()
+    LoggedWork("row exchange", group, source).of(group.handle(source).alltoall_base(result, source, *counts)).wait()
     return result.to(x.device)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.arrivals import arrivals
 from shardlang.runtime.comm.mesh import Group
-from shardlang.runtime.comm.record import Work, about, here, record
+from shardlang.runtime.comm.record import LoggedWork, about, here, record
 
 # From so many bytes on. Measured on 2, 4 and 8 ranks of 2 cores: below, sockets take as long or
 # less; of 1 MB and more they take two to four times the processor time.
@@ -28,7 +28,7 @@ _WORTH = 524_288
 _NOTHING = torch.empty(0)
 
 
-class Memory:
+class SharedVectors:
     """A vector for each member of a group, in order; this rank fills `own` before a sum."""
 
     def __init__(self, group: Group, vectors: list[Tensor]) -> None:
@@ -40,10 +40,10 @@ class Memory:
         return SharedSum(self)
 
 
-class SharedSum(primitives.Ready):
+class SharedSum(primitives.CompletedWork):
     """A sum on its way: all have filled their vectors, then each has added up its chunk."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: SharedVectors) -> None:
         super().__init__(memory.own)
         self.memory, self.added, self.site = memory, False, record.site or here()
         self.work = self._all_here()
@@ -77,13 +77,13 @@ def _all_here(what: str, group: Group, size: int) -> Any:
     there are none. size: the bytes on record."""
     come = arrivals(group)
     if come is not None:
-        return Work(what, group, _NOTHING, size).of(come.begin())
+        return LoggedWork(what, group, _NOTHING, size).of(come.begin())
     sent = torch.zeros(group.size, dtype=torch.uint8)
-    work = Work(what, group, sent, size)
+    work = LoggedWork(what, group, sent, size)
     return work.of(group.handle(sent).alltoall_base(torch.empty_like(sent), sent, [], []))
 
 
-class Staging:
+class StagingBuffers:
     """Two places for each member of a group, which it fills by turns and the others read.
 
     free: the places that hold nothing that this rank has yet to read. known: those that no member
@@ -113,7 +113,7 @@ class Staged:
     """Every member's vector on its way here. It must be read after `wait`, before the next one
     begins."""
 
-    def __init__(self, staging: Staging, what: str, place: int, count: int) -> None:
+    def __init__(self, staging: StagingBuffers, what: str, place: int, count: int) -> None:
         self.staging, self.place, self.count = staging, place, count
         staging.free.remove(place)
         staging.known.remove(place)
@@ -130,16 +130,16 @@ class Staged:
         return [places[self.place][: self.count] for places in self.staging.places]
 
 
-def stage(group: Group, count: int, like: Tensor, dtype: torch.dtype) -> Staging | None:
+def stage(group: Group, count: int, like: Tensor, dtype: torch.dtype) -> StagingBuffers | None:
     """Places of `count` elements for all members; all call it at once. None where the device of
     `like`, or the size, does not ask for it, and as `share` says."""
     if not like.is_cpu or count * dtype.itemsize < _WORTH:
         return None
     vectors = _vectors(group, 2 * count, dtype)
-    return Staging(group, vectors) if vectors is not None else None
+    return StagingBuffers(group, vectors) if vectors is not None else None
 
 
-def share(group: Group, count: int, like: Tensor) -> Memory | None:
+def share(group: Group, count: int, like: Tensor) -> SharedVectors | None:
     """Vectors [count] for all members of the group, of the dtype of `like`; all call it at once.
     None, for all alike, where sockets do as well, on CUDA, of elements that each sum would round,
     and where the ranks are not on one machine or it does not let them share: that costs time alone.
@@ -147,7 +147,7 @@ def share(group: Group, count: int, like: Tensor) -> Memory | None:
     if not like.is_cpu or like.dtype.itemsize < 4 or count * like.dtype.itemsize < _WORTH:
         return None
     vectors = _vectors(group, count, like.dtype)
-    return Memory(group, vectors) if vectors is not None else None
+    return SharedVectors(group, vectors) if vectors is not None else None
 
 
 def _vectors(group: Group, count: int, dtype: torch.dtype) -> list[Tensor] | None:

@@ -13,10 +13,10 @@ import numpy as np
 from shardlang.errors import RunError
 from shardlang.runtime.comm.exchanged import exchanged
 from shardlang.runtime.comm.mesh import world
-from shardlang.runtime.data.own import Own, Window
+from shardlang.runtime.data.own import OwnDataset, Window
 
 
-def agreed(data: Own, epoch: int, numbers: np.ndarray) -> Window:
+def agreed(data: OwnDataset, epoch: int, numbers: np.ndarray) -> Window:
     """Some examples, which all ranks have read alike; RunError SH613 where they have not. All ranks
     call it."""
     arrays = data.afresh().fetch(epoch, numbers)
@@ -32,7 +32,7 @@ def agreed(data: Own, epoch: int, numbers: np.ndarray) -> Window:
     raise _differs(data, f"{who}, of example {numbers[first]} in epoch {epoch}")
 
 
-def same(data: Own, window: Window, before: Window, epoch: int) -> None:
+def same(data: OwnDataset, window: Window, before: Window, epoch: int) -> None:
     """RunError SH613 where a rank reads an example in another way than it did before."""
     (numbers, arrays), (known, whole) = window, before
     both, mine, theirs = np.intersect1d(numbers, known, return_indices=True)
@@ -43,7 +43,7 @@ def same(data: Own, window: Window, before: Window, epoch: int) -> None:
                 raise _differs(data, fact)
 
 
-def _differs(data: Own, fact: str) -> RunError:
+def _differs(data: OwnDataset, fact: str) -> RunError:
     help = "an example depends on its number (and a stream's on its epoch) alone: seed what is drawn by them"
     return RunError("SH613", f"{fact}, by `{data.name}`", file=data.file, help=help)
 

@@ -17,7 +17,7 @@ import numpy as np
 from shardlang.errors import RunError
 from shardlang.runtime.data import data_files
 from shardlang.runtime.data.dataset import Arrays, Dataset, Origin, require
-from shardlang.runtime.program import Source
+from shardlang.runtime.program import BatchSource
 
 DIGITS = Path(__file__).parents[2] / "data" / "digits.csv.gz"
 # Every fifth example is to test. The file is ordered by writer: its last examples as a test would
@@ -28,14 +28,14 @@ MNIST_MEAN, MNIST_DEVIATION = 0.1307, 0.3081
 _NPY, _ZIP = b"\x93NUMPY", (b"PK\x03\x04", b"PK\x05\x06")
 
 
-def _split(source: Source) -> str:
+def _split(source: BatchSource) -> str:
     split = source.arguments.get("split", "train")
     if split not in ("train", "test"):
         raise RunError("SH502", f'`split` of `{source.kind}` is "train" or "test", not "{split}"')
     return str(split)
 
 
-def read_digits(source: Source, base: Path, like: Dataset | None = None) -> Arrays:
+def read_digits(source: BatchSource, base: Path, like: Dataset | None = None) -> Arrays:
     """digits(split = "train"): image [64] in 0..1, label; 1,437 examples to train, 360 to test."""
     table = np.loadtxt(data_files.text(DIGITS).splitlines(), delimiter=",")
     test = np.arange(len(table)) % DIGITS_STRIDE == 0
@@ -70,7 +70,7 @@ def _either(folder: Path, name: str) -> Path:
     return there.get(packed.name) or there.get(name) or packed
 
 
-def read_mnist(source: Source, base: Path, like: Dataset | None = None) -> Arrays:
+def read_mnist(source: BatchSource, base: Path, like: Dataset | None = None) -> Arrays:
     """mnist("folder", split = "train"): image [1, 28, 28], normalised; label. Files may be .gz."""
     folder = base / str(require(source.arguments, "path", "mnist"))
     prefix = "train" if _split(source) == "train" else "t10k"
@@ -83,7 +83,7 @@ def read_mnist(source: Source, base: Path, like: Dataset | None = None) -> Array
     return Arrays(source.fields, {"image": images, "label": labels.astype(np.int64)}, Origin(folder))
 
 
-def read_numpy(source: Source, base: Path, like: Dataset | None = None) -> Arrays:
+def read_numpy(source: BatchSource, base: Path, like: Dataset | None = None) -> Arrays:
     """numpy("file.npz", ...): the arrays of an .npz by the fields' names, examples along the first
     dim. A field that is alone may be all of an .npy."""
     path = base / str(require(source.arguments, "path", "numpy"))
@@ -98,13 +98,13 @@ def read_numpy(source: Source, base: Path, like: Dataset | None = None) -> Array
     return Arrays(source.fields, arrays, Origin(path))
 
 
-def _saved(source: Source, path: Path) -> str:
+def _saved(source: BatchSource, path: Path) -> str:
     """How a file for the fields is made."""
     listed = ", ".join(f"{field.name}={field.name}" for field in source.fields)
     return f'numpy.savez("{path.with_suffix(".npz").name}", {listed})'
 
 
-def _only_field(source: Source, path: Path) -> dict[str, np.ndarray]:
+def _only_field(source: BatchSource, path: Path) -> dict[str, np.ndarray]:
     with _reading(path):
         array = np.load(path, allow_pickle=False)
     if len(source.fields) == 1:
@@ -113,7 +113,7 @@ def _only_field(source: Source, path: Path) -> dict[str, np.ndarray]:
     raise RunError("SH502", f"{fact} {len(source.fields)} fields", file=path, help=_saved(source, path))
 
 
-def _members(source: Source, path: Path) -> dict[str, np.ndarray]:
+def _members(source: BatchSource, path: Path) -> dict[str, np.ndarray]:
     with _reading(path), np.load(path, allow_pickle=False) as archive:
         missing = [field.name for field in source.fields if field.name not in archive]
         if missing:

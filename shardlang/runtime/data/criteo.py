@@ -18,7 +18,7 @@ from shardlang.errors import RunError
 from shardlang.hints.paths import typed
 from shardlang.runtime.data import data_files
 from shardlang.runtime.data.dataset import Dataset, require
-from shardlang.runtime.program import Block, Field, Source
+from shardlang.runtime.program import BatchSource, Extent, SourceField
 
 NUMBERS, CATEGORIES = 13, 26
 FIELDS = NUMBERS + CATEGORIES
@@ -80,7 +80,7 @@ class Clicks:
         help = f"a line is a label, {NUMBERS} whole numbers and {CATEGORIES} categories, with tabs between and no names"
         return RunError("SH502", what, file=self.path, line=example + 1, help=help)
 
-    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         key = examples.tobytes()
         if self._kept is None or self._kept[0] != key:
             self._kept = key, self._parse(examples)
@@ -140,7 +140,7 @@ def _line_starts(path: Path) -> np.ndarray:
     return starts if last == b"\n" else np.append(starts, at)
 
 
-def read_criteo(source: Source, base: Path, like: Dataset | None = None) -> Clicks:
+def read_criteo(source: BatchSource, base: Path, like: Dataset | None = None) -> Clicks:
     """criteo("train.txt", threshold = 10): without `threshold`, categories are hashed to the rows
     of the table. As `eval` it takes the vocabulary of the training data."""
     path = base / str(require(source.arguments, "path", "criteo"))

@@ -22,7 +22,7 @@ from shardlang.errors import RunError
 from shardlang.facts.dtypes import INTEGERS
 from shardlang.runtime.data import csv_text, data_files
 from shardlang.runtime.data.dataset import Arrays, Dataset, Origin, require
-from shardlang.runtime.program import Block, Field, Source
+from shardlang.runtime.program import BatchSource, Extent, SourceField
 from shardlang.runtime.words import Text, Vocabulary, Words
 
 # A cell may be as long as a file. The limit of Python's reader is one of all readers.
@@ -62,7 +62,7 @@ class _Text:
             raise self.wrong(at, f"the line cannot be cut into cells: {error}", help) from None
 
 
-def read_csv(source: Source, base: Path, like: Dataset | None = None) -> Table:
+def read_csv(source: BatchSource, base: Path, like: Dataset | None = None) -> Table:
     """csv("file.csv", ...): numbers, packed with gzip or not. With a header, a field takes its
     columns by name (`x`, or `x0`, `x1`, ...; `x_0`, `x.0` too); without one, the columns go to the
     fields in their order."""
@@ -89,7 +89,7 @@ def read_csv(source: Source, base: Path, like: Dataset | None = None) -> Table:
     return Table(source, arrays, words, columns, like if isinstance(like, Table) else None, base, origin)
 
 
-def _named(source: Source, head: Sequence[str], text: _Text, line: int) -> bool:
+def _named(source: BatchSource, head: Sequence[str], text: _Text, line: int) -> bool:
     """Whether a first line is a header: where its cells are not all numbers, or, without a header,
     would not be numbers of the fields that want some."""
     numbers = [_number(cell) is not None for cell in head]
@@ -180,8 +180,8 @@ class Table(Arrays):
     encoders: Mapping[str, csv_text.Encoder]
 
     def __init__(
-        self, source: Source, arrays: Mapping[str, np.ndarray], cells: _Cells, columns: Mapping[str, Sequence[int]],
-        like: Table | None, base: Path, origin: Origin,
+        self, source: BatchSource, arrays: Mapping[str, np.ndarray], cells: _Cells,
+        columns: Mapping[str, Sequence[int]], like: Table | None, base: Path, origin: Origin,
     ) -> None:  # fmt: skip
         worded = {field.name: field.words for field in source.fields if isinstance(field.words, Words)}
         texts = {field.name: field for field in source.fields if isinstance(field.words, Text)}
@@ -199,7 +199,7 @@ class Table(Arrays):
         self.notes += [each.note for name, each in self.encoders.items() if each.note and name not in encoders]
         self.notes += [each.note for each in self.texts.values()]
 
-    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         text = self.texts.get(field.name)
         return super().take(field, examples, block) if text is None else text.take(examples, block)
 
@@ -264,12 +264,12 @@ def _short(cell: str) -> str:
     return cell if len(cell) < 40 else f"{cell[:30]}... ({len(cell)} characters)"
 
 
-def _width(field: Field) -> int:
+def _width(field: SourceField) -> int:
     """How many columns a field takes. A text is in one."""
     return 1 if isinstance(field.words, Text) else math.prod(field.shape[1:])
 
 
-def _in_order(source: Source, width: int, text: _Text, line: int) -> dict[str, list[int]]:
+def _in_order(source: BatchSource, width: int, text: _Text, line: int) -> dict[str, list[int]]:
     due = sum(_width(field) for field in source.fields)
     if due != width:
         help = "a first line of names lets fields take the columns that they name"
@@ -281,7 +281,7 @@ def _in_order(source: Source, width: int, text: _Text, line: int) -> dict[str, l
     return columns
 
 
-def _columns(field: Field, head: Sequence[str], text: _Text, line: int) -> list[int]:
+def _columns(field: SourceField, head: Sequence[str], text: _Text, line: int) -> list[int]:
     """The positions of a field's columns: those of its name, or its name and a number, in order."""
     named = [at for at, name in enumerate(head) if name == field.name]
     numbered = sorted((int(match[1]), at) for at, name in enumerate(head) if (match := _is_one(field, name)))
@@ -296,16 +296,16 @@ def _columns(field: Field, head: Sequence[str], text: _Text, line: int) -> list[
     return at
 
 
-def _is_one(field: Field, name: str) -> re.Match[str] | None:
+def _is_one(field: SourceField, name: str) -> re.Match[str] | None:
     """Whether a column is a numbered one of a field."""
     return re.fullmatch(re.escape(field.name) + r"[_.\[]?(\d+)\]?", name)
 
 
-def _is_of(field: Field, name: str) -> bool:
+def _is_of(field: SourceField, name: str) -> bool:
     return name == field.name or _is_one(field, name) is not None
 
 
-def _naming(field: Field, head: Sequence[str]) -> str:
+def _naming(field: SourceField, head: Sequence[str]) -> str:
     """How a field that finds no column could."""
     if field.name in head and len(field.shape) == 2 and field.dtype in INTEGERS:
         return "one column of text is bounded by `words(most = 20000)`, or by a `tokenizer(..)`"

@@ -16,9 +16,9 @@ import numpy as np
 
 from shardlang.errors import RunError
 from shardlang.hints.paths import OF_PROGRAM, instead
-from shardlang.runtime.data.text import PAD, UNKNOWN, Ragged, Vocabulary
+from shardlang.runtime.data.text import PAD, UNKNOWN, Ragged, TextVocabulary
 from shardlang.runtime.data.token_files import FromFile
-from shardlang.runtime.program import Block, Field
+from shardlang.runtime.program import Extent, SourceField
 from shardlang.runtime.words import Text
 
 
@@ -46,7 +46,7 @@ class _Words:
     unknown: int | None = UNKNOWN
 
     def __init__(self, text: Text, texts: Iterator[str]) -> None:
-        self.vocabulary = Vocabulary.built(texts, text.size)
+        self.vocabulary = TextVocabulary.built(texts, text.size)
         known = self.vocabulary.words
         self.told = f"text of {len(known)} words (checksum {zlib.crc32(json.dumps(known).encode()):08x})"
         begin = ", ".join(map(repr, known[:4])) + ", ..." * (len(known) > 4)
@@ -129,14 +129,14 @@ class Column:
     """The texts of a field. rows: the numbers of each text that the file has. which: the text of
     each example, int64 [examples]. cut: whether a text was."""
 
-    field: Field
+    field: SourceField
     encoder: Encoder
     rows: Ragged
     which: np.ndarray
     cut: np.ndarray
 
     @classmethod
-    def of(cls, field: Field, encoder: Encoder, texts: Sequence[str], which: np.ndarray) -> Column:
+    def of(cls, field: SourceField, encoder: Encoder, texts: Sequence[str], which: np.ndarray) -> Column:
         used, place = np.unique(which, return_inverse=True)
         found = list(encoder.numbers([texts[at] for at in used], field.shape[1], field.name))
         return cls(
@@ -144,7 +144,7 @@ class Column:
             np.array([cut for _, cut in found], bool),
         )  # fmt: skip
 
-    def take(self, examples: np.ndarray, block: Block) -> np.ndarray:
+    def take(self, examples: np.ndarray, block: Extent) -> np.ndarray:
         """int64 [len(examples), the block's part of the length]"""
         length = self.field.shape[1]
         taken = np.full((len(examples), length), self.encoder.pad, np.int64)
@@ -171,7 +171,7 @@ class Column:
 
 
 def encoded(
-    fields: Mapping[str, tuple[Field, np.ndarray]], texts: Sequence[str], known: Mapping[str, Encoder], base: Path
+    fields: Mapping[str, tuple[SourceField, np.ndarray]], texts: Sequence[str], known: Mapping[str, Encoder], base: Path
 ) -> tuple[dict[str, Column], dict[str, Encoder]]:
     """The columns of the fields, each given with the text of each example, and what made their
     numbers, by the name that fields share. known: that of the training data, where this is
@@ -188,8 +188,8 @@ def encoded(
     return columns, encoders
 
 
-def _by_name(fields: Mapping[str, tuple[Field, np.ndarray]]) -> dict[str, list[tuple[Field, np.ndarray]]]:
-    found: dict[str, list[tuple[Field, np.ndarray]]] = {}
+def _by_name(fields: Mapping[str, tuple[SourceField, np.ndarray]]) -> dict[str, list[tuple[SourceField, np.ndarray]]]:
+    found: dict[str, list[tuple[SourceField, np.ndarray]]] = {}
     for field, which in fields.values():
         assert isinstance(field.words, Text)
         found.setdefault(field.words.name, []).append((field, which))

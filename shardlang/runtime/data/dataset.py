@@ -16,7 +16,7 @@ import numpy as np
 
 from shardlang.errors import RunError
 from shardlang.facts.dtypes import DTYPES
-from shardlang.runtime.program import Block, Field
+from shardlang.runtime.program import Extent, SourceField
 
 # numpy lacks bf16.
 _NUMPY = {name: np.dtype(facts.bits if name != "bf16" else np.float32) for name, facts in DTYPES.items()}
@@ -60,7 +60,7 @@ class Dataset(Protocol):
     @property
     def notes(self) -> Sequence[str]: ...
 
-    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         """The given examples of a field [len(examples), *block.shape[1:]], dims past the batch
         sliced as `block` says."""
 
@@ -68,7 +68,7 @@ class Dataset(Protocol):
 class Arrays:
     """Equally long numpy arrays, one per field name: [examples, ...]. Errors name `origin`."""
 
-    def __init__(self, fields: Iterable[Field], arrays: Mapping[str, np.ndarray], origin: Origin) -> None:
+    def __init__(self, fields: Iterable[SourceField], arrays: Mapping[str, np.ndarray], origin: Origin) -> None:
         self.arrays = {field.name: fitted(field, arrays, origin) for field in fields}
         lengths = {name: len(array) for name, array in self.arrays.items()}
         if len(set(lengths.values())) > 1:
@@ -77,7 +77,7 @@ class Arrays:
         self.length, self.origin = next(iter(lengths.values()), 0), origin
         self.notes: list[str] = []
 
-    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         array = self.arrays[field.name]
         if block.shape[1:] == array.shape[1:]:
             # Whole examples are copied at once; by slices numpy goes through the elements.
@@ -101,7 +101,7 @@ def shown(number: np.generic) -> str:
     return str(int(value)) if whole else str(value)
 
 
-def fitted(field: Field, arrays: Mapping[str, np.ndarray], origin: Origin) -> np.ndarray:
+def fitted(field: SourceField, arrays: Mapping[str, np.ndarray], origin: Origin) -> np.ndarray:
     """The array of a field in its shape and type [examples, ...], or an error that says why it does
     not fit."""
     if field.name not in arrays:
@@ -137,7 +137,7 @@ def fitted(field: Field, arrays: Mapping[str, np.ndarray], origin: Origin) -> np
 _KINDS = {"U": "text", "S": "bytes", "O": "Python objects", "c": "complex numbers", "V": "records or raw bytes"}
 
 
-def _shaped(field: Field, array: np.ndarray, origin: Origin) -> np.ndarray:
+def _shaped(field: SourceField, array: np.ndarray, origin: Origin) -> np.ndarray:
     """Examples in the field's shape, where both say the same order of numbers: dims of 1 aside, and
     flat ones."""
     if not array.ndim:
@@ -154,7 +154,7 @@ def _shaped(field: Field, array: np.ndarray, origin: Origin) -> np.ndarray:
     return array.reshape(len(array), *due)
 
 
-def _require_whole(field: Field, array: np.ndarray, dtype: np.dtype, origin: Origin) -> None:
+def _require_whole(field: SourceField, array: np.ndarray, dtype: np.dtype, origin: Origin) -> None:
     """Whether all numbers are of a whole type as they are, so that none is cut off or wrapped
     around."""
     name, kind = f"`{field.name}`", array.dtype.kind
@@ -177,7 +177,7 @@ def _require_whole(field: Field, array: np.ndarray, dtype: np.dtype, origin: Ori
         raise origin.refused(field.name, f"{name} must be from {least} to {most} to be exact", array, broken, help)
 
 
-def outside(field: Field, array: np.ndarray) -> np.ndarray | None:
+def outside(field: SourceField, array: np.ndarray) -> np.ndarray | None:
     """Which numbers are neither indices below the field's bound nor ignored by what uses them; None
     where none is."""
     if field.bound is None or not array.size or (array.min() >= 0 and array.max() < field.bound):
@@ -186,7 +186,7 @@ def outside(field: Field, array: np.ndarray) -> np.ndarray | None:
     return broken if broken.any() else None
 
 
-def _converted(field: Field, array: np.ndarray, dtype: np.dtype, origin: Origin) -> np.ndarray:
+def _converted(field: SourceField, array: np.ndarray, dtype: np.dtype, origin: Origin) -> np.ndarray:
     """The array in its type. A finite number that the type has not would become infinite."""
     try:
         with np.errstate(over="raise"):

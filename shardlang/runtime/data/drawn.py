@@ -13,7 +13,7 @@ import numpy as np
 from shardlang.facts.dtypes import DTYPES
 from shardlang.runtime import random
 from shardlang.runtime.data.dataset import Dataset
-from shardlang.runtime.program import Block, Field, Source
+from shardlang.runtime.program import BatchSource, Extent, SourceField
 
 _GOLDEN, _MIX_1, _MIX_2 = (np.uint64(v) for v in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
@@ -26,14 +26,14 @@ def bits(key: int, index: np.ndarray) -> np.ndarray:
     return x ^ (x >> np.uint64(31))
 
 
-class Drawn:
+class RandomExamples:
     """`length` random examples; nothing is stored."""
 
     def __init__(self, length: int, seed: int) -> None:
         self.length, self.seed = length, seed
         self.notes: list[str] = []
 
-    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         index = examples.astype(np.uint64)
         for size, start, length in zip(field.shape[1:], block.offsets[1:], block.shape[1:], strict=True):
             line = np.arange(start, start + length, dtype=np.uint64)
@@ -45,6 +45,6 @@ class Drawn:
         return (drawn >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
 
 
-def read(source: Source, base: Path, like: Dataset | None = None) -> Drawn:
+def read(source: BatchSource, base: Path, like: Dataset | None = None) -> RandomExamples:
     """random(field: type, ..., batches = 4, seed = 1)."""
-    return Drawn(int(source.arguments.get("batches", 1)) * source.batch, int(source.arguments.get("seed", 0)))
+    return RandomExamples(int(source.arguments.get("batches", 1)) * source.batch, int(source.arguments.get("seed", 0)))

@@ -11,10 +11,10 @@ from typing import Any
 from shardlang.checkpoints import data_files
 from shardlang.runtime.data.data_files import reading
 from shardlang.runtime.data.streams import ENDLESS
-from shardlang.runtime.program import Source
+from shardlang.runtime.program import BatchSource
 
 
-def identity(source: Source, length: int) -> dict[str, Any]:
+def identity(source: BatchSource, length: int) -> dict[str, Any]:
     """The facts of a source of so many examples (-1: without an end): none of them depends on
     strategy or ranks."""
     hidden = (*data_files.PATHS, "workers", "call")

@@ -27,14 +27,14 @@ from shardlang.runtime.comm.mesh import microbatches, world
 from shardlang.runtime.data import arrays, criteo, csv_columns, data_files, drawn, streams, text
 from shardlang.runtime.data.agreed import agreed, same
 from shardlang.runtime.data.dataset import Dataset
-from shardlang.runtime.data.own import Own, Window
+from shardlang.runtime.data.own import OwnDataset, Window
 from shardlang.runtime.data.workers import Ahead
 from shardlang.runtime.device import kind_of
-from shardlang.runtime.program import Block, Field, Program, Source, dtype_of
+from shardlang.runtime.program import BatchSource, Extent, RunProgram, SourceField, dtype_of
 
 # From a source, the folder of its paths and, for `eval`, the training data, whose vocabulary it
 # shares.
-Reader = Callable[[Source, Path, Dataset | None], Dataset]
+Reader = Callable[[BatchSource, Path, Dataset | None], Dataset]
 # A batch as a rank has it: per microbatch, its fields by name, in the source's order.
 Batch = list[dict[str, Tensor]]
 T = TypeVar("T")
@@ -46,7 +46,7 @@ READERS: Mapping[str, Reader] = {
 }  # fmt: skip
 
 
-def load(source: Source, base: Path, like: Dataset | None = None) -> Dataset:
+def load(source: BatchSource, base: Path, like: Dataset | None = None) -> Dataset:
     """Reads a source; paths are relative to `base`. RunError where a file is missing or malformed.
 
     like: the training data, where this is `eval`."""
@@ -67,7 +67,7 @@ def load(source: Source, base: Path, like: Dataset | None = None) -> Dataset:
     return found
 
 
-def _own(source: Source, base: Path) -> Dataset:
+def _own(source: BatchSource, base: Path) -> Dataset:
     """A source that a file of the user's declares."""
     found = streams.read(source, base)
     if not found.length:
@@ -77,7 +77,7 @@ def _own(source: Source, base: Path) -> Dataset:
 
 def require_end(dataset: Dataset, why: str) -> None:
     """RunError where nothing says how many examples a stream has, and something has to know."""
-    if isinstance(dataset, streams.Stream) and not dataset.counted:
+    if isinstance(dataset, streams.ExampleStream) and not dataset.counted:
         help = "give the object `__len__`, the examples of an epoch, or train by `steps`"
         raise dataset.wrong(f"`{dataset.name}` has no `__len__`, and {why}", help)
 
@@ -109,14 +109,14 @@ def made_ahead(batches: Iterator[T], device: torch.device) -> Iterator[T]:
 class Cut:
     """The fields of a source that this rank uses, and its part of each in every microbatch."""
 
-    def __init__(self, program: Program, source: Source) -> None:
+    def __init__(self, program: RunProgram, source: BatchSource) -> None:
         self.source = source
         used = {name for stage in program.stages_here for name in program.stages[stage].fields}
         self.fields = [field for field in source.fields if program.pipeline is None or field.name in used]
         self.blocks = [[program.block(field) for field in self.fields] for _ in microbatches(program.microbatches)]
         self.dtypes = [dtype_of(program, field) for field in self.fields]
 
-    def taken(self, take: Callable[[Field, Block], Tensor]) -> Batch:
+    def taken(self, take: Callable[[SourceField, Extent], Tensor]) -> Batch:
         """A batch on this rank's devices. take: gives a block of a field."""
         batch: Batch = [{} for _ in self.blocks]
         for part, blocks in zip(batch, self.blocks, strict=True):
@@ -129,17 +129,17 @@ class Cut:
 class Loader(Cut):
     """The batches of one source for this rank."""
 
-    def __init__(self, program: Program, source: Source, dataset: Dataset) -> None:
+    def __init__(self, program: RunProgram, source: BatchSource, dataset: Dataset) -> None:
         super().__init__(program, source)
         self.dataset = dataset
-        self.own = dataset if isinstance(dataset, Own) else None
+        self.own = dataset if isinstance(dataset, OwnDataset) else None
         # A source's own seed draws its examples; the order is the run's unless the source says
         # otherwise.
         self.seed = int(source.arguments.get("seed", program.seed))
         self.shuffle = bool(source.arguments.get("shuffle", self.own is None or self.own.shuffled))
         self._ordered: tuple[int, np.ndarray] | None = None  # the last epoch that was asked for, and its order
         self._ahead: Ahead | None = None
-        if isinstance(dataset, streams.Stream):
+        if isinstance(dataset, streams.ExampleStream):
             starts = [{(block.offsets[0], block.shape[0]) for block in blocks} for blocks in self.blocks]
             dataset.part = streams.part_of(source.batch, starts) if dataset.offers else None
 
@@ -158,7 +158,7 @@ class Loader(Cut):
             known = agreed(self.own, epoch, np.sort(self._numbered(epoch, first)))
             yield from made_ahead(self._read(self.own, epoch, numbered, known), world.device)
 
-    def _read(self, own: Own, epoch: int, numbered: Iterable[np.ndarray], known: Window) -> Iterator[Batch]:
+    def _read(self, own: OwnDataset, epoch: int, numbered: Iterable[np.ndarray], known: Window) -> Iterator[Batch]:
         """The batches of examples, each read at once, ahead where that is asked for."""
         numbers, parts = itertools.tee(numbered)
         mine = map(self._mine, parts)
@@ -169,7 +169,7 @@ class Loader(Cut):
             own.window = window
             yield self._batch(examples)
 
-    def _windows(self, own: Own, epoch: int, mine: Iterable[np.ndarray]) -> Iterator[Window]:
+    def _windows(self, own: OwnDataset, epoch: int, mine: Iterable[np.ndarray]) -> Iterator[Window]:
         workers = int(self.source.arguments.get("workers", 0))
         if not workers:
             return (own.ready(epoch, numbers) for numbers in mine)
@@ -229,7 +229,7 @@ class Loader(Cut):
     def _batch(self, examples: np.ndarray) -> Batch:
         """The batch that `examples` are."""
 
-        def take(field: Field, block: Block) -> Tensor:
+        def take(field: SourceField, block: Extent) -> Tensor:
             mine = examples[block.slices()[0]]
             return torch.from_numpy(np.ascontiguousarray(self.dataset.take(field, mine, block)))
 

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from shardlang.errors import RunError
-from shardlang.extensions.loaded import Function, line_of
+from shardlang.extensions.loaded import OwnFunction, line_of
 from shardlang.runtime.data.dataset import Origin, fitted
-from shardlang.runtime.program import Block, Field, Source
+from shardlang.runtime.program import BatchSource, Extent, SourceField
 
 # Examples by number, ascending, and the fields of each: [numbers, ...].
 Window = tuple[np.ndarray, Mapping[str, np.ndarray]]
@@ -54,12 +54,12 @@ def calling(what: str, file: Path) -> Iterator[None]:
         raise RunError("SH502", fact[:400], file=file, line=line_of(error, file)) from error
 
 
-class Own(ABC):
+class OwnDataset(ABC):
     """A data source of the user's own, as a `Dataset`. shuffled: whether the run orders it."""
 
     shuffled: bool
 
-    def __init__(self, source: Source, made: Any, file: Path) -> None:
+    def __init__(self, source: BatchSource, made: Any, file: Path) -> None:
         self.source, self.made, self.file = source, made, file
         self.name = source.arguments["call"].name
         self.length = 0
@@ -71,7 +71,7 @@ class Own(ABC):
         """The fields of some examples, ascending, each once."""
 
     @abstractmethod
-    def afresh(self) -> Own:
+    def afresh(self) -> OwnDataset:
         """The same source, whose position does not move this one's."""
 
     def ready(self, epoch: int, numbers: np.ndarray) -> Window:
@@ -79,7 +79,7 @@ class Own(ABC):
         self.window = numbers, self.fetch(epoch, numbers) if len(numbers) else {}
         return self.window
 
-    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         numbers, arrays = self.window
         if not len(examples):
             return np.zeros((0, *block.shape[1:]))
@@ -100,7 +100,7 @@ class Own(ABC):
             found[field.name] = fitted(field, {field.name: array}, origin)
         return found
 
-    def _cell(self, field: Field, number: int, row: Any) -> np.ndarray:
+    def _cell(self, field: SourceField, number: int, row: Any) -> np.ndarray:
         if not isinstance(row, Mapping):
             help = f'give a dict: {{"{self.source.fields[0].name}": ...}}'
             raise self.wrong(f"example {number} is {_kind(row)}, where a dict by field is due", help)
@@ -120,7 +120,7 @@ class Own(ABC):
             raise self.wrong(f"{what} is {_kind(value)}, where numbers are due")
         return array
 
-    def _stacked(self, field: Field, numbers: Sequence[int], parts: Sequence[np.ndarray]) -> np.ndarray:
+    def _stacked(self, field: SourceField, numbers: Sequence[int], parts: Sequence[np.ndarray]) -> np.ndarray:
         due = tuple(field.shape[1:])
         for number, part in zip(numbers, parts, strict=True):
             if part.shape != due and [n for n in part.shape if n != 1] != [n for n in due if n != 1]:
@@ -132,18 +132,18 @@ class Own(ABC):
         return RunError("SH502", fact, file=self.file, help=help)
 
 
-class ByNumber(Own):
+class ByNumber(OwnDataset):
     """An object with `__len__` and `__getitem__(i)`, or `__getitems__(list)`."""
 
     shuffled = True
 
-    def __init__(self, source: Source, made: Any, file: Path) -> None:
+    def __init__(self, source: BatchSource, made: Any, file: Path) -> None:
         super().__init__(source, made, file)
         with calling(f"`len({self.name}(..))`", file):
             self.length = len(made)
         self.notes = [f"{source.kind}: {self.length:,} examples by `{self.name}` of {file.name}"]
 
-    def afresh(self) -> Own:
+    def afresh(self) -> OwnDataset:
         found = ByNumber(self.source, self.made, self.file)
         return found
 
@@ -174,9 +174,9 @@ class ByNumber(Own):
             return self.made[number]
 
 
-def opened(source: Source, base: Path) -> tuple[Any, Path]:
+def opened(source: BatchSource, base: Path) -> tuple[Any, Path]:
     """The object that a source's function makes, and its file. RunError SH502 or SH619."""
-    call: Function = source.arguments["call"]
+    call: OwnFunction = source.arguments["call"]
     function, file = call.found(base), base / call.file
     threads = torch.get_num_threads()
     # Ranks are forked after this; a process with threads of its own could not be.

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from shardlang.errors import RunError
-from shardlang.runtime.data.own import ByNumber, Own, calling, opened
-from shardlang.runtime.program import Source
+from shardlang.runtime.data.own import ByNumber, OwnDataset, calling, opened
+from shardlang.runtime.program import BatchSource
 
 # The length of a stream without `__len__`: an epoch that no run comes to the end of.
 ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True)
-class Part:
+class StreamPart:
     """Example n of an epoch is of part `n // size % parts`."""
 
     part: int
@@ -36,7 +36,7 @@ class Part:
         return (n for n in count(start) if n // self.size % self.parts == self.part)
 
 
-def part_of(batch: int, blocks: Sequence[Collection[tuple[int, int]]]) -> Part | None:
+def part_of(batch: int, blocks: Sequence[Collection[tuple[int, int]]]) -> StreamPart | None:
     """The part of a stream that a rank takes, from the first example and the count of what it takes
     of a batch, in each microbatch; None where that is no equal part."""
     found = [block for each in blocks for block in each]
@@ -48,15 +48,15 @@ def part_of(batch: int, blocks: Sequence[Collection[tuple[int, int]]]) -> Part |
     parts = batch // (size * len(found))
     part = found[0][0] // size
     due = [(number * parts + part) * size for number in range(len(found))]
-    return Part(part, parts, size) if parts > 1 and [start for start, _ in found] == due else None
+    return StreamPart(part, parts, size) if parts > 1 and [start for start, _ in found] == due else None
 
 
-class Stream(Own):
+class ExampleStream(OwnDataset):
     """An object with `examples(epoch, start)`. part: what this rank takes, where it may ask."""
 
     shuffled = False
 
-    def __init__(self, source: Source, made: Any, file: Path) -> None:
+    def __init__(self, source: BatchSource, made: Any, file: Path) -> None:
         super().__init__(source, made, file)
         self.counted = hasattr(type(made), "__len__")
         self.length = ENDLESS
@@ -65,15 +65,15 @@ class Stream(Own):
                 self.length = len(made)
         known = inspect.signature(made.examples).parameters
         self.offers = {"part", "parts", "size"} <= known.keys()
-        self.part: Part | None = None
+        self.part: StreamPart | None = None
         many = f"{self.length:,} examples an epoch" if self.counted else "examples without an end"
         self.notes = [f"{source.kind}: {many} by `{self.name}` of {file.name}"]
-        self._of: tuple[int, Part | None] = 0, None
+        self._of: tuple[int, StreamPart | None] = 0, None
         self._coming: Iterator[tuple[int, Any]] = iter(())
         self._next = self._start = 0
 
-    def afresh(self) -> Own:
-        return Stream(self.source, self.made, self.file)
+    def afresh(self) -> OwnDataset:
+        return ExampleStream(self.source, self.made, self.file)
 
     def fetch(self, epoch: int, numbers: np.ndarray) -> Mapping[str, np.ndarray]:
         wanted = [int(n) for n in numbers]
@@ -113,7 +113,7 @@ class Stream(Own):
         return f"`{self.name}.examples({epoch}, {start}{part})`"
 
 
-def read(source: Source, base: Path) -> Own:
+def read(source: BatchSource, base: Path) -> OwnDataset:
     """A declared source, opened. RunError where its object is none of the two kinds."""
     made, file = opened(source, base)
     source.files = ()
@@ -123,7 +123,7 @@ def read(source: Source, base: Path) -> Own:
         if given:
             fact = f"`{name}` is a stream, whose order is its own, and `{given[0]}` is given"
             raise RunError("SH502", fact, file=file, help=f"leave `{given[0]}` out")
-        return Stream(source, made, file)
+        return ExampleStream(source, made, file)
     due = ("__len__", "__getitem__")
     lacks = next((word for word in due if not hasattr(type(made), word)), None)
     if lacks is not None and not (lacks == "__getitem__" and hasattr(type(made), "__getitems__")):

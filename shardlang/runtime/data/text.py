@@ -17,7 +17,7 @@ from shardlang.errors import RunError
 from shardlang.hints.paths import instead, typed
 from shardlang.runtime.data import data_files, token_files
 from shardlang.runtime.data.dataset import Dataset, outside, require
-from shardlang.runtime.program import Block, Field, Source
+from shardlang.runtime.program import BatchSource, Extent, SourceField
 
 # The first numbers of a vocabulary.
 PAD, BEGIN, END, UNKNOWN = range(4)
@@ -32,7 +32,7 @@ class Tokens:
 
     A file of n tokens gives (n - 1) // seq examples; none crosses the end of a file."""
 
-    def __init__(self, source: Source, files: Sequence[tuple[Path, np.ndarray]]) -> None:
+    def __init__(self, source: BatchSource, files: Sequence[tuple[Path, np.ndarray]]) -> None:
         self.seq = source.fields[0].shape[1]
         self.files = files
         counts = [max(0, len(tokens) - 1) // self.seq for _, tokens in files]
@@ -50,7 +50,7 @@ class Tokens:
             f"{self.seq}; {left:,} tokens at the ends of files are in none"
         ]
 
-    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         first, width = block.offsets[1] + (field.name == "label"), block.shape[1]
         taken = np.empty((len(examples), width), np.int64)
         for row, example in enumerate(examples):
@@ -67,7 +67,7 @@ class Tokens:
         return taken
 
 
-def read_tokens(source: Source, base: Path, like: Dataset | None = None) -> Tokens:
+def read_tokens(source: BatchSource, base: Path, like: Dataset | None = None) -> Tokens:
     """tokens("data/*.bin", seq = seq): the files that match, in the order of their names."""
     pattern = str(require(source.arguments, "path", "tokens"))
     # Only the pattern is one: the folder's own name may hold brackets.
@@ -79,7 +79,7 @@ def read_tokens(source: Source, base: Path, like: Dataset | None = None) -> Toke
     return Tokens(source, [(path, token_files.mapped(path, source.arguments.get("dtype"))) for path in paths])
 
 
-class Vocabulary:
+class TextVocabulary:
     """Words and their numbers: `SPECIAL`, then words by frequency (equal ones alphabetically)."""
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -87,14 +87,14 @@ class Vocabulary:
         self.numbers = {word: number for number, word in enumerate((*SPECIAL, *words))}
 
     @classmethod
-    def built(cls, sentences: Iterator[str], limit: int | None) -> Vocabulary:
+    def built(cls, sentences: Iterator[str], limit: int | None) -> TextVocabulary:
         """From text; words beyond `limit` numbers are unknown."""
         counts = Counter(word for sentence in sentences for word in _WORD.findall(sentence))
         words = sorted(counts, key=lambda word: (-counts[word], word))
         return cls(words if limit is None else words[: max(0, limit - len(SPECIAL))])
 
     @classmethod
-    def read(cls, path: Path, limit: int | None) -> Vocabulary:
+    def read(cls, path: Path, limit: int | None) -> TextVocabulary:
         """A word a line, the first of number 4."""
         words = data_files.text(path).removesuffix("\n").split("\n")
         seen: dict[str, int] = {}
@@ -128,8 +128,8 @@ class Ragged:
 class Pairs:
     """Sentence pairs. source: its words and END. target: BEGIN and words; label: words and END."""
 
-    def __init__(self, source: Source, path: Path, pairs: Sequence[tuple[str, str]],
-                 vocabularies: tuple[Vocabulary, Vocabulary]) -> None:  # fmt: skip
+    def __init__(self, source: BatchSource, path: Path, pairs: Sequence[tuple[str, str]],
+                 vocabularies: tuple[TextVocabulary, TextVocabulary]) -> None:  # fmt: skip
         self.vocabularies, self.length = vocabularies, len(pairs)
         self.sides = tuple(Ragged([v.encode(pair[i]) for pair in pairs]) for i, v in enumerate(vocabularies))
         widths = {field.name: field.shape[1] for field in source.fields}
@@ -146,7 +146,7 @@ class Pairs:
         share = f"; {unknown:,} of {len(rows.flat):,} words in the text are unknown" if unknown else ""
         return f"{name}: a vocabulary of {words:,} words{share}{cut}"
 
-    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         taken = np.full((len(examples), field.shape[1]), PAD, np.int64)
         rows = self.sides[0 if field.name == "source" else 1]
         for at, example in enumerate(examples):
@@ -173,7 +173,7 @@ def _pairs(path: Path) -> list[tuple[str, str]]:
     return pairs
 
 
-def read_parallel(source: Source, base: Path, like: Dataset | None = None) -> Pairs:
+def read_parallel(source: BatchSource, base: Path, like: Dataset | None = None) -> Pairs:
     """parallel_text("fr_en.txt", src = src, tgt = tgt): vocabularies are read where given, else
     those of the training data where this is `eval`, else built from the file."""
     path = base / str(require(source.arguments, "path", "parallel_text"))
@@ -185,11 +185,11 @@ def read_parallel(source: Source, base: Path, like: Dataset | None = None) -> Pa
     return Pairs(source, path, pairs, (found[0], found[1]))
 
 
-def _vocabulary(source: Source, base: Path, side: int, limit: int | None, pairs: Sequence[tuple[str, str]],
-                like: Dataset | None) -> Vocabulary:  # fmt: skip
+def _vocabulary(source: BatchSource, base: Path, side: int, limit: int | None, pairs: Sequence[tuple[str, str]],
+                like: Dataset | None) -> TextVocabulary:  # fmt: skip
     given = source.arguments.get(("source_vocab", "target_vocab")[side])
     if given is not None:
-        return Vocabulary.read(base / str(given), limit)
+        return TextVocabulary.read(base / str(given), limit)
     if isinstance(like, Pairs):
         return like.vocabularies[side]
-    return Vocabulary.built((pair[side] for pair in pairs), limit)
+    return TextVocabulary.built((pair[side] for pair in pairs), limit)

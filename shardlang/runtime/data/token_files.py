@@ -44,7 +44,7 @@ class Tokenizer(Protocol):
         """The text of tokens; what is no whole character of UTF-8 becomes U+FFFD."""
 
 
-class Bytes:
+class ByteTokenizer:
     """Each byte of the text in UTF-8 is a token."""
 
     vocab = 256

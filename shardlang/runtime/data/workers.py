@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from shardlang.errors import RunError
-from shardlang.runtime.data.own import Own, Window
+from shardlang.runtime.data.own import OwnDataset, Window
 
 # How often a process that has nothing to do looks whether its rank is still there, in seconds.
 _LOOK = 1.0
@@ -26,7 +26,7 @@ _LOOK = 1.0
 class Ahead:
     """The processes that read ahead; they end with the rank."""
 
-    def __init__(self, data: Own, workers: int) -> None:
+    def __init__(self, data: OwnDataset, workers: int) -> None:
         self.data = data
         # A stream is read forward, and so by one.
         self.ends = [_started(data) for _ in range(workers if data.shuffled else 1)]
@@ -70,7 +70,7 @@ class Ahead:
         return self.data.wrong(fact, "`workers = 0` reads in the rank itself")
 
 
-def _started(data: Own) -> Connection:
+def _started(data: OwnDataset) -> Connection:
     """This end of a new process."""
     mine, theirs = multiprocessing.Pipe()
     rank = os.getpid()
@@ -81,7 +81,7 @@ def _started(data: Own) -> Connection:
     return mine
 
 
-def _work(data: Own, end: Connection, rank: int) -> NoReturn:
+def _work(data: OwnDataset, end: Connection, rank: int) -> NoReturn:
     code = 1
     # The threads of a rank that has computed are not here, and a sum over several would wait for
     # them.

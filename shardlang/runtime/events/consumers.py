@@ -16,14 +16,14 @@ from typing import Any, cast
 from shardlang.errors import RunError
 from shardlang.extensions import loaded
 from shardlang.extensions.locks import digest
-from shardlang.launch.log_targets import Target
+from shardlang.launch.log_targets import LogTarget
 from shardlang.runtime.events.stream import Asking, Event, Take
 from shardlang.runtime.logs import json_line
 
 _FIGURES = ("step", "evaluation")
 
 
-def open_function(target: Target, asking: Asking) -> Callable[[], Take]:
+def open_function(target: LogTarget, asking: Asking) -> Callable[[], Take]:
     """A function that opens the consumer of a target, which launch/log_targets.py has passed;
     RunError SH619 where a function of the user's is not."""
     if target.kind == "python":
@@ -50,7 +50,7 @@ def flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
 # --- functions of the user's ---
 
 
-def load_function(target: Target) -> Callable[..., Any] | None:
+def load_function(target: LogTarget) -> Callable[..., Any] | None:
     """The function, or class, that a target names; None where it names none. RunError SH619 where
     its file cannot be loaded."""
     if target.kind != "python":
@@ -73,7 +73,7 @@ def _python(made: Callable[..., Any], asking: Asking) -> Take:
 # --- files ---
 
 
-def _jsonl(target: Target) -> Take:
+def _jsonl(target: LogTarget) -> Take:
     begun = set[bool]()
 
     def take(event: Event) -> None:
@@ -86,7 +86,7 @@ def _jsonl(target: Target) -> Take:
     return take
 
 
-def _tensorboard(target: Target) -> Take:
+def _tensorboard(target: LogTarget) -> Take:
     from torch.utils.tensorboard import SummaryWriter
 
     opened: list[Any] = []
@@ -131,7 +131,7 @@ def _written(folder: str, step: int) -> set[str]:
 # --- services ---
 
 
-def _wandb(target: Target) -> Take:
+def _wandb(target: LogTarget) -> Take:
     import wandb
 
     entity, _, project = target.place.rpartition("/")
@@ -152,7 +152,7 @@ def _wandb(target: Target) -> Take:
     return take
 
 
-def _mlflow(target: Target) -> Take:
+def _mlflow(target: LogTarget) -> Take:
     from mlflow.entities import Metric, Param
     from mlflow.tracking import MlflowClient
 
@@ -184,6 +184,6 @@ def _mlflow_run(client: Any, program: str) -> str:
     return str(client.create_run(number).info.run_id)
 
 
-_OPENED: dict[str, Callable[[Target], Take]] = {
+_OPENED: dict[str, Callable[[LogTarget], Take]] = {
     "jsonl": _jsonl, "tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow,
 }  # fmt: skip

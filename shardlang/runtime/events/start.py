@@ -11,27 +11,27 @@ from shardlang import __version__
 from shardlang.disk.locks import Claims
 from shardlang.disk.owned import EMITTED, EVENTS, is_own
 from shardlang.runtime.events.consumers import open_function
-from shardlang.runtime.events.stream import Asking, Stream
+from shardlang.runtime.events.stream import Asking, EventStream
 from shardlang.runtime.events.told import size
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import RunProgram
 
 
-def stream_of(program: Program) -> Stream | None:
+def stream_of(program: RunProgram) -> EventStream | None:
     """The stream of a program, on rank 0; None where nobody wants it. RunError where a function of
     the user's cannot be loaded."""
     if not program.targets:
         return None
     asking = Asking()
-    return Stream([(str(target), open_function(target, asking)) for target in program.targets], asking)
+    return EventStream([(str(target), open_function(target, asking)) for target in program.targets], asking)
 
 
-def loaded_files(program: Program) -> list[str]:
+def loaded_files(program: RunProgram) -> list[str]:
     """The files of callbacks, and which text each is."""
     files = sorted({Path(target.place) for target in program.targets if target.kind == "python"})
     return [f"runs {path}, sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
 
 
-def claim_events(claims: Claims, program: Program) -> None:
+def claim_events(claims: Claims, program: RunProgram) -> None:
     """Claims the files that the events of a run are written to, line by line."""
     for target in program.targets:
         if target.kind == "jsonl":
@@ -47,7 +47,7 @@ def emitted_hash(main_file: Path) -> str:
     return found.hexdigest()
 
 
-def settings(program: Program, total: int) -> dict[str, Any]:
+def settings(program: RunProgram, total: int) -> dict[str, Any]:
     """The settings of a run, by which its figures are compared to others'."""
     work, data = program.work, program.data
     plan = {"tokens": work.tokens, "flops": work.flops, "device_bytes": max(work.memory, default=0)}

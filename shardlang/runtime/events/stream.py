@@ -96,7 +96,7 @@ class Consumer:
             return self._waiting.popleft() if self._waiting else None
 
 
-class Stream:
+class EventStream:
     """All consumers of a run. asking: what its callbacks have asked for."""
 
     def __init__(self, consumers: Sequence[tuple[str, Callable[[], Take]]], asking: Asking | None = None) -> None:

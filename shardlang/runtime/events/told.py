@@ -6,22 +6,22 @@ import math
 import os
 from pathlib import Path
 
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import RunProgram
 
 
-def first_line(program: Program, steps: int) -> str:
+def first_line(program: RunProgram, steps: int) -> str:
     """The program, where it runs, how large it is, where its files go."""
     strategy = f"strategy {program.strategy}" if program.strategy else ""
     what = ", ".join(filter(None, (program.name, strategy, program.where)))
     return f"{what}: {size(program):,} parameters, {steps:,} steps; {_folders(program)}"
 
 
-def size(program: Program) -> int:
+def size(program: RunProgram) -> int:
     """How many numbers the parameters have."""
     return sum(math.prod(parameter.shape) for parameter in program.parameters)
 
 
-def last_line(program: Program, ended: str, best: str, weights: Path | None, kept: int) -> str:
+def last_line(program: RunProgram, ended: str, best: str, weights: Path | None, kept: int) -> str:
     """How the run ended, its best figure, where its files are. kept: the step of the checkpoint
     that stays as the best; 0 where none does."""
     best_in = f", the best in step-{kept} there" if kept and program.checkpoint is not None else ""
@@ -29,7 +29,7 @@ def last_line(program: Program, ended: str, best: str, weights: Path | None, kep
     return f"{ended}: {best}; {files}" if best else f"{ended}; {files}"
 
 
-def _folders(program: Program) -> str:
+def _folders(program: RunProgram) -> str:
     logs = f"logs in {_shown(program.log_dir)}, " if program.log_dir is not None else ""
     if program.checkpoint is None:
         return f"{logs}no checkpoints"

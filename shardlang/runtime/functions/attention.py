@@ -22,7 +22,7 @@ from torch.autograd import Function
 from shardlang.runtime import random
 from shardlang.runtime.compiled import applied
 from shardlang.runtime.device import kind_of
-from shardlang.runtime.functions.attention_kernels import KERNELS, Kernel, Pair, Seen, joined, proportion
+from shardlang.runtime.functions.attention_kernels import KERNELS, AttentionScores, Kernel, Pair, joined, proportion
 from shardlang.runtime.functions.attention_scores import SCORED, Scores, lined_up, slope_of_sinks, with_sinks
 
 __all__ = ["attention"]
@@ -134,25 +134,27 @@ def of_bias(slope: Tensor | None, bias: Tensor | None) -> Tensor | None:
     return slope if slope is None or bias is None else slope.to(bias.dtype)
 
 
-def sloping(seen: Seen, slope: Tensor | None) -> Seen:
+def sloping(seen: AttentionScores, slope: Tensor | None) -> AttentionScores:
     """The same, with a place for the gradient of the bias."""
     return seen if slope is None else replace(seen, scores=replace(seen.scores, slope=slope))  # type: ignore[type-var]
 
 
-def _given(ctx: Any, q: Tensor, k: Tensor, keep: Tensor | None, bias: Tensor | None) -> Iterator[tuple[slice, Seen]]:
+def _given(
+    ctx: Any, q: Tensor, k: Tensor, keep: Tensor | None, bias: Tensor | None
+) -> Iterator[tuple[slice, AttentionScores]]:
     """The keys of each part that has pairs, and how it sees them."""
     if ctx.scores is not None:
         if q.numel():
             masked = None if keep is None else hidden(keep, q.dtype)
             scores = replace(ctx.scores, bias=bias)
-            yield slice(0, k.shape[2]), Seen(ctx.scale, False, masked, scores, ctx.start)
+            yield slice(0, k.shape[2]), AttentionScores(ctx.scale, False, masked, scores, ctx.start)
         return
     for start, end, causal in ctx.parts:
         if start < end and q.numel():
             added = None if keep is None else hidden(keep[:, start:end], q.dtype)
             if bias is not None:
                 added = bias.expand(*bias.shape[:3], k.shape[2])[..., start:end].to(q.dtype)
-            yield slice(start, end), Seen(ctx.scale, causal, added)
+            yield slice(start, end), AttentionScores(ctx.scale, causal, added)
 
 
 def kernel_for(q: Tensor, scores: Scores | None = None) -> Kernel:

@@ -25,7 +25,7 @@ Three = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class AttentionScores:
     """How scores are made. bias: what is added to them, [batch | 1, heads | 1, queries | 1, keys].
     causal: query i sees keys up to i of those given. scores: what else makes scores, for queries
     from the place `row` on and keys from the place `key` on (attention_scores.py)."""
@@ -39,29 +39,29 @@ class Seen:
 
 
 class Kernel(Protocol):
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: AttentionScores) -> Pair:
         """The attention of q to k and v, and the sums: 0 and minus infinity for a query that sees
         no key."""
 
-    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
+    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: AttentionScores) -> Three:
         """The gradients of q, k and v. whole: result and sums of these keys and all others."""
 
 
 class Plain(Kernel):
     """All scores at once, by products: for types that a device has no kernel for."""
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: AttentionScores) -> Pair:
         weights, sums = weighed(self._scores(q, k, seen))
         return weights.to(v.dtype) @ shared(v, q), sums
 
-    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
+    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: AttentionScores) -> Three:
         result, sums = whole
         weights = share(self._scores(q, k, seen), sums).to(q.dtype)
         slope = gradient @ shared(v, q).mT - (gradient * result).sum(-1, keepdim=True)
         slope = weights * slope * seen.scale
         return slope @ shared(k, q), summed(slope.mT @ q, k), summed(weights.mT @ gradient, v)
 
-    def _scores(self, q: Tensor, k: Tensor, seen: Seen) -> Tensor:
+    def _scores(self, q: Tensor, k: Tensor, seen: AttentionScores) -> Tensor:
         scores = (q @ shared(k, q).mT).to(torch.promote_types(q.dtype, torch.float32)) * seen.scale
         scores = scores if seen.bias is None else scores + seen.bias
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu_(1)
@@ -71,12 +71,12 @@ class Plain(Kernel):
 class Host(Kernel):
     """The CPU's."""
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: AttentionScores) -> Pair:
         call = aten._scaled_dot_product_flash_attention_for_cpu
         result, sums = call(*_rows(q, k, v), 0.0, seen.causal, attn_mask=seen.bias, scale=seen.scale)
         return _told((result, sums), seen)
 
-    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
+    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: AttentionScores) -> Three:
         call = aten._scaled_dot_product_flash_attention_for_cpu_backward
         gradient, sums = _made_up(gradient, whole[1])
         given = *_rows(gradient, q, k, v), whole[0], sums
@@ -88,7 +88,7 @@ class Efficient(Kernel):
     """A GPU's, with the same number of heads of queries and of keys. It computes in f32: what it
     gave in 16 bits on an H200, of later queries of a sequence or with hidden keys, was wrong."""
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: AttentionScores) -> Pair:
         call, seen = aten._scaled_dot_product_efficient_attention, _finite(seen)
         given = _padded(q, shared(k, q), shared(v, q))
         result, sums, *_ = call(*given, _spread(q, k, seen), True, 0.0, seen.causal, scale=seen.scale)
@@ -96,7 +96,7 @@ class Efficient(Kernel):
         sums = sums if seen.bias is None else sums.masked_fill(sums < _lost(sums), _LOWEST)
         return _told((result[..., : q.shape[-1]].to(q.dtype), sums), seen)
 
-    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
+    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: AttentionScores) -> Three:
         call, state = aten._scaled_dot_product_efficient_attention_backward, q.new_empty(0)
         gradient, sums = _made_up(gradient, whole[1])
         seen, sums = _finite(seen), F.pad(sums, (0, -q.shape[-2] % 32), value=torch.inf)  # as the kernel gives them
@@ -149,7 +149,7 @@ def _lost(sums: Tensor) -> float:
     return float(-16.0 / torch.finfo(sums.dtype).eps)
 
 
-def _told(found: Pair, seen: Seen) -> Pair:
+def _told(found: Pair, seen: AttentionScores) -> Pair:
     """A kernel's result and sums, right for queries that see no key, for which one kernel gives a
     sum of 0, another infinity or NaN; and for those of which all keys have a low bias, where the
     kernel's sum is the greatest score alone."""
@@ -192,7 +192,7 @@ def _made_up(gradient: Tensor, sums: Tensor) -> Pair:
     return (gradient * torch.exp(-lack).unsqueeze(-1)).to(gradient.dtype), both
 
 
-def _finite(seen: Seen) -> Seen:
+def _finite(seen: AttentionScores) -> AttentionScores:
     """With a bias that a GPU's kernel keeps finite: it multiplies by log2(e), and -3.4e38 has no
     room for that."""
     if seen.bias is None:
@@ -211,7 +211,7 @@ def _padded(*xs: Tensor) -> list[Tensor]:
     return _rows(*(F.pad(x.float(), (0, -x.shape[-1] % 8)) for x in xs))
 
 
-def _spread(q: Tensor, k: Tensor, seen: Seen) -> Tensor | None:
+def _spread(q: Tensor, k: Tensor, seen: AttentionScores) -> Tensor | None:
     """The bias for each pair, without memory of its own; rows begin at multiples of 16 elements."""
     if seen.bias is None:
         return None

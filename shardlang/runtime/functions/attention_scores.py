@@ -17,9 +17,9 @@ from torch import Tensor
 from shardlang.records import dataclass
 from shardlang.runtime import random
 from shardlang.runtime.functions.attention_kernels import (
+    AttentionScores,
     Kernel,
     Pair,
-    Seen,
     Three,
     joined,
     proportion,
@@ -87,7 +87,7 @@ class Scores:
 class Scored(Kernel):
     """`seen.scores` of rows of queries from `seen.row` on, and of keys from `seen.key` on."""
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: AttentionScores) -> Pair:
         result, sums = torch.zeros_like(q), q.new_full((*q.shape[:-1], 2), -torch.inf, dtype=_wide(q))
         k, v = shared(k, q), shared(v, q)
         for rows, keys, places in _parts(q, k, seen):
@@ -97,7 +97,7 @@ class Scored(Kernel):
             result[:, :, rows] = weights.to(v.dtype) @ v[:, :, keys]
         return result, sums
 
-    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
+    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: AttentionScores) -> Three:
         result, sums = whole
         keys_of, values_of, scores = shared(k, q), shared(v, q), _of(seen)
         dq, dk, dv = (torch.zeros_like(x, dtype=_wide(q)) for x in (q, keys_of, values_of))
@@ -122,7 +122,7 @@ class Scored(Kernel):
 SCORED = Scored()
 
 
-def _of(seen: Seen) -> Scores:
+def _of(seen: AttentionScores) -> Scores:
     assert isinstance(seen.scores, Scores)
     return seen.scores
 
@@ -131,7 +131,7 @@ def _wide(q: Tensor) -> torch.dtype:
     return torch.promote_types(q.dtype, torch.float32)
 
 
-def _parts(q: Tensor, k: Tensor, seen: Seen) -> Iterator[tuple[slice, slice, tuple[range, range]]]:
+def _parts(q: Tensor, k: Tensor, seen: AttentionScores) -> Iterator[tuple[slice, slice, tuple[range, range]]]:
     """Rows and the keys that they see, as slices and by their places, of as many pairs as there is
     room for."""
     batch, heads, count, _ = q.shape
@@ -147,7 +147,7 @@ def _parts(q: Tensor, k: Tensor, seen: Seen) -> Iterator[tuple[slice, slice, tup
             yield slice(start, stop), slice(keys.start - seen.key, keys.stop - seen.key), (places, keys)
 
 
-def _scores(q: Tensor, k: Tensor, seen: Seen, places: tuple[range, range]) -> tuple[Tensor, Tensor | float]:
+def _scores(q: Tensor, k: Tensor, seen: AttentionScores, places: tuple[range, range]) -> tuple[Tensor, Tensor | float]:
     """[batch, heads, rows, keys], and the slope of a score in the product that it is made of."""
     given, bend = _of(seen), 1.0
     scores: Tensor = (q @ k.mT).to(_wide(q)) * seen.scale

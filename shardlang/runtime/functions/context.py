@@ -20,7 +20,7 @@ from torch.autograd import Function
 
 from shardlang.runtime.comm import blocks
 from shardlang.runtime.comm.mesh import Group
-from shardlang.runtime.comm.primitives import Ready
+from shardlang.runtime.comm.primitives import CompletedWork
 from shardlang.runtime.comm.record import about, here
 from shardlang.runtime.functions.attention import (
     Merged,
@@ -32,7 +32,7 @@ from shardlang.runtime.functions.attention import (
     slope_of,
     sloping,
 )
-from shardlang.runtime.functions.attention_kernels import Pair, Seen, Three
+from shardlang.runtime.functions.attention_kernels import AttentionScores, Pair, Three
 from shardlang.runtime.functions.attention_scores import Scores, slope_of_sinks, with_sinks
 
 __all__ = ["even_attention", "ring_attention"]
@@ -159,12 +159,12 @@ class Ring(Way):
         k, v = _unpacked(last.wait(), k, v)
         return self.theirs(k), self.theirs(v)
 
-    def _pass(self, x: Tensor) -> Ready:
+    def _pass(self, x: Tensor) -> CompletedWork:
         """Starts to send a part to the next member and to bring that of the one before here."""
         size = self.group.size
         sources = tuple((i - 1) % size for i in range(size))
         if torch.compiler.is_compiling():
-            return Ready(blocks.permuted(x, self.group, sources))
+            return CompletedWork(blocks.permuted(x, self.group, sources))
         return blocks.begin_permuted(x, self.group, sources)
 
 
@@ -225,7 +225,7 @@ class _Across(Function):
 
 
 # Halves of the queries; the queries and the keys of a block; how it sees them.
-_Block = tuple[tuple[int, ...], tuple[slice, slice], Seen]
+_Block = tuple[tuple[int, ...], tuple[slice, slice], AttentionScores]
 
 
 def _seen(way: Way, owner: int, k: Tensor, keep: Tensor | None, bias: Tensor | None, q: Tensor) -> Iterator[_Block]:
@@ -238,7 +238,7 @@ def _seen(way: Way, owner: int, k: Tensor, keep: Tensor | None, bias: Tensor | N
     for at, keys, causal in way.blocks(owner, k.shape[2]):
         if len(range(k.shape[2])[keys]):
             rows = slice(at[0] * half, None if at[-1] or not way.causal else half)
-            yield at, (rows, keys), Seen(way.scale, causal, None if added is None else added[..., keys])
+            yield at, (rows, keys), AttentionScores(way.scale, causal, None if added is None else added[..., keys])
 
 
 def _scored(way: Way, scores: Scores, owner: int, k: Tensor, added: Tensor | None, q: Tensor) -> Iterator[_Block]:
@@ -251,7 +251,7 @@ def _scored(way: Way, scores: Scores, owner: int, k: Tensor, added: Tensor | Non
             at = slice(key + seen.start - keys.start, key + seen.stop - keys.start)
             if len(seen):
                 masked = None if added is None else added[..., at]
-                how = Seen(way.scale, False, masked, scores, rows.start, seen.start)
+                how = AttentionScores(way.scale, False, masked, scores, rows.start, seen.start)
                 yield (number,), (slice(row, row + len(rows)), at), how
             key += len(keys)
         row += len(rows)

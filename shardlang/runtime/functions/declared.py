@@ -64,9 +64,9 @@ class Declared:
     def __init__(self, files: Mapping[str, str]) -> None:
         self.files = files
 
-    def named(self, file: str, name: str) -> loaded.Function:
+    def named(self, file: str, name: str) -> loaded.OwnFunction:
         """A function of a file that is no operator: of a source, a schedule or an optimizer."""
-        return loaded.Function(file, self.files[file], name)
+        return loaded.OwnFunction(file, self.files[file], name)
 
     def call(self, file: str, name: str, /, *operands: Tensor, **settings: Any) -> Tensor:
         """The function's result. It was tried on operands that are contiguous, and gets such."""

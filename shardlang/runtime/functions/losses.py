@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from shardlang.records import dataclass
-from shardlang.runtime.compiled import Compiled
+from shardlang.runtime.compiled import CompiledFunction
 from shardlang.runtime.functions import lookups
 from shardlang.runtime.functions.statistics import Groups, extreme, greatest, summed
 
@@ -91,7 +91,7 @@ def cross_entropy(
     return items if reduction == "none" else items.sum()
 
 
-@Compiled
+@CompiledFunction
 def cross_entropy_in_f32(scores: Tensor, label: Tensor, **options: Any) -> Tensor:
     """torch's cross_entropy of scores in 16 bits: it is computed in f32."""
     return F.cross_entropy(scores.float(), label, **options)

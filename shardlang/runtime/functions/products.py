@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
-from shardlang.runtime.comm.collectives import Beside
+from shardlang.runtime.comm.collectives import LateGradients
 
 __all__ = ["overlapped_linear"]
 
@@ -78,7 +78,7 @@ class _Product(Function):
 
 def overlapped_linear(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
     """F.linear(x, w, bias): x [..., in], w [out, in], bias [out] -> [..., out]."""
-    if torch.compiler.is_compiling() or not Beside.on or not torch.is_grad_enabled() or not w.requires_grad:
+    if torch.compiler.is_compiling() or not LateGradients.on or not torch.is_grad_enabled() or not w.requires_grad:
         return F.linear(x, w, bias)
     beside = getattr(x.grad_fn, "beside", None)
     if beside is None:

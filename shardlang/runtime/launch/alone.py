@@ -32,7 +32,7 @@ from shardlang.runtime.launch import flight, reports, stalls
 from shardlang.runtime.launch.answers import Answers, NoAnswer
 from shardlang.runtime.launch.launcher import report_alone
 from shardlang.runtime.launch.rank import redirect, report_of, written
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import RunProgram
 
 # Seconds within which the rank that failed first has said why.
 _PATIENCE = 5.0
@@ -46,7 +46,7 @@ _EACH = 0.5
 class Alone:
     """This rank, where it speaks for itself. folder: of the records. stall: --stall-timeout."""
 
-    def __init__(self, program: Program, main_file: Path, place: Started, folder: Path, stall: float | None) -> None:
+    def __init__(self, program: RunProgram, main_file: Path, place: Started, folder: Path, stall: float | None) -> None:
         self.program, self.main_file, self.place, self.folder = program, main_file, place, folder
         self.stall, self.token = stall, 0
         self.store: Answers | None = None
@@ -211,7 +211,7 @@ class Alone:
 
     def _watch(self) -> None:
         """Sees at once that a rank of this host has died, and looks at progress."""
-        poll, watched = select.poll(), dict[int, reports.Seen]()
+        poll, watched = select.poll(), dict[int, reports.RankStatus]()
         poll.register(self.signals, select.POLLIN)
         looked = 0.0
         while not self.over:
@@ -237,7 +237,7 @@ class Alone:
                 record.look()
                 self._look()
 
-    def _died(self, found: reports.Seen) -> None:
+    def _died(self, found: reports.RankStatus) -> None:
         """A rank of this host is gone: says so, where it has not done that itself."""
         now = reports.read(record_file(self.folder, found.rank))
         if now is None or now.pid != found.pid or now.phase == "ended" or now.told:

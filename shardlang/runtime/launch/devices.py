@@ -16,7 +16,7 @@ from shardlang.runtime.device import KINDS, Cpu
 
 
 @dataclass(frozen=True)
-class Choice:
+class DeviceChoice:
     """A kind of device by its name, and what is told of it; few: why devices that are there are
     not taken."""
 
@@ -36,33 +36,33 @@ class Choice:
         return KINDS[self.kind].device(0 if self.apart else number)
 
 
-def chosen(asked: str | None, ranks: int) -> Choice:
+def chosen(asked: str | None, ranks: int) -> DeviceChoice:
     """The kind for `ranks` ranks of this machine that are forked here: the one that is asked for,
     else the first of which there is a device for each rank. RunError where what is asked for is not
     there."""
     few = ""
     for kind, count in _there(asked):
         if count >= ranks:
-            return Choice(kind.name, f"{ranks} x {kind.model()}")
+            return DeviceChoice(kind.name, f"{ranks} x {kind.model()}")
         if asked is not None:
             raise _missing(ranks, count, kind)
         if count and not few:
             few = f"{_counted(count, kind.noun)} {'is' if count == 1 else 'are'} fewer than {ranks} ranks"
-    return Choice("cpu", few=few)
+    return DeviceChoice("cpu", few=few)
 
 
-def of_rank(asked: str | None, store: dist.Store | None, rank: int, size: int, here: int) -> Choice:
+def of_rank(asked: str | None, store: dist.Store | None, rank: int, size: int, here: int) -> DeviceChoice:
     """The kind for one rank that torchrun or a scheduler has started, the same for all ranks of the
     run; `here` of them are on this host. RunError where ranks see different kinds, and where some
     see devices that are too few: the CPU is taken only if asked for."""
-    found = Choice("cpu")
+    found = DeviceChoice("cpu")
     for kind, count in _there(asked):
         # A scheduler may show each process its own device alone.
         apart = count == 1 < here and _apart(kind, store)
         if count < here and not apart and (count or asked is not None):
             raise _missing(here, count, kind)
         if count:
-            found = Choice(kind.name, f"{size} x {kind.model()}", apart=apart)
+            found = DeviceChoice(kind.name, f"{size} x {kind.model()}", apart=apart)
             break
     if store is not None:
         store.set(f"device/{rank}", found.kind)

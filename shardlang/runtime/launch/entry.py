@@ -20,12 +20,12 @@ from shardlang.disk.run_files import steps_of, trace_file
 from shardlang.ending import FAILED
 from shardlang.errors import RunError
 from shardlang.launch.log_targets import KINDS as TARGETS
-from shardlang.launch.log_targets import Target, target_of
+from shardlang.launch.log_targets import LogTarget, target_of
 from shardlang.launch.log_targets import require as require_targets
 from shardlang.launch.started import Started, started, started_before
 from shardlang.runtime.comm import mesh, primitives
 from shardlang.runtime.compiled import asked, require
-from shardlang.runtime.device import KINDS, Limit
+from shardlang.runtime.device import KINDS, Timeout
 from shardlang.runtime.events.start import claim_events, emitted_hash
 from shardlang.runtime.launch import flight
 from shardlang.runtime.launch.alone import Alone
@@ -33,12 +33,12 @@ from shardlang.runtime.launch.devices import chosen, of_rank
 from shardlang.runtime.launch.launcher import launch_program
 from shardlang.runtime.launch.meeting import rendezvous
 from shardlang.runtime.logs import Log
-from shardlang.runtime.program import Profiled, Program
+from shardlang.runtime.program import Profiled, RunProgram
 from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.train import datasets, require_ranks, run
 
 
-def _target(text: str) -> Target:
+def _target(text: str) -> LogTarget:
     try:
         return target_of(text)
     except ValueError as error:
@@ -105,7 +105,7 @@ def _watching(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", type=steps_of, metavar="STEPS", help="a trace of these steps, as in 10 or 10..13")
 
 
-def main(program: Program, main_file: Path | None = None) -> None:
+def main(program: RunProgram, main_file: Path | None = None) -> None:
     """Runs the program as this process was started; exits with 0, or 3 where the run failed.
     main_file: the emitted file, by default the one that is run."""
     options = _arguments()
@@ -174,16 +174,16 @@ def _profiled(options: argparse.Namespace, main_file: Path, rank: int) -> Profil
     return Profiled(options.profile, folder, main_file.parent)
 
 
-def _trained(program: Program, log: Log, save_weights: Path | None) -> int:
+def _trained(program: RunProgram, log: Log, save_weights: Path | None) -> int:
     """Trains; the exit code."""
     try:
         run(program, datasets(program), log, save_weights)
-    except ending.Saved:
+    except ending.SavedAndEnded:
         return ending.SAVED
     return 0
 
 
-def _claim(claims: Claims, program: Program, options: argparse.Namespace, log: Log) -> Path | None:
+def _claim(claims: Claims, program: RunProgram, options: argparse.Namespace, log: Log) -> Path | None:
     """Claims what the run writes, by one rank for all: a run ends when one of them does. Where the
     final parameters go."""
     log.metrics = claims.lines(options.metrics, FIGURES) if options.metrics is not None else None
@@ -193,7 +193,7 @@ def _claim(claims: Claims, program: Program, options: argparse.Namespace, log: L
     return save_weights
 
 
-def _one_rank(claims: Claims, program: Program, main_file: Path, options: argparse.Namespace, place: Started) -> int:
+def _one_rank(claims: Claims, program: RunProgram, main_file: Path, options: argparse.Namespace, place: Started) -> int:
     rank, size = place.rank, place.size
     save_weights: Path | None = options.save_weights
     alone = Alone(program, main_file, place, _logs(options, main_file), options.stall_timeout)
@@ -214,7 +214,7 @@ def _one_rank(claims: Claims, program: Program, main_file: Path, options: argpar
         devices = of_rank(options.device, store, rank, size, place.local_size)
         program.where = devices.told(size)
         require(program, devices.kind)
-        Limit.outlast(options.stall_timeout)
+        Timeout.outlast(options.stall_timeout)
         flight.begin(_logs(options, main_file), _logs(options, main_file), devices.kind)
         mesh.connect(rank, size, devices.device(place.local), store)
         code = _trained(program, log, save_weights)

@@ -28,18 +28,18 @@ from shardlang.disk.scratch import scratch
 from shardlang.display import safe
 from shardlang.ending import FAILED
 from shardlang.errors import RunError
-from shardlang.launch.log_targets import Target
+from shardlang.launch.log_targets import LogTarget
 from shardlang.runtime.compiled import asked, require
 from shardlang.runtime.data.dataset import Dataset
-from shardlang.runtime.device import Limit
+from shardlang.runtime.device import Timeout
 from shardlang.runtime.events.consumers import load_function
 from shardlang.runtime.events.start import claim_events, emitted_hash
 from shardlang.runtime.launch import flight, reports, stalls
 from shardlang.runtime.launch import rank as forked
 from shardlang.runtime.launch.children import fork, threads
-from shardlang.runtime.launch.devices import Choice, chosen
-from shardlang.runtime.launch.rank import Report, Task, Work
-from shardlang.runtime.program import Profiled, Program, load_own
+from shardlang.runtime.launch.devices import DeviceChoice, chosen
+from shardlang.runtime.launch.rank import RankReport, Task, Work
+from shardlang.runtime.program import Profiled, RunProgram, load_own
 from shardlang.runtime.step.model import given_weights
 from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.train import datasets, require_ranks, run
@@ -51,7 +51,7 @@ _GRACE = 0.5
 _LOOK = 0.5
 
 
-def read_program(main_file: Path) -> Program:
+def read_program(main_file: Path) -> RunProgram:
     """The `program` of an emitted file, which imports those of its stages from beside it."""
     spec = importlib.util.spec_from_file_location("shard_main", main_file)
     if spec is None or spec.loader is None:
@@ -74,7 +74,7 @@ def read_program(main_file: Path) -> Program:
                 own = sys.modules.pop(name)
                 own.__name__ = f"{name} of {folder}"
                 sys.modules[own.__name__] = own
-    program: Program = module.program
+    program: RunProgram = module.program
     return program
 
 
@@ -82,7 +82,7 @@ def launch(
     main_file: Path, ranks: int, *, device: str | None = None, base: Path | None = None, log_dir: Path | None = None,
     metrics: Path | None = None, save_weights: Path | None = None, resume: bool = False, resume_anyway: bool = False,
     overwrite: bool = False, host_storage: Path | None = None, profile: range | None = None,
-    compile: bool | None = None, stall: float | None = None, restarts: int = 0, targets: Sequence[Target] = (),
+    compile: bool | None = None, stall: float | None = None, restarts: int = 0, targets: Sequence[LogTarget] = (),
 ) -> int:  # fmt: skip
     """Runs an emitted program on `ranks` forked ranks; 0, or 3 where the run failed (what and where
     is printed).
@@ -110,7 +110,7 @@ def launch(
 
 
 def launch_program(
-    program: Program, main_file: Path, ranks: int, devices: Choice, log_dir: Path | None, metrics: Path | None,
+    program: RunProgram, main_file: Path, ranks: int, devices: DeviceChoice, log_dir: Path | None, metrics: Path | None,
     save_weights: Path | None, work: Work = run, data: Mapping[str, Dataset] | None = None,
     profile: range | None = None, stall: float | None = None, restarts: int = 0,
 ) -> int:  # fmt: skip
@@ -127,7 +127,7 @@ def launch_program(
         fact = "the program sets no checkpoint, and --max-restarts goes on from one"
         raise RunError("SH508", fact, help='add `checkpoint = every(100, keep = 4, to = "checkpoints")` to `train`')
     require(program, devices.kind)
-    Limit.outlast(stall)
+    Timeout.outlast(stall)
     with ending.save_heeded(program.checkpoint is not None), Claims() as claims:
         files = claim(claims, ranks, log_dir, metrics, save_weights, traces=profile is not None)
         program.where, program.log_dir = devices.told(ranks), files.log_dir
@@ -192,7 +192,7 @@ class Child:
     pid: int
     pipe: int
     text: bytes = b""
-    report: Report | None = None
+    report: RankReport | None = None
     status: int | None = None
 
     @property
@@ -210,7 +210,7 @@ class Watch:
     its log could not be written here."""
 
     log_dir: Path
-    program: Program
+    program: RunProgram
     stall: float | None = None
     children: list[Child] = field(default_factory=list)
     release: int = -1
@@ -333,7 +333,7 @@ class Watch:
         chunk = os.read(child.pipe, 65536)
         child.text += chunk
         if child.report is None and child.text.endswith(b"\n"):
-            child.report = Report(**json.loads(child.text))
+            child.report = RankReport(**json.loads(child.text))
         if not chunk:
             self._reap(child)
         return not chunk

@@ -23,16 +23,16 @@ from shardlang.facts.figures import BESIDE
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.logs import Log
-from shardlang.runtime.program import Program
-from shardlang.runtime.step.train import Run, require_ranks
-from shardlang.runtime.tree import Node
+from shardlang.runtime.program import RunProgram
+from shardlang.runtime.step.train import TrainingRun, require_ranks
+from shardlang.runtime.tree import LayerNode
 from shardlang.runtime.tree import path as layer_path
 
 Named = dict[str, Tensor]
 
 
 @dataclass
-class Call:
+class RecordedCall:
     """One call of an emitted function: its local tensors by name, and their gradients.
 
     file: of the emitted program ("main.py"). layer: the path of the layer whose function it is; ""
@@ -50,7 +50,7 @@ class Call:
 
 
 @dataclass
-class Record:
+class StepRecord:
     """The values of one rank in one step.
 
     gradients: of parameters, local, by microbatch. reduced: of what the rank stores of each
@@ -59,7 +59,7 @@ class Record:
     the step came to its end."""
 
     step: int
-    calls: list[Call] = field(default_factory=list)
+    calls: list[RecordedCall] = field(default_factory=list)
     gradients: dict[int, Named] = field(default_factory=dict)
     reduced: Named = field(default_factory=dict)
     parameters: Named = field(default_factory=dict)
@@ -77,12 +77,12 @@ class Observer:
 
     def __init__(self, files: frozenset[str]) -> None:
         self.files = files
-        self.record = Record(0)
+        self.record = StepRecord(0)
         self.leaves: set[int] = set()
 
     def begin(self, step: int, leaves: Mapping[str, Tensor]) -> None:
         """A new record. leaves: the parameters that the functions read, by path."""
-        self.record = Record(step)
+        self.record = StepRecord(step)
         self.leaves = {id(leaf) for leaf in leaves.values()}
 
     def on_call(self, frame: FrameType, event: str, _: Any) -> Any:
@@ -110,8 +110,8 @@ class Observer:
         if around is None:  # called again in backward, outside of its function
             return
         layer = around.f_locals.get("p")
-        at = layer_path(layer) if isinstance(layer, Node) else ""
-        call = Call(Path(code.co_filename).name, function, world.microbatch, at, bool(inner))
+        at = layer_path(layer) if isinstance(layer, LayerNode) else ""
+        call = RecordedCall(Path(code.co_filename).name, function, world.microbatch, at, bool(inner))
         self.record.calls.append(call)
         seen = set(self.leaves)
         for name, x in frame.f_locals.items():
@@ -152,7 +152,7 @@ def _whole(gradient: Tensor) -> Tensor:
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
-class Figures(Log):
+class FigureLog(Log):
     """Takes in the figures of each step in place of showing them."""
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ class Figures(Log):
 
 
 @dataclass
-class Trial:
+class RecordedRun:
     """A recorded run of `steps` steps, written to `folder`: `3-of-1.pt` is the record of rank 1 in
     step 3.
 
@@ -180,10 +180,10 @@ class Trial:
     folder: Path
     files: frozenset[str]
 
-    def __call__(self, program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
+    def __call__(self, program: RunProgram, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
         require_ranks(program, world.size)
-        figures = Figures()
-        run = Run(replace(program, eval=None), data, figures)
+        figures = FigureLog()
+        run = TrainingRun(replace(program, eval=None), data, figures)
         run.shown = dict  # what the ranks sum up, also where a run only makes metrics of it
         observer = Observer(self.files)
         self._watch(run, observer)
@@ -198,13 +198,13 @@ class Trial:
             if world.rank == 0:
                 torch.save(figures.steps, self.folder / "figures.pt")
 
-    def _watch(self, run: Run, observer: Observer) -> None:
+    def _watch(self, run: TrainingRun, observer: Observer) -> None:
         """Puts the taking of records around the model's update, which ends each step."""
         model, total, update = run.model, run.total, run.model.update
         hooked = {path: leaf for path, leaf in model.leaves.items() if leaf.requires_grad and path not in model.stored}
         for path, leaf in hooked.items():
             leaf.register_hook(partial(observer.on_gradient, path))
-        observer.record = Record(0, parameters=copied(model.trained), states=copied(model.states), done=True)
+        observer.record = StepRecord(0, parameters=copied(model.trained), states=copied(model.states), done=True)
         self._write(observer.record)
 
         def observed(step: int, _: int) -> None:
@@ -219,7 +219,7 @@ class Trial:
         model.update = observed
         observer.begin(1, hooked)
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: StepRecord) -> None:
         path = self.file(record.step, world.rank)
         if record.step <= self.steps and not path.exists():
             torch.save(asdict(record), path)
@@ -227,12 +227,12 @@ class Trial:
     def file(self, step: int, rank: int) -> Path:
         return self.folder / f"{step}-of-{rank}.pt"
 
-    def read(self, step: int, rank: int) -> Record | None:
+    def read(self, step: int, rank: int) -> StepRecord | None:
         """The record of a rank, once it has run; None where it has not come so far."""
         if not self.file(step, rank).exists():
             return None
         found = torch.load(self.file(step, rank), weights_only=True)
-        record = Record(**{**found, "calls": [Call(**call) for call in found["calls"]]})
+        record = StepRecord(**{**found, "calls": [RecordedCall(**call) for call in found["calls"]]})
         figures = self.folder / "figures.pt"
         record.figures = torch.load(figures, weights_only=True).get(step, {}) if figures.exists() else {}
         return record

@@ -29,18 +29,18 @@ from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.functions.indices import met
 from shardlang.runtime.launch import flight
 from shardlang.runtime.launch.children import die_with_parent
-from shardlang.runtime.launch.devices import Choice
+from shardlang.runtime.launch.devices import DeviceChoice
 from shardlang.runtime.logs import Log
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import RunProgram
 from shardlang.runtime.step.train import run
 
-Work = Callable[[Program, Mapping[str, Dataset], Log, Path | None], None]
+Work = Callable[[RunProgram, Mapping[str, Dataset], Log, Path | None], None]
 # What a rank sees when another one is gone: it is not the cause.
 _PEER_GONE = ("closed by peer", "Connection reset", "Broken pipe", "Connection refused", "Socket closed")
 
 
 @dataclass
-class Report:
+class RankReport:
     """How a rank ended: `kind` is "done", "saved" (as SIGUSR1 asks), "error" (a RunError) or
     "exception"; `place` cites the program, `line` is emitted. unlogged: why its log lacks
     something; trace: the traceback, where that is what it lacks."""
@@ -68,12 +68,12 @@ class Task:
     OMP_NUM_THREADS does not say it. work: what each does once it is connected. again: how often
     they have been started before."""
 
-    program: Program
+    program: RunProgram
     main_file: Path
     data: Mapping[str, Dataset]
     ranks: int
     threads: int
-    devices: Choice
+    devices: DeviceChoice
     store: Path
     metrics: Path | None
     save_weights: Path | None
@@ -92,14 +92,14 @@ def place(error: BaseException, main_file: Path) -> tuple[str, str]:
     return cited(lines, at), lines[at].strip()
 
 
-def report_of(error: BaseException, main_file: Path) -> Report:
+def report_of(error: BaseException, main_file: Path) -> RankReport:
     """The message about an exception."""
     error = error if isinstance(error, RunError) else met() or error
     if isinstance(error, RunError):
-        return Report("error", str(error))
+        return RankReport("error", str(error))
     cited, line = place(error, main_file)
     message = f"{type(error).__name__}: {error}"
-    return Report("exception", message, cited, line, peer_gone(message))
+    return RankReport("exception", message, cited, line, peer_gone(message))
 
 
 def peer_gone(message: str) -> bool:
@@ -144,7 +144,7 @@ def main(task: Task, rank: int, parent: int, log_file: Path, report: int, releas
         logs = True
         _on_record(log_file.with_suffix(".collectives"), task, rank)
         flight.begin(log_file.parent, task.store.parent, task.devices.kind)
-        ended = Report(_run(task, rank, terminal), unlogged=written())
+        ended = RankReport(_run(task, rank, terminal), unlogged=written())
         record.phase("ended")
         _send(report, ended)
         # A rank that closes its connections early would fail one that is still in its last
@@ -176,7 +176,7 @@ def _on_record(file: Path, task: Task, rank: int) -> None:
         raise unwritable(file, "a rank's record", error, "--log-dir DIR, another folder") from None
 
 
-def _send(report: int, ended: Report) -> None:
+def _send(report: int, ended: RankReport) -> None:
     os.write(report, (json.dumps(asdict(ended)) + "\n").encode())
 
 
@@ -192,7 +192,7 @@ def _run(task: Task, rank: int, terminal: int) -> str:
     try:
         task.work(task.program, task.data, log, task.save_weights)
         return "done"
-    except ending.Saved:
+    except ending.SavedAndEnded:
         return "saved"
     finally:
         log.close()

@@ -20,12 +20,12 @@ from shardlang.display import one_line
 from shardlang.facts.actions import ACTIONS
 from shardlang.runtime.comm import record as form
 from shardlang.runtime.comm.record import CALL, HEAD, PHASES, TEXT, TEXT_BYTES, TEXTS, spans
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import RunProgram
 from shardlang.runtime.step.resume import checkpoints
 
 
 @dataclass(frozen=True)
-class Call:
+class CollectiveCall:
     """A collective of a rank; times by the clock of its machine, 0.0: not yet. nth: of its group.
     ranks: its members; none: they are not known. stage: -1 without. site: what it is for."""
 
@@ -58,7 +58,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Seen:
+class RankStatus:
     """One rank, by its record. progress: when it last got further. allowance: seconds in which that
     need not be; usual: of a step. ahead: its host runs ahead of its device. calls: its last
     collectives, the latest last."""
@@ -75,18 +75,18 @@ class Seen:
     allowance: float
     usual: float
     ahead: bool = False
-    calls: list[Call] = field(default_factory=list)
+    calls: list[CollectiveCall] = field(default_factory=list)
 
     @property
-    def last(self) -> Call | None:
+    def last(self) -> CollectiveCall | None:
         return self.calls[-1] if self.calls else None
 
     @property
-    def waiting(self) -> Call | None:
+    def waiting(self) -> CollectiveCall | None:
         """The collective that it waits for."""
         return next((call for call in self.calls if call.waited and not call.ended), None)
 
-    def awaits(self, other: Seen) -> bool:
+    def awaits(self, other: RankStatus) -> bool:
         """Whether it waits for a collective that another rank takes part in and has not begun."""
         call = self.waiting
         if call is None or (call.ranks and other.rank not in call.ranks):
@@ -94,7 +94,7 @@ class Seen:
         return not any(theirs.group == call.group and theirs.nth >= call.nth for theirs in other.calls)
 
 
-def read(path: Path, called: bool = True) -> Seen | None:
+def read(path: Path, called: bool = True) -> RankStatus | None:
     """The rank that a record is of; None where there is none, or not yet. called: with its
     collectives."""
     size = form.BYTES if called else TEXT
@@ -109,7 +109,7 @@ def read(path: Path, called: bool = True) -> Seen | None:
     rows = range(HEAD, TEXT, CALL.size)
     moved = max(max(CALL.unpack_from(content, at)[1:4]) for at in rows)
     calls = filter(None, (_call(content, at) for at in rows if called))
-    return Seen(
+    return RankStatus(
         words[form.RANK], words[form.SIZE], words[form.PID], host=_text(content[form.HOST]), token=words[form.TOKEN],
         step=words[form.STEP], phase=PHASES[min(words[form.PHASE], len(PHASES) - 1)], told=bool(words[form.TOLD]),
         progress=max(seconds[form.PROGRESS], moved), allowance=seconds[form.ALLOWANCE], usual=seconds[form.USUAL],
@@ -121,7 +121,7 @@ def _text(content: bytes) -> str:
     return one_line(content.rstrip(b"\0").decode(errors="replace"))
 
 
-def _call(content: bytes, at: int) -> Call | None:
+def _call(content: bytes, at: int) -> CollectiveCall | None:
     number, *more, kind, text, again = CALL.unpack_from(content, at)
     if number != again or not number:
         return None
@@ -129,7 +129,7 @@ def _call(content: bytes, at: int) -> Call | None:
     texts = content[begin : begin + TEXT_BYTES].split(b"\0", 3)
     what, over, ranks, site = (_text(each) for each in (*texts, b"", b"", b"")[:4])
     given = number, *more, _text(kind), what, over, members(ranks), site
-    return Call(*given)
+    return CollectiveCall(*given)
 
 
 def members(text: str) -> frozenset[int]:
@@ -145,13 +145,13 @@ def members(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def records(folder: Path, ranks: Iterable[int], token: int | None = 0, called: bool = True) -> dict[int, Seen]:
+def records(folder: Path, ranks: Iterable[int], token: int | None = 0, called: bool = True) -> dict[int, RankStatus]:
     """The ranks of a start of the run, or (None) of any, that have a record in a folder."""
     found = ((rank, read(record_file(folder, rank), called)) for rank in ranks)
     return {rank: seen for rank, seen in found if seen is not None and token in (None, seen.token)}
 
 
-def told(seen: Mapping[int, Seen], rank: int, now: float | None = None) -> Iterator[str]:
+def told(seen: Mapping[int, RankStatus], rank: int, now: float | None = None) -> Iterator[str]:
     """Lines about where a rank was as it ended, and who waits for it."""
     now = time.monotonic() if now is None else now
     mine = seen.get(rank)
@@ -172,7 +172,7 @@ def told(seen: Mapping[int, Seen], rank: int, now: float | None = None) -> Itera
         yield f"  {named(ranks)} {'waits' if len(ranks) == 1 else 'wait'} for it: {call_text}"
 
 
-def goes_on(program: Program, mistaken: Seen | None = None) -> Iterator[str]:
+def goes_on(program: RunProgram, mistaken: RankStatus | None = None) -> Iterator[str]:
     """A line about the checkpoint that --resume would take, if the program sets any. mistaken: the
     rank that met a mistake of the user's; one that it met in its start, --resume would meet too."""
     kept = checkpoints(program)
@@ -187,7 +187,7 @@ def goes_on(program: Program, mistaken: Seen | None = None) -> Iterator[str]:
         yield f"  --resume goes on from {index.folder}{over}"
 
 
-def _state(call: Call, now: float) -> str:
+def _state(call: CollectiveCall, now: float) -> str:
     if call.ended:
         return f"it ended in step {call.step}, {_since(call.ended, now)} before"
     if call.waited:

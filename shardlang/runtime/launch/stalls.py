@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardlang.runtime.launch import reports
-from shardlang.runtime.launch.reports import Seen
+from shardlang.runtime.launch.reports import RankStatus
 
 # Without --stall-timeout: so many usual steps, and at least so many seconds.
 STEPS, LEAST = 20, 60.0
@@ -59,7 +59,7 @@ def look(
     return stalled(reports.records(folder, ranks, token).values(), given, now, elsewhere)
 
 
-def stalled(seen: Iterable[Seen], given: float | None, now: float, elsewhere: bool = False) -> Stall | None:
+def stalled(seen: Iterable[RankStatus], given: float | None, now: float, elsewhere: bool = False) -> Stall | None:
     """The rank to blame. given: --stall-timeout. elsewhere: there are ranks on other hosts."""
     there = [rank for rank in seen if rank.phase != "ended" and not rank.told]
     late = [stall for rank in there if (stall := _late(rank, given, now)) is not None]
@@ -78,7 +78,7 @@ def stalled(seen: Iterable[Seen], given: float | None, now: float, elsewhere: bo
     return Stall(blamed.rank, now - blamed.progress, limit, all_wait=True)
 
 
-def _late(rank: Seen, given: float | None, now: float) -> Stall | None:
+def _late(rank: RankStatus, given: float | None, now: float) -> Stall | None:
     idle, limit = now - rank.progress, _limit(rank, given)
     if idle <= limit:
         return None
@@ -89,7 +89,7 @@ def _late(rank: Seen, given: float | None, now: float) -> Stall | None:
     return None
 
 
-def _limit(rank: Seen, given: float | None) -> float:
+def _limit(rank: RankStatus, given: float | None) -> float:
     return max(LEAST, STEPS * rank.usual) if given is None else given
 
 

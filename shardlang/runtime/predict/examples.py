@@ -22,15 +22,15 @@ from shardlang.runtime.comm.primitives import put_together
 from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.logs import Log
-from shardlang.runtime.program import Field, Program, dtype_of, numbers_of
+from shardlang.runtime.program import RunProgram, SourceField, dtype_of, numbers_of
 from shardlang.runtime.step.resume import resumed
-from shardlang.runtime.step.train import Run, require_ranks
+from shardlang.runtime.step.train import TrainingRun, require_ranks
 
 
-class Kept:
+class PredictedExamples:
     """The values of a set's examples so far; on rank 0 alone."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: RunProgram) -> None:
         self.program = program
         self.parts: dict[str, list[np.ndarray]] = {field.name: [] for field in program.predicted}
 
@@ -44,7 +44,7 @@ class Kept:
                 self.parts[field.name].append(whole[:rows].cpu().numpy())
 
 
-def _mine(program: Program, field: Field, blocks: Sequence[Tensor]) -> Tensor:
+def _mine(program: RunProgram, field: SourceField, blocks: Sequence[Tensor]) -> Tensor:
     """The batch, with zeros where this rank has nothing, or another one counts."""
     found = torch.zeros(field.shape, dtype=dtype_of(program, field), device=world.device)
     if blocks and counts(program, field):
@@ -53,19 +53,21 @@ def _mine(program: Program, field: Field, blocks: Sequence[Tensor]) -> Tensor:
     return found
 
 
-def counts(program: Program, field: Field) -> bool:
+def counts(program: RunProgram, field: SourceField) -> bool:
     """Whether this rank is the first of those that hold the same block."""
     mesh = field.mesh or program.mesh
     cut = {axis for axes in field.cut.values() for axis in ((axes,) if isinstance(axes, str) else axes)}
     return not any(mesh._coordinate(axis) for axis in mesh if axis not in {*cut, program.stage_axis})
 
 
-def trained(program: Program, data: Mapping[str, Dataset], log: Log, checkpoint: Path | None, ema: bool) -> Run:
+def trained(
+    program: RunProgram, data: Mapping[str, Dataset], log: Log, checkpoint: Path | None, ema: bool
+) -> TrainingRun:
     """A run of the program that only evaluates, with the parameters of a checkpoint if one is
     given."""
     require_ranks(program, world.size)
     log.note(program.where)
-    run = Run(replace(program, optimizers=(), checkpoint=None, ema=None), data, log)
+    run = TrainingRun(replace(program, optimizers=(), checkpoint=None, ema=None), data, log)
     if checkpoint is not None:
         found = resumed(run.model, checkpoint, log.note, ema).folder
         log.note(f"{'averages of ' * ema}parameters of {found}")
@@ -82,11 +84,11 @@ class Predict:
     checkpoint: Path | None
     ema: bool = False
 
-    def __call__(self, program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
+    def __call__(self, program: RunProgram, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
         run = trained(program, data, log, self.checkpoint, self.ema)
         for note in data["eval"].notes:
             log.note(note)
-        kept = Kept(program)
+        kept = PredictedExamples(program)
         assert run.test is not None
         with numbers_of(program), record.during("evaluating"):
             figures = run.evaluation(run.test.once(), kept.add)
@@ -94,7 +96,7 @@ class Predict:
         if world.rank == 0:
             self._write(kept, log)
 
-    def _write(self, kept: Kept, log: Log) -> None:
+    def _write(self, kept: PredictedExamples, log: Log) -> None:
         """The arrays as numpy's `load` reads them."""
         with drafted(self.out, "what is predicted") as file, zipfile.ZipFile(file, "w") as archive:
             archive.comment = PREDICTED_MARK

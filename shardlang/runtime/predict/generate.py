@@ -27,9 +27,9 @@ from shardlang.runtime.data.loader import Cut
 from shardlang.runtime.logs import Log
 from shardlang.runtime.predict.examples import counts, trained
 from shardlang.runtime.predict.texts import Texts
-from shardlang.runtime.program import Block, Field, Program, dtype_of, numbers_of
+from shardlang.runtime.program import Extent, RunProgram, SourceField, dtype_of, numbers_of
 from shardlang.runtime.random import seeded_key
-from shardlang.runtime.step.train import Run
+from shardlang.runtime.step.train import TrainingRun
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class Nothing:
     notes: Sequence[str] = ()
     length = 0
 
-    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+    def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         return np.zeros((len(examples), *block.shape[1:]))
 
 
 @dataclass
-class Line:
+class Completion:
     """A prompt, and the tokens that it has got."""
 
     number: int
@@ -86,7 +86,7 @@ class Line:
 class Passes:
     """The scores of next tokens for a batch of windows."""
 
-    def __init__(self, run: Run, tokens: str) -> None:
+    def __init__(self, run: TrainingRun, tokens: str) -> None:
         program = run.program
         assert program.eval is not None
         self.program, self.run = program, run
@@ -99,7 +99,7 @@ class Passes:
         """[batch, vocab]: the scores at position `at[i]` of window i, the same on every rank.
         windows: int64 [batch, seq]."""
 
-        def take(field: Field, block: Block) -> Tensor:
+        def take(field: SourceField, block: Extent) -> Tensor:
             if field.name == self.tokens.name:
                 return torch.from_numpy(np.ascontiguousarray(windows[block.slices()]))
             return torch.zeros(block.shape)
@@ -140,10 +140,10 @@ class Generate:
     checkpoint: Path | None
     ema: bool = False
 
-    def __call__(self, program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
+    def __call__(self, program: RunProgram, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
         run = trained(program, data, log, self.checkpoint, self.ema)
         passes = Passes(run, self.tokens)
-        lines = [Line(number, self.texts.numbers(text)) for number, text in enumerate(self.prompts)]
+        lines = [Completion(number, self.texts.numbers(text)) for number, text in enumerate(self.prompts)]
         over = [line for line in lines if len(line.prompt) + self.count > passes.seq + 1]
         if over:
             fact = f"the model sees {passes.seq} tokens at a time: the first ones of a longer text go out of its sight"
@@ -158,7 +158,7 @@ class Generate:
             with drafted(self.out, "what is generated") as file:
                 file.writelines(f"{json.dumps(self._told(line))}\n".encode() for line in lines)
 
-    def _group(self, passes: Passes, lines: Sequence[Line], log: Log) -> None:
+    def _group(self, passes: Passes, lines: Sequence[Completion], log: Log) -> None:
         """Goes on with as many prompts as a batch has, each until it ends."""
         for position in range(self.count):
             filled = [(line.prompt + line.made)[-passes.seq :] for line in lines]
@@ -189,7 +189,7 @@ class Generate:
             help = "the model must be causal: `attention(.., causal = true)`, and nothing else over the whole of `seq`"
             raise RunError("SH518", f"{fact}, so the model cannot generate", help=help)
 
-    def _choose(self, lines: Sequence[Line], scores: Tensor, position: int) -> None:
+    def _choose(self, lines: Sequence[Completion], scores: Tensor, position: int) -> None:
         """The next token of each text. The first rank chooses, and all get it."""
         chosen = torch.zeros(len(lines), dtype=torch.int64, device=world.device)
         if world.rank == 0:
@@ -204,7 +204,7 @@ class Generate:
                 line.made.append(token)
                 line.ended = token in self.ends
 
-    def _told(self, line: Line) -> dict[str, Any]:
+    def _told(self, line: Completion) -> dict[str, Any]:
         """A text as it is written: without the token that ends it."""
         made = line.made[:-1] if line.ended else line.made
         text = self.texts.after(line.prompt, made)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shardlang.errors import RunError
-from shardlang.runtime.data.token_files import Bytes, FromFile
+from shardlang.runtime.data.token_files import ByteTokenizer, FromFile
 
 BYTES, NUMBERS = "bytes", "numbers"
 
@@ -21,7 +21,7 @@ class Texts:
     than the model, or cannot be read."""
 
     def __init__(self, name: str, rows: int) -> None:
-        self.tokenizer = None if name == NUMBERS else Bytes() if name == BYTES else FromFile(Path(name))
+        self.tokenizer = None if name == NUMBERS else ByteTokenizer() if name == BYTES else FromFile(Path(name))
         self.vocab = rows if self.tokenizer is None else min(rows, self.tokenizer.vocab)
         if self.tokenizer is not None and self.tokenizer.vocab > rows:
             fact = f"`{name}` has {self.tokenizer.vocab:,} tokens, and the model has {rows:,}"

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime.comm import primitives
-from shardlang.runtime.comm.mesh import Group, Mesh, TiedGroup
+from shardlang.runtime.comm.mesh import Group, RankMesh, TiedGroup
 from shardlang.runtime.comm.record import naming
 from shardlang.runtime.comm.shared_memory import share
 
 
 @dataclass(frozen=True)
-class Reduction:
+class BucketReduction:
     """How gradients are reduced, alike for all of a bucket: cut over the axes `shard`, summed over
     `sum`.
 
@@ -32,11 +32,11 @@ class Reduction:
     those that use it, on any rank, so that all ranks have the same buckets. `over`: the group over
     axes, joined with the other coordinates where there are several."""
 
-    mesh: Mesh
+    mesh: RankMesh
     shard: tuple[str, ...]
     sum: tuple[str, ...]
     each: bool
-    whole: Mesh
+    whole: RankMesh
     axis: str
     coordinates: tuple[int, ...]
     stages: tuple[int, ...]
@@ -50,7 +50,7 @@ class Reduction:
         return TiedGroup(group, self.whole, self.axis, self.coordinates) if self.tied else group
 
 
-class Bucket(Protocol):
+class GradientBucket(Protocol):
     """Parameters whose gradients are reduced together. `each`: in every microbatch's backward.
     paths: of the parameters."""
 
@@ -85,7 +85,7 @@ class SumBucket:
 
     group: Group
     members: list[Tensor] = field(default_factory=list)
-    sum: primitives.Ready | None = None
+    sum: primitives.CompletedWork | None = None
     each: bool = False
     paths: Sequence[str] = ()
 
@@ -143,7 +143,7 @@ class SumBucket:
 class Reducer:
     """Counts gradients as they arrive and starts each bucket once it is full, in order."""
 
-    def __init__(self, buckets: Sequence[Bucket]) -> None:
+    def __init__(self, buckets: Sequence[GradientBucket]) -> None:
         self.buckets = list(buckets)
         self.cited = [naming("gradients", bucket.paths) for bucket in self.buckets]
         self.each = {number for number, bucket in enumerate(self.buckets) if bucket.each}
@@ -151,7 +151,7 @@ class Reducer:
         # started.
         self._missing: dict[int, int] = {}
         self._started: set[int] = set()
-        self._latest: Bucket | None = None
+        self._latest: GradientBucket | None = None
         for number, bucket in enumerate(self.buckets):
             for member in bucket.members:
                 member.register_post_accumulate_grad_hook(self._hook(number))

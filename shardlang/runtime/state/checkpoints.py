@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from shardlang.checkpoints import folders
-from shardlang.checkpoints.index import FORMAT, INDEX, OF_ANOTHER, FileFacts, Index, Layout, Part, text_of
+from shardlang.checkpoints.index import FORMAT, INDEX, OF_ANOTHER, FileFacts, Index, Part, SavedLayout, text_of
 from shardlang.checkpoints.looked_at import look
 from shardlang.checkpoints.parts import rows_of, shared
 from shardlang.checkpoints.rank_files import Block, RankFile, file_name, in_order, write
@@ -137,7 +137,7 @@ class Checkpoints:
         return {step: path for step, path in found if (path / INDEX).is_file() or folders.is_damaged(path)}
 
     def write(
-        self, step: int, pieces: Sequence[Piece], tensors: Mapping[str, Layout], facts: Mapping[str, Any]
+        self, step: int, pieces: Sequence[Piece], tensors: Mapping[str, SavedLayout], facts: Mapping[str, Any]
     ) -> None:
         """All ranks call it. It returns once nothing of the pieces is needed any more; `wait` waits
         until this rank has written its file, and rank 0 until all have, and the folder has its
@@ -287,7 +287,7 @@ def not_finite(name: str, numbers: Tensor, offsets: Sequence[int], trained: Coll
     return "" if at is None else f"`{name}` {shown(numbers, at, offsets)}"
 
 
-def _mine(pieces: Sequence[Piece], tensors: Mapping[str, Layout]) -> list[tuple[Block, Tensor]]:
+def _mine(pieces: Sequence[Piece], tensors: Mapping[str, SavedLayout]) -> list[tuple[Block, Tensor]]:
     """The blocks that are this rank's to write, with their numbers."""
     found = []
     for piece in pieces:
@@ -308,7 +308,7 @@ def _written(draft: Path, mine: Sequence[tuple[Block, Tensor]]) -> FileFacts:
     return write(draft / file_name(world.rank), in_order([block for block, _ in mine]), bytes_of)
 
 
-def index_of(step: int, facts: Mapping[str, Any], files: Sequence[Any], tensors: Mapping[str, Layout]) -> str:
+def index_of(step: int, facts: Mapping[str, Any], files: Sequence[Any], tensors: Mapping[str, SavedLayout]) -> str:
     """The text of an index, of the facts of files and of how tensors are cut."""
     layouts = {id(layout): layout for layout in tensors.values()}
     numbers = {key: number for number, key in enumerate(layouts)}

@@ -43,32 +43,32 @@ class _Read(Function):
 _APPLY: Any = super(Function, _Read).apply
 
 
-class Copy:
+class ParameterCopy:
     """A parameter's copy. vector: that of another parameter, which is read with it in case it is
     the next one that is read. ready: the copy of which the last read has made a value, and that."""
 
-    ready: tuple[Copy, Tensor] | None = None
+    ready: tuple[ParameterCopy, Tensor] | None = None
 
     def __init__(self, leaf: Tensor, copy: Tensor) -> None:
         self.leaf, self.copy = leaf, copy
-        self.vector: Copy | None = None
+        self.vector: ParameterCopy | None = None
 
     def read(self) -> Tensor:
         """The copy, in its own memory, with a gradient for the parameter."""
         if torch.compiler.is_compiling():
             made: Tensor = _Read.apply(self.leaf, self.copy)
             return made
-        ready, Copy.ready = Copy.ready, None
+        ready, ParameterCopy.ready = ParameterCopy.ready, None
         if ready is not None and ready[0] is self and ready[1].requires_grad == torch.is_grad_enabled():
             return ready[1]
         if self.vector is None:
             alone: Tensor = _APPLY(self.leaf, self.copy)
             return alone
         found, other = _APPLY(self.leaf, self.vector.leaf, self.copy, self.vector.copy)
-        Copy.ready = self.vector, other
+        ParameterCopy.ready = self.vector, other
         return found
 
-    def goes_with(self, vector: Copy) -> bool:
+    def goes_with(self, vector: ParameterCopy) -> bool:
         """Whether the two are cast by one kernel."""
         kinds = {(each.leaf.requires_grad, each.leaf.dtype, each.leaf.device) for each in (self, vector)}
         return self.leaf.requires_grad and len(kinds) == 1 and self.copy.dim() > 1 == vector.copy.dim()
@@ -76,7 +76,7 @@ class Copy:
 
 def reads(leaves: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> dict[str, Callable[[], Tensor]]:
     """Path -> what gives its copy at each use. A matrix is read with the vector that follows it."""
-    found = {path: Copy(leaves[path], copy) for path, copy in copies.items()}
+    found = {path: ParameterCopy(leaves[path], copy) for path, copy in copies.items()}
     for (path, copy), (other, vector) in pairwise(found.items()):
         if path.rpartition(".")[0] == other.rpartition(".")[0] and copy.goes_with(vector):
             copy.vector = vector
@@ -87,10 +87,10 @@ def at_once(members: Sequence[Tensor | Callable[[], Tensor]]) -> list[Tensor]:
     """Tensors, and what functions give: the copies of parameters that are trained by one read, so
     that one kernel is for the gradients of all."""
     found = [getattr(member, "__self__", None) for member in members]
-    copies = [each for each in found if isinstance(each, Copy) and each.leaf.requires_grad]
+    copies = [each for each in found if isinstance(each, ParameterCopy) and each.leaf.requires_grad]
     if len({(each.leaf.dtype, each.leaf.device) for each in copies}) != 1:
         return [member if isinstance(member, Tensor) else member() for member in members]
-    Copy.ready = None
+    ParameterCopy.ready = None
     read = _APPLY(*(each.leaf for each in copies), *(each.copy for each in copies))
     values = dict(zip(map(id, copies), read if len(copies) > 1 else (read,), strict=True))
     return [

@@ -15,7 +15,7 @@ from torch import Tensor
 from shardlang.errors import RunError
 from shardlang.runtime import random
 from shardlang.runtime.comm.host_copies import device_of
-from shardlang.runtime.program import Block, Declared, Program, dtype_of
+from shardlang.runtime.program import Extent, RunProgram, RunTensor, dtype_of
 
 
 def _bounds(kind: str, args: tuple[float, ...]) -> tuple[float, float]:
@@ -33,7 +33,7 @@ def _bounds(kind: str, args: tuple[float, ...]) -> tuple[float, float]:
 
 
 def initial(
-    init: str | tuple[Any, ...], path: str, whole: tuple[int, ...], block: Block, dtype: torch.dtype, place: str = ""
+    init: str | tuple[Any, ...], path: str, whole: tuple[int, ...], block: Extent, dtype: torch.dtype, place: str = ""
 ) -> Tensor:
     """The block of a value of shape `whole` as `init` says: a kind, or (kind, *arguments).
     RunError SH504 for what is given."""
@@ -53,6 +53,6 @@ def initial(
     return random.uniform(key, block.shape, whole, block.offsets, device).mul_(high - low).add_(low).to(dtype)
 
 
-def make(program: Program, tensor: Declared, block: Block) -> Tensor:
+def make(program: RunProgram, tensor: RunTensor, block: Extent) -> Tensor:
     """A block of it as it begins, without ZeRO."""
     return initial(tensor.init, tensor.path, tuple(tensor.shape), block, dtype_of(program, tensor), tensor.place)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from shardlang.errors import RunError
 from shardlang.runtime.comm.mesh import world
-from shardlang.runtime.program import Block, Program
+from shardlang.runtime.program import Extent, RunProgram
 
 # Elements of a table that are in memory at once while it is made.
 _AT_ONCE = 2**22
@@ -32,7 +32,7 @@ class _Storage:
     mapped: set[int] = set()  # noqa: RUF012  one a process
 
 
-def start(program: Program) -> None:
+def start(program: RunProgram) -> None:
     """Sets the folder of a run. RunError if there is one and nothing is on the host."""
     _Storage.folder = program.host_storage
     if program.host_storage is not None and not any(p.place == "host" for p in program.parameters):
@@ -89,7 +89,7 @@ def clone(part: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return empty(part.shape, kind).copy_(part) if is_mapped(part) else part.to(kind, copy=True)
 
 
-def made(block: Block, dtype: torch.dtype, part: Callable[[Block], Tensor]) -> Tensor:
+def made(block: Extent, dtype: torch.dtype, part: Callable[[Extent], Tensor]) -> Tensor:
     """A block in a file. part: makes a block of some of its rows."""
     if not block.shape:
         return part(block)

@@ -20,7 +20,7 @@ from shardlang.extensions import loaded
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group
 from shardlang.runtime.comm.record import naming
-from shardlang.runtime.program import Block
+from shardlang.runtime.program import Extent
 from shardlang.runtime.state import mapped
 from shardlang.runtime.state.row_optimizers import ALL
 
@@ -64,13 +64,13 @@ def _shape(x: Tensor) -> str:
 
 
 @dataclass
-class Seen:
+class OptimizerView:
     """The part of a parameter that its optimizer gets on this rank, put together from those of a
     group. mine: this rank's block of the whole. rows: only along the dims after the first."""
 
     path: str
     shape: tuple[int, ...]
-    mine: Block
+    mine: Extent
     group: Group
     rows: bool
     blocks: Sequence[tuple[slice, ...]] = ()
@@ -116,7 +116,7 @@ class OwnOptimizer:
     """The optimizer of `tensors`; seen: how each is gathered, None where it is not."""
 
     def __init__(
-        self, tensors: Sequence[Tensor], seen: Sequence[Seen | None], *, call: loaded.Function,
+        self, tensors: Sequence[Tensor], seen: Sequence[OptimizerView | None], *, call: loaded.OwnFunction,
         state: Sequence[str], settings: Mapping[str, Any], needs: str, base: Path,
     ) -> None:  # fmt: skip
         self.all, self.seen = list(tensors), list(seen)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from shardlang.checkpoints.index import Layout
+from shardlang.checkpoints.index import SavedLayout
 from shardlang.checkpoints.optimizers import EMA
-from shardlang.runtime.comm.mesh import Mesh
-from shardlang.runtime.program import Declared, Parameter, Program, dtype_of, listed
+from shardlang.runtime.comm.mesh import RankMesh
+from shardlang.runtime.program import Parameter, RunProgram, RunTensor, dtype_of, listed
 from shardlang.runtime.state.checkpoints import NAMES
 from shardlang.runtime.state.optimizers import slots
 
@@ -25,7 +25,7 @@ _LEAST = 4096
 
 
 @dataclass
-class Carried:
+class CarriedStates:
     """The rest that a run has of the checkpoint that it goes on from, by path of a parameter.
 
     names, kinds, updates: of frozen ones whose state it keeps, the names of that, the optimizer,
@@ -39,16 +39,16 @@ class Carried:
     late: dict[str, int] = field(default_factory=dict)
 
 
-class Shares:
+class StateLayouts:
     """name -> the layout of what is saved under it. Tensors that are cut alike have one layout."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: RunProgram) -> None:
         self.program = program
-        self.tensors: dict[str, Layout] = {}
-        self._made: dict[object, Layout] = {}
+        self.tensors: dict[str, SavedLayout] = {}
+        self._made: dict[object, SavedLayout] = {}
         # By the ranks that share: bytes that each is to write.
         self._loads: dict[object, list[int]] = {}
-        self.carried = Carried()
+        self.carried = CarriedStates()
         names = [slots(optimizer.kind, optimizer.arguments) for optimizer in program.optimizers]
         average = [EMA] if program.ema is not None else []
         # Of each parameter that is trained, the names of its state.
@@ -57,11 +57,11 @@ class Shares:
             self.tensors[tensor.path] = self._layout(tensor)
             self.add(tensor, self.kept.get(tensor.path, []))
 
-    def add(self, tensor: Declared, names: Sequence[str]) -> None:
+    def add(self, tensor: RunTensor, names: Sequence[str]) -> None:
         """Adds some state of a tensor to what is written."""
         self.tensors.update({f"{tensor.path}:{name}": self._layout(tensor) for name in names})
 
-    def _layout(self, tensor: Declared) -> Layout:
+    def _layout(self, tensor: RunTensor) -> SavedLayout:
         mesh, program = tensor.mesh or self.program.mesh, self.program
         zero = zero_axes(program, tensor)
         cut = {dim: listed(axes) for dim, axes in tensor.cut.items()}
@@ -88,7 +88,7 @@ class Shares:
         return self._made[key]
 
 
-def zero_axes(program: Program, tensor: Declared) -> tuple[str, ...]:
+def zero_axes(program: RunProgram, tensor: RunTensor) -> tuple[str, ...]:
     """The axes over which a parameter's rows are spread under ZeRO."""
     if not isinstance(tensor, Parameter) or not tensor.zero[0]:
         return ()
@@ -97,9 +97,9 @@ def zero_axes(program: Program, tensor: Declared) -> tuple[str, ...]:
 
 
 def _cut(
-    mesh: Mesh, tensor: Declared, cut: dict[int, tuple[str, ...]], zero: tuple[str, ...], sharing: tuple[str, ...],
-    owner: int, stage: int, program: Program, dtype: str,
-) -> Layout:  # fmt: skip
+    mesh: RankMesh, tensor: RunTensor, cut: dict[int, tuple[str, ...]], zero: tuple[str, ...], sharing: tuple[str, ...],
+    owner: int, stage: int, program: RunProgram, dtype: str,
+) -> SavedLayout:  # fmt: skip
     """The layout of a tensor. owner: the one of those that share who writes; -1: each some rows."""
     fixed = dict(zip(sharing, _coordinates(mesh, sharing, owner), strict=True)) if owner >= 0 else {}
     lengths: list[list[int]] = []
@@ -123,17 +123,17 @@ def _cut(
         mesh.rank_at({**fixed, **{axis: at for where in each for axis, at in where.items()}}, program.stage_axis, stage)
         for each in itertools.product(*along)
     ]
-    return Layout(dtype, tensor.shape, lengths, found)
+    return SavedLayout(dtype, tensor.shape, lengths, found)
 
 
-def _all(mesh: Mesh, axes: Sequence[str]) -> Iterator[tuple[int, int, dict[str, int]]]:
+def _all(mesh: RankMesh, axes: Sequence[str]) -> Iterator[tuple[int, int, dict[str, int]]]:
     """Each member of a group over axes: its index, of how many, its coordinates."""
     count = math.prod(mesh._sizes[axis] for axis in axes)
     for at in range(count):
         yield at, count, dict(zip(axes, _coordinates(mesh, axes, at), strict=True))
 
 
-def _coordinates(mesh: Mesh, axes: Sequence[str], at: int) -> list[int]:
+def _coordinates(mesh: RankMesh, axes: Sequence[str], at: int) -> list[int]:
     """The coordinates of member `at` along axes, the first the major."""
     found = []
     for axis in reversed(axes):

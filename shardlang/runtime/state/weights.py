@@ -30,7 +30,7 @@ from shardlang.runtime.comm.blocks import chunk_sizes, gathered
 from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.messages import begin_receive, begin_send
-from shardlang.runtime.program import DTYPES, Block, Declared, Program, dtype_of, listed
+from shardlang.runtime.program import DTYPES, Extent, RunProgram, RunTensor, dtype_of, listed
 from shardlang.runtime.weight_names import FileTensor, Names
 from shardlang.runtime.words import require_same
 
@@ -42,7 +42,7 @@ _KINDS = {name: "truth values" if name == "bool" else "whole numbers" if name in
 _NAMES = {dtype: name.upper() for name, dtype in DTYPES.items()}
 
 
-def whole(program: Program, tensor: Declared, local: Tensor) -> Tensor:
+def whole(program: RunProgram, tensor: RunTensor, local: Tensor) -> Tensor:
     """All blocks of a tensor joined; every rank gets it. All ranks must call it."""
     mesh = tensor.mesh or program.mesh
     for dim, axes in tensor.cut.items():
@@ -54,7 +54,7 @@ def whole(program: Program, tensor: Declared, local: Tensor) -> Tensor:
     return local
 
 
-def whole_of(program: Program, tensor: Declared, local: Tensor | None) -> Tensor:
+def whole_of(program: RunProgram, tensor: RunTensor, local: Tensor | None) -> Tensor:
     """The whole of a tensor on every rank. local: this rank's block; None where its stages have
     none. All ranks must call it."""
     found = whole(program, tensor, local) if local is not None else None
@@ -68,7 +68,7 @@ def whole_of(program: Program, tensor: Declared, local: Tensor | None) -> Tensor
     return primitives.put_together(mine.to(world.device))
 
 
-def save(program: Program, path: Path, tensors: Sequence[tuple[Declared, Callable[[], Tensor] | None]]) -> None:
+def save(program: RunProgram, path: Path, tensors: Sequence[tuple[RunTensor, Callable[[], Tensor] | None]]) -> None:
     """Writes every tensor whole; each comes with a function that gives this rank's block, or None
     where another stage has it. All ranks must call it."""
     with drafted(path, "the weights") if world.rank == 0 else nullcontext() as file:
@@ -80,7 +80,7 @@ def save(program: Program, path: Path, tensors: Sequence[tuple[Declared, Callabl
 
 
 def _wholes(
-    program: Program, tensors: Sequence[tuple[Declared, Callable[[], Tensor] | None]]
+    program: RunProgram, tensors: Sequence[tuple[RunTensor, Callable[[], Tensor] | None]]
 ) -> Iterator[Tensor | None]:
     """Every tensor whole, one after the other; on rank 0 none is None."""
     for source, of_one in groupby(tensors, lambda each: _source(program, each[0])):
@@ -90,13 +90,13 @@ def _wholes(
                 yield _brought(program, tensor, value, source)
 
 
-def _source(program: Program, tensor: Declared) -> int:
+def _source(program: RunProgram, tensor: RunTensor) -> int:
     """The first rank that has a tensor of its stage."""
     axis = program.pipeline.axis if program.pipeline is not None else ""
     return program.coordinates(tensor)[0] * program.mesh._stride(axis) if axis else 0
 
 
-def _brought(program: Program, tensor: Declared, value: Tensor | None, source: int) -> Tensor | None:
+def _brought(program: RunProgram, tensor: RunTensor, value: Tensor | None, source: int) -> Tensor | None:
     """On rank 0 the whole of a tensor, wherever its stage is."""
     if source == 0 or world.rank not in (0, source):
         return value
@@ -111,7 +111,7 @@ def _brought(program: Program, tensor: Declared, value: Tensor | None, source: i
     return value
 
 
-def _header(program: Program, tensors: Sequence[Declared]) -> bytes:
+def _header(program: RunProgram, tensors: Sequence[RunTensor]) -> bytes:
     """The header of a file of these tensors, whole."""
     saved = {tensor.path: Saved(_NAMES[dtype_of(program, tensor)], tuple(tensor.shape)) for tensor in tensors}
     words = json.dumps(json.dumps(dict(program.data.categories))) if program.data.categories else ""
@@ -119,14 +119,14 @@ def _header(program: Program, tensors: Sequence[Declared]) -> bytes:
     return headers.written(saved, f"{WORDS_MARK}{words}}}" if words else SAVED_MARK)
 
 
-class Weights:
+class InitialWeights:
     """Safetensors files to start from, checked against the program: same names, same shapes.
 
     A path with `*` in its last part is all files that it matches: large weights come in several.
     help: where there is none."""
 
     def __init__(
-        self, path: Path, tensors: Sequence[Declared], names: Names | None = None, help: str = OF_PROGRAM
+        self, path: Path, tensors: Sequence[RunTensor], names: Names | None = None, help: str = OF_PROGRAM
     ) -> None:
         self.path = path
         self.files = _opened(path, help)
@@ -141,7 +141,7 @@ class Weights:
             if recorded is not None:
                 require_same(categories, _read(recorded), "the weights were saved", self.path)
 
-    def _check(self, tensors: Sequence[Declared]) -> None:
+    def _check(self, tensors: Sequence[RunTensor]) -> None:
         known, due = set(self.files.keys()), {place.name for place in self.places.values()}
         rest = sorted(name for name in known - due if not self.names.spare(name))
         for what, names in (("lacks", sorted(due - known)), ("has, and the program has not,", rest)):
@@ -172,7 +172,7 @@ class Weights:
         lines = f"a file with a line for each tensor, `{name} = {near}`, says so: {init}"
         return f"it has `{near}`; {lines}" if near else ""
 
-    def _require_type(self, tensor: Declared, found: str) -> None:
+    def _require_type(self, tensor: RunTensor, found: str) -> None:
         """RunError where numbers in a file are of a type that would not be read as they are meant:
         complex ones, those in 8 bits, which have a scale elsewhere, and others than the program
         has: whole numbers or truth values in place of floating-point ones, or the other way."""
@@ -185,7 +185,7 @@ class Weights:
             fact = f"{there} and {tensor.dtype} in the program: {_KINDS[here]} in place of {_KINDS[tensor.dtype]}"
             raise RunError("SH504", fact, file=self.path, help=help)
 
-    def read(self, tensor: Declared, where: Block, dtype: torch.dtype) -> Tensor:
+    def read(self, tensor: RunTensor, where: Extent, dtype: torch.dtype) -> Tensor:
         """A block of a tensor, where the program has it."""
         place, device = self.places[tensor.path], device_of(tensor.place)
         if not tensor.shape:

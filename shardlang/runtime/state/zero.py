@@ -18,9 +18,9 @@ from torch import Tensor
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, TiedGroup
 from shardlang.runtime.comm.record import naming
-from shardlang.runtime.comm.shared_memory import Staged, Staging, stage
+from shardlang.runtime.comm.shared_memory import Staged, StagingBuffers, stage
 from shardlang.runtime.state import mapped
-from shardlang.runtime.state.buckets import Reduction
+from shardlang.runtime.state.buckets import BucketReduction
 
 
 def rows(tensor: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ def packed(tensors: Sequence[Tensor], group: Group, into: Tensor | None = None) 
     return flat if into is None else into.copy_(flat)
 
 
-class _Added(primitives.Ready):
+class _Added(primitives.CompletedWork):
     """This member's row of the sum of what all have put in their places."""
 
     def __init__(self, coming: Staged, group: Group) -> None:
@@ -158,7 +158,7 @@ class ShardBucket:
     to the first member's. Levels 2 and 3 reduce in each microbatch, so that no rank keeps whole
     gradients from one to the next."""
 
-    def __init__(self, parameters: Sequence[ShardedParameter], how: Reduction) -> None:
+    def __init__(self, parameters: Sequence[ShardedParameter], how: BucketReduction) -> None:
         group, reduce = how.mesh[how.shard], how.sum
         self.parameters, self.group, self.each = list(parameters), group, how.each
         self.members = [parameter.leaf for parameter in self.parameters]
@@ -171,11 +171,11 @@ class ShardBucket:
         self.before = how.over(before) if before else None
         self.after = how.over(after) if not before else None
         self.widths = [width(parameter.shape, group) for parameter in self.parameters]
-        self.sum: primitives.Ready | None = None
+        self.sum: primitives.CompletedWork | None = None
         self.total: Tensor | None = None
-        self.coming: primitives.Ready | None = None
+        self.coming: primitives.CompletedWork | None = None
         self.sent: list[int] = []
-        self.staging: Staging | None = None
+        self.staging: StagingBuffers | None = None
         self.paths: Sequence[str] = ()
 
     @property
@@ -202,7 +202,7 @@ class ShardBucket:
         if self.pending:
             self.sum = primitives.begin_reduce_scatter(flat, self.group)
         else:
-            self.sum = primitives.Ready(flat[self.group.slot])
+            self.sum = primitives.CompletedWork(flat[self.group.slot])
 
     def collect(self) -> None:
         """Adds the rows on their way to those of earlier microbatches."""

@@ -17,13 +17,13 @@ from torch.autograd import Function
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, world
 from shardlang.runtime.comm.record import naming
-from shardlang.runtime.comm.shared_memory import Staged, Staging, stage
+from shardlang.runtime.comm.shared_memory import Staged, StagingBuffers, stage
 from shardlang.runtime.state import alive
 from shardlang.runtime.state.zero import gathered, joined, wholes, width
 
 # What a pass does ("F" forward, "E" evaluation, else backward), and its stage.
 Pass = tuple[str, int]
-Coming = primitives.Ready | Staged
+Coming = primitives.CompletedWork | Staged
 
 
 class Zero3Parameter:
@@ -35,8 +35,8 @@ class Zero3Parameter:
     it counts in the first microbatch only. keep: it is gathered once a step."""
 
     def __init__(
-        self, piece: Tensor, shape: tuple[int, ...], group: Group, gathers: Gathers, dtype: torch.dtype | None = None,
-        frozen: bool = False,
+        self, piece: Tensor, shape: tuple[int, ...], group: Group, gathers: GatherSchedule,
+        dtype: torch.dtype | None = None, frozen: bool = False,
     ) -> None:  # fmt: skip
         self.piece, self.shape, self.group, self.gathers = piece, shape, group, gathers
         self.dtype = dtype or piece.dtype
@@ -201,7 +201,7 @@ class GatherQueue:
         self.coming, self.opened = [], to
 
 
-class Gathers:
+class GatherSchedule:
     """Brings stored parameters, in the order that a program says."""
 
     def __init__(self) -> None:
@@ -209,7 +209,7 @@ class Gathers:
         self.step: Sequence[Pass] = ()
         self.line = GatherQueue(())
         # By group and type: memory through which rows come, where ranks share it.
-        self.staged: dict[Hashable, Staging | None] = {}
+        self.staged: dict[Hashable, StagingBuffers | None] = {}
         self.now: GatherQueue | None = None
 
     def order(self, units: dict[Pass, list[list[Zero3Parameter]]], step: Sequence[Pass]) -> None:

@@ -24,7 +24,7 @@ _PAUSE, _MOST = 0.5, 64
 ASKS = ("save", "stop", "checkpoint", "evaluate")
 
 
-class Asked:
+class StepRequests:
     """Asked after each step, by all ranks."""
 
     def __init__(self) -> None:

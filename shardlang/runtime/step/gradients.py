@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from shardlang.facts.figures import GRAD_NORM
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import RunProgram
 from shardlang.runtime.state import optimizers
 from shardlang.runtime.step.loss_scale import LossScale
 
 
-class Gradients:
+class StepGradients:
     """The gradients of what this rank trains. counted, whole: those that count in the norm, as
     `optimizers.squares` has it. states: they go back to what they were where a step is left out.
 
@@ -28,7 +28,7 @@ class Gradients:
     same. norm: that of the last step, where it was measured: a function that waits for it."""
 
     def __init__(
-        self, program: Program, trained: Sequence[Tensor], counted: Sequence[Tensor], whole: bool,
+        self, program: RunProgram, trained: Sequence[Tensor], counted: Sequence[Tensor], whole: bool,
         states: Mapping[str, Tensor],
     ) -> None:  # fmt: skip
         self.trained, self.counted, self.whole, self.states = trained, counted, whole, states

@@ -16,7 +16,7 @@ from shardlang.errors import RunError
 from shardlang.extensions.loaded import line_of
 from shardlang.runtime.comm.exchanged import exchanged
 from shardlang.runtime.comm.mesh import world
-from shardlang.runtime.program import Linear, OwnSchedule, Program, WarmupCosine
+from shardlang.runtime.program import Linear, OwnSchedule, RunProgram, WarmupCosine
 
 # Steps that ranks compare at once.
 _AT_ONCE = 1000
@@ -55,10 +55,10 @@ def asked(function: Any, file: Path, step: int, total: int, lr: float, settings:
     return rate
 
 
-class Rates:
+class LearningRates:
     """The learning rates of a run, by the base rates of its optimizers."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: RunProgram) -> None:
         self.schedule, self.base = program.lr_schedule, program.base
         self._known: dict[float, tuple[int, list[float]]] = {}
 

@@ -14,15 +14,15 @@ from torch import Tensor
 
 from shardlang.runtime.comm.mesh import microbatches
 from shardlang.runtime.data.loader import Batch
-from shardlang.runtime.program import Program
-from shardlang.runtime.step.model import Model
-from shardlang.runtime.step.totals import Parts, Pending, Totals
+from shardlang.runtime.program import RunProgram
+from shardlang.runtime.step.model import RankModel
+from shardlang.runtime.step.totals import BatchTotals, Pending, Totals
 
 
 class Accumulation:
     """Goes through one microbatch after the other."""
 
-    def __init__(self, program: Program, model: Model, figures: Totals, evaluated: Totals) -> None:
+    def __init__(self, program: RunProgram, model: RankModel, figures: Totals, evaluated: Totals) -> None:
         self.program, self.model = program, model
         self.figures, self.evaluated = figures, evaluated
 
@@ -31,7 +31,7 @@ class Accumulation:
         program, parts = self.program, self.figures.parts()
         assert program.forward is not None
         given = given_ahead(program.before_microbatch, program.before_step, batch)
-        sums, last = Parts(), program.microbatches - 1
+        sums, last = BatchTotals(), program.microbatches - 1
         for number in microbatches(program.microbatches):
             with self.model.forward_context():
                 loss, metrics, *further = program.forward(self.model.p, *batch[number].values(), **given)
@@ -61,14 +61,14 @@ def given_ahead(
     """The totals of the whole batch that the first forward needs, from sums over microbatches."""
     if before_microbatch is None:
         return {}
-    totals = Parts()
+    totals = BatchTotals()
     with torch.no_grad():
         for number in microbatches(len(batch)):
             totals.add(before_microbatch(*batch[number].values()))
         return totals.values if before_step is None else before_step(**totals.values)
 
 
-def conclusion(conclude: Callable[..., Mapping[str, Tensor]] | None, p: Any, sums: Parts) -> Mapping[str, Tensor]:
+def conclusion(conclude: Callable[..., Mapping[str, Tensor]] | None, p: Any, sums: BatchTotals) -> Mapping[str, Tensor]:
     """The metrics that are made from sums over the microbatches."""
     if conclude is None:
         return {}

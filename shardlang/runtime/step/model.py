@@ -1,7 +1,7 @@
 """The trained state of this rank: parameters, states, their gradients' reduction and their
 optimizers, put together once.
 
-`Model` is what the training loop steps; it keeps plain, ZeRO-1/2 and ZeRO-3 parameters apart so
+`RankModel` is what the training loop steps; it keeps plain, ZeRO-1/2 and ZeRO-3 parameters apart so
 that the loop need not."""
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from torch import Tensor
 from shardlang.facts.buckets import filled
 from shardlang.hints.paths import OF_PROGRAM
 from shardlang.runtime.comm.host_copies import device_of
-from shardlang.runtime.comm.mesh import Group, Mesh, world
+from shardlang.runtime.comm.mesh import Group, RankMesh, world
 from shardlang.runtime.logs import timed
-from shardlang.runtime.program import DTYPES, Block, Declared, Optimizer, Parameter, Program, dtype_of, listed
+from shardlang.runtime.program import DTYPES, Extent, Optimizer, Parameter, RunProgram, RunTensor, dtype_of, listed
 from shardlang.runtime.state import mapped, optimizers
 from shardlang.runtime.state.alive import dropped_between
-from shardlang.runtime.state.buckets import Bucket, Reducer, Reduction, SumBucket
+from shardlang.runtime.state.buckets import BucketReduction, GradientBucket, Reducer, SumBucket
 from shardlang.runtime.state.copies import reads
 from shardlang.runtime.state.initial import make
-from shardlang.runtime.state.own_optimizers import OwnOptimizer, Seen
+from shardlang.runtime.state.own_optimizers import OptimizerView, OwnOptimizer
 from shardlang.runtime.state.saved_on_host import sending
-from shardlang.runtime.state.shares import Shares, zero_axes
+from shardlang.runtime.state.shares import StateLayouts, zero_axes
 from shardlang.runtime.state.sparse import RowBucket
-from shardlang.runtime.state.weights import Weights
+from shardlang.runtime.state.weights import InitialWeights
 from shardlang.runtime.state.zero import ShardBucket, ShardedParameter, Zero12Parameter, shard, staged
-from shardlang.runtime.state.zero3 import Gathers, Pass, Zero3Parameter
-from shardlang.runtime.step.gradients import Gradients
-from shardlang.runtime.step.learning_rate import Rates
+from shardlang.runtime.state.zero3 import GatherSchedule, Pass, Zero3Parameter
+from shardlang.runtime.step.gradients import StepGradients
+from shardlang.runtime.step.learning_rate import LearningRates
 from shardlang.runtime.tree import namespace
 
 
-class Model:
+class RankModel:
     """Parameters and states of one rank. `p` is `forward`'s argument; trees[n] that of stage n.
     gradients: those of a step, once they are summed."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: RunProgram) -> None:
         self.program = program
         mapped.start(program)
         self.weights = given_weights(program)
         self.stored: dict[str, Zero3Parameter] = {}
         self.held: dict[str, Zero12Parameter] = {}
-        self.gathers = Gathers()
+        self.gathers = GatherSchedule()
         self.parameters = [tensor for tensor in program.parameters if program.holds(tensor)]
         # path -> what autograd knows a parameter by; what the optimizer updates: the leaf or this
         # rank's rows; the copy that forward reads, where that is of another type.
@@ -61,7 +61,7 @@ class Model:
             tensor.path: self._begin(tensor) for tensor in program.states if program.holds(tensor)
         }
         self.weights = None
-        self.buckets: list[Bucket] = []
+        self.buckets: list[GradientBucket] = []
         self.bucket_stages: list[tuple[int, ...]] = []
         self.reducer = Reducer(self._buckets())
         read = {**self._read(), **self.states}
@@ -75,12 +75,12 @@ class Model:
         learning = [t for t in self.parameters if not t.frozen]
         whole = program.pipeline is None and not any(self._cut_axes(t) for t in learning)
         counted = [self.trained[t.path] for t in learning if whole or self._counts(t)]
-        self.gradients = Gradients(program, list(self.trained.values()), counted, whole, self.states)
+        self.gradients = StepGradients(program, list(self.trained.values()), counted, whole, self.states)
 
     @cached_property
-    def rates(self) -> Rates:
+    def rates(self) -> LearningRates:
         """The learning rates of the run."""
-        return Rates(self.program)
+        return LearningRates(self.program)
 
     @cached_property
     def lr(self) -> float | None:
@@ -89,16 +89,16 @@ class Model:
         return self.optimizers[(general or [0])[0]].lr if self.optimizers else None
 
     @cached_property
-    def shares(self) -> Shares:
+    def shares(self) -> StateLayouts:
         """Which rank writes which part to a checkpoint."""
-        return Shares(self.program)
+        return StateLayouts(self.program)
 
     def leaves_of(self, stage: int) -> list[Tensor]:
         """The parameters that a stage trains."""
         mine = [t.path for t in self.parameters if stage in self.program.stages_of[t.path] and not t.frozen]
         return [self.leaves[path] for path in mine]
 
-    def _mesh(self, tensor: Declared) -> Mesh:
+    def _mesh(self, tensor: RunTensor) -> RankMesh:
         return tensor.mesh or self.program.mesh
 
     def _hold_all(self) -> None:
@@ -121,11 +121,11 @@ class Model:
                 units[kind, stage] = [[self.stored[path] for path in mine if path in unit] for unit in named]
         self.gathers.order(units, step)
 
-    def _begin(self, tensor: Declared) -> Tensor:
+    def _begin(self, tensor: RunTensor) -> Tensor:
         """This rank's block of a value as it begins: initialised, or from given weights."""
         weights, dtype = self.weights, dtype_of(self.program, tensor)
 
-        def part(block: Block) -> Tensor:
+        def part(block: Extent) -> Tensor:
             if weights is not None:
                 return weights.read(tensor, block, dtype)
             return make(self.program, tensor, block)
@@ -178,7 +178,7 @@ class Model:
         """A parameter under ZeRO."""
         return self.stored.get(path) or self.held.get(path)
 
-    def _buckets(self) -> list[Bucket]:
+    def _buckets(self) -> list[GradientBucket]:
         """Reductions of gradients: a bucket per kind of reduction, dtype and device up to the
         limit."""
         items = []
@@ -195,7 +195,7 @@ class Model:
         staged([bucket for bucket in self.buckets if isinstance(bucket, ShardBucket)])
         return self.buckets
 
-    def _add(self, bucket: Bucket, how: Reduction) -> None:
+    def _add(self, bucket: GradientBucket, how: BucketReduction) -> None:
         """Takes in a bucket, with the stages that give to it. One that waits for another stage is
         not of any: only at the end do both come to it."""
         waits = how.tied and (not isinstance(bucket, ShardBucket) or bucket.before is not None)
@@ -205,10 +205,10 @@ class Model:
         here = tuple(stage for stage in how.stages if stage in self.program.stages_here)
         self.bucket_stages.append(() if waits else here)
 
-    def _reduction(self, tensor: Parameter) -> Reduction:
+    def _reduction(self, tensor: Parameter) -> BucketReduction:
         """The work to do with a gradient."""
         shard, stages = self.zero_axes(tensor), self.program.stages_of[tensor.path]
-        return Reduction(
+        return BucketReduction(
             self._mesh(tensor), shard, listed(tensor.reduce), each=bool(shard) and tensor.zero[0] >= 2,
             whole=self.program.mesh, axis=self.program.stage_axis, coordinates=self.program.coordinates(tensor),
             stages=stages,
@@ -338,7 +338,7 @@ class Model:
         seen = [self._seen(named[path], given.arguments["needs"]) for path in paths]
         return OwnOptimizer(tensors, seen, base=self.program.base, **given.arguments)
 
-    def _seen(self, tensor: Parameter, needs: str) -> Seen | None:
+    def _seen(self, tensor: Parameter, needs: str) -> OptimizerView | None:
         """How an optimizer of the user's gets what it needs of a parameter; None where this rank
         has it."""
         rows = needs == "rows"
@@ -351,7 +351,7 @@ class Model:
         shape, first, size = tensor.shape or (1,), block.offsets or (0,), block.shape or (1,)
         if zero is not None:
             first, size = (first[0] + zero.start(size[0]), *first[1:]), (zero.chunk(size[0]), *size[1:])
-        return Seen(tensor.path, shape, Block(first, size), group, rows)
+        return OptimizerView(tensor.path, shape, Extent(first, size), group, rows)
 
     def _hosted(self, at: int, kind: str) -> str:
         """The name of an optimizer in the log, if the log has its time: with host parameters."""
@@ -359,7 +359,7 @@ class Model:
         mine = [t.path for t in self.parameters if by.get(t.path) == at and t.place == "host"]
         return f"{kind} of {', '.join(mine)}" if mine and self.program.log else ""
 
-    def blocks(self) -> list[tuple[Declared, Callable[[], Tensor] | None]]:
+    def blocks(self) -> list[tuple[RunTensor, Callable[[], Tensor] | None]]:
         """Every parameter and state with a function that gives this rank's block of it (collective
         under ZeRO-3); None where that is another stage's to give."""
         return [(t, self.block(t.path) if self.program.keeps(t) else None) for t in self.program.tensors]
@@ -387,13 +387,13 @@ def _of_the_first(gradient: Tensor) -> Tensor:
     return gradient if world.microbatch == 0 else torch.zeros_like(gradient)
 
 
-def given_weights(program: Program) -> Weights | None:
+def given_weights(program: RunProgram) -> InitialWeights | None:
     """The file of weights that a program starts from, if any; RunError if it does not fit."""
     if program.init is None:
         return None
     path = program.base / program.init.path
     # A whole path may be of an option or of a call.
     help = "" if Path(program.init.path).is_absolute() else OF_PROGRAM
-    found = Weights(path, program.tensors, program.init.names, help)
+    found = InitialWeights(path, program.tensors, program.init.names, help)
     found.require_words(program.data.categories)
     return found

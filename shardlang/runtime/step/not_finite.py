@@ -16,15 +16,15 @@ import torch
 from shardlang.errors import RunError
 from shardlang.runtime.comm.exchanged import exchanged
 from shardlang.runtime.comm.mesh import everyone, world
-from shardlang.runtime.comm.primitives import Ready, begin_reduce
+from shardlang.runtime.comm.primitives import CompletedWork, begin_reduce
 from shardlang.runtime.comm.record import about
 from shardlang.runtime.data.dataset import Arrays
 from shardlang.runtime.data.loader import Loader
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.finite import broken, shown
-from shardlang.runtime.program import Block, Parameter, Program
+from shardlang.runtime.program import Extent, Parameter, RunProgram
 from shardlang.runtime.state.checkpoints import SavedRun
-from shardlang.runtime.step.model import Model, given_weights
+from shardlang.runtime.step.model import RankModel, given_weights
 from shardlang.runtime.step.resume import offsets
 
 # Numbers of a file of weights that are looked at at once.
@@ -32,7 +32,7 @@ _AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True)
-class Found:
+class NonFinite:
     """A number that is not finite: what is told of it, and where it stands."""
 
     what: str
@@ -42,7 +42,7 @@ class Found:
 
 
 def error(
-    program: Program, loader: Loader, saved: SavedRun | None, step: int, fact: str,
+    program: RunProgram, loader: Loader, saved: SavedRun | None, step: int, fact: str,
     watched: Callable[[], str] = str,
 ) -> RunError:  # fmt: skip
     """The message about a step, of which `fact` says what is not finite; all ranks call it. saved:
@@ -63,7 +63,7 @@ def error(
     return RunError("SH506", fact, help=help)
 
 
-def _in_batches(loader: Loader, step: int) -> Found | None:
+def _in_batches(loader: Loader, step: int) -> NonFinite | None:
     """A number of the step's batch, or of that before it: an infinite one may leave its own loss
     finite and make the gradient not a number, which the next loss shows."""
     look = _in_files if isinstance(loader.dataset, Arrays) else _in_parts
@@ -71,16 +71,16 @@ def _in_batches(loader: Loader, step: int) -> Found | None:
     return next((each for each in found if each is not None), None)
 
 
-def _in_files(loader: Loader, step: int) -> Found | None:
+def _in_files(loader: Loader, step: int) -> NonFinite | None:
     return _in_examples(loader, loader.examples(step))
 
 
-def _in_parts(loader: Loader, step: int) -> Found | None:
+def _in_parts(loader: Loader, step: int) -> NonFinite | None:
     """A number of a batch that is made as it is asked for: each rank makes its part again."""
     told = next((each for each in exchanged(_in_part(loader, step)) if each is not None), None)
     file = loader.own.file if loader.own is not None else None
     help = "give a number there, or leave the example out"
-    return None if told is None else Found(told, file, help)
+    return None if told is None else NonFinite(told, file, help)
 
 
 def _in_part(loader: Loader, step: int) -> str | None:
@@ -101,7 +101,7 @@ def notes(loader: Loader) -> list[str]:
     return [f"{found.what}: {found.file}" + ("" if found.line is None else f":{found.line}")]
 
 
-def _in_examples(loader: Loader, examples: np.ndarray) -> Found | None:
+def _in_examples(loader: Loader, examples: np.ndarray) -> NonFinite | None:
     """The first number that is not finite in any field of some examples."""
     data = loader.dataset
     if not isinstance(data, Arrays):
@@ -114,47 +114,47 @@ def _in_examples(loader: Loader, examples: np.ndarray) -> Found | None:
             line = data.origin.line(example)
             where = f" in example {example}" if line is None else ""
             what = f"`{name}` is {values[(row, *index)]}{at}{where}"
-            return Found(what, data.origin.file, "mend the number in the file, or leave the example out", line)
+            return NonFinite(what, data.origin.file, "mend the number in the file, or leave the example out", line)
     return None
 
 
-def _in_weights(program: Program) -> Found | None:
+def _in_weights(program: RunProgram) -> NonFinite | None:
     weights = given_weights(program)
     for tensor in program.tensors if weights is not None else ():
-        for block in Block((0,) * len(tensor.shape), tensor.shape).by_rows(_AT_ONCE):
+        for block in Extent((0,) * len(tensor.shape), tensor.shape).by_rows(_AT_ONCE):
             assert weights is not None
             part = weights.read(tensor, block, torch.float32)
             # A state may be infinite, as a mask is.
             if (at := broken(part, infinite=not isinstance(tensor, Parameter))) is not None:
                 what = f"`{tensor.path}` {shown(part, at, block.offsets)} in the weights that the run began with"
-                return Found(what, weights.path, "mend the file, or begin with other weights")
+                return NonFinite(what, weights.path, "mend the file, or begin with other weights")
     return None
 
 
-def in_parameters(model: Model) -> str | None:
+def in_parameters(model: RankModel) -> str | None:
     """The first number that is not finite of what any rank trains; all ranks call it."""
     learning = [t for t in model.parameters if not t.frozen]
     total = torch.zeros((), dtype=torch.float64, device=world.device)
     for tensor in learning:
         total += model.trained[tensor.path].detach().sum().to(world.device)
     with about(b"whether the weights are finite"):
-        coming = begin_reduce(total, everyone()) if world.size > 1 else Ready(total)
+        coming = begin_reduce(total, everyone()) if world.size > 1 else CompletedWork(total)
         if bool(kind_of(world.device).fetched(coming.wait)().isfinite()):
             return None
         told = exchanged(_in_trained(model, learning))
     return next((each for each in told if each is not None), None)
 
 
-def _in_trained(model: Model, learning: Sequence[Parameter]) -> str | None:
+def _in_trained(model: RankModel, learning: Sequence[Parameter]) -> str | None:
     for tensor in learning:
         if (at := broken(x := model.trained[tensor.path].detach())) is not None:
             return f"`{tensor.path}` {shown(x, at, offsets(model, tensor))}"
     return None
 
 
-def _in_checkpoint(saved: SavedRun) -> Found | None:
+def _in_checkpoint(saved: SavedRun) -> NonFinite | None:
     for name, first, part in saved.parts():
         if (at := broken(part, infinite=True)) is not None:
             what = f"`{name}` {shown(part, at, first)} in the checkpoint that the run goes on from"
-            return Found(what, saved.folder, "go on from an earlier checkpoint, or start anew by --overwrite")
+            return NonFinite(what, saved.folder, "go on from an earlier checkpoint, or start anew by --overwrite")
     return None

@@ -17,17 +17,17 @@ from shardlang.facts.actions import Action
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.loader import Batch
-from shardlang.runtime.messages import Exchange, Routes
-from shardlang.runtime.program import Program
+from shardlang.runtime.messages import Exchange, MessageRoutes
+from shardlang.runtime.program import RunProgram
 from shardlang.runtime.step.microbatches import conclusion, given_ahead
-from shardlang.runtime.step.model import Model
+from shardlang.runtime.step.model import RankModel
 from shardlang.runtime.step.recompute import Recomputing
 from shardlang.runtime.step.split_backward import Halves, whole
-from shardlang.runtime.step.totals import Parts, Pending, Totals
+from shardlang.runtime.step.totals import BatchTotals, Pending, Totals
 
 
 @dataclass
-class Kept:
+class SavedForward:
     """The values of a forward that backward needs: the received leaves, what was sent, the loss;
     between I and W, what W needs.
 
@@ -47,21 +47,21 @@ class Pass:
 
     batch: Batch
     exchange: Exchange
-    figures: Parts
+    figures: BatchTotals
     given: dict[int, Mapping[str, Tensor]] = field(default_factory=dict)
-    sums: dict[int, Parts] = field(default_factory=dict)
-    kept: dict[tuple[int, int], Kept] = field(default_factory=dict)
+    sums: dict[int, BatchTotals] = field(default_factory=dict)
+    kept: dict[tuple[int, int], SavedForward] = field(default_factory=dict)
 
 
-class Pipeline:
+class PipelineRunner:
     """Runs this rank's actions."""
 
-    def __init__(self, program: Program, model: Model, figures: Totals, evaluated: Totals) -> None:
+    def __init__(self, program: RunProgram, model: RankModel, figures: Totals, evaluated: Totals) -> None:
         assert program.pipeline is not None
         self.program, self.model = program, model
         self.figures, self.evaluated = figures, evaluated
-        self.training = Routes(program, program.pipeline.table, False)
-        self.forwards = Routes(program, program.pipeline.forwards(program.microbatches), True)
+        self.training = MessageRoutes(program, program.pipeline.table, False)
+        self.forwards = MessageRoutes(program, program.pipeline.forwards(program.microbatches), True)
         self.weights = {stage: model.leaves_of(stage) for stage in program.stages_here}
         self.due = [self._due(at) for at in range(len(self.training.mine))]
 
@@ -120,15 +120,15 @@ class Pipeline:
         loss = further.pop(0) if further and isinstance(further[0], Tensor) else None
         now.figures.add({**({} if loss is None else {"loss": loss}), **(further[0] if further else {})})
         for sums in further[1:]:
-            now.sums.setdefault(action.stage, Parts()).add(sums)
+            now.sums.setdefault(action.stage, BatchTotals()).add(sums)
         taken = [tensor for tensor in inputs if tensor.requires_grad]
         # Of the outputs, those that a gradient comes back for.
         after = self.training.stages[action.stage + 1].receives if outputs else []
         given = [tensor for tensor, value in zip(outputs, after, strict=True) if value.gradient]
-        now.kept[action.stage, action.microbatch] = Kept(taken, given, loss, Recomputing.called())
+        now.kept[action.stage, action.microbatch] = SavedForward(taken, given, loss, Recomputing.called())
         now.exchange.give(at, [tensor.detach() for tensor in outputs])
 
-    def _parted(self, routes: Routes, action: Action, result: Any) -> tuple[list[Tensor], list[Any]]:
+    def _parted(self, routes: MessageRoutes, action: Action, result: Any) -> tuple[list[Tensor], list[Any]]:
         """The result of a stage: the values that it sends, and what follows them."""
         listed = list(result) if isinstance(result, tuple) else [result]
         after = action.stage + 1
@@ -153,7 +153,7 @@ class Pipeline:
             del now.kept[where]
             self.model.reducer.complete()
 
-    def _half(self, kept: Kept, ends: list[tuple[Tensor, Tensor]], action: Action) -> None:
+    def _half(self, kept: SavedForward, ends: list[tuple[Tensor, Tensor]], action: Action) -> None:
         """All of a backward, or the half of it that an action is."""
         weights = self.weights[action.stage]
         if action.kind == "B" or (action.kind == "I" and kept.again):
@@ -164,7 +164,7 @@ class Pipeline:
         elif kept.halves is not None:
             kept.halves.weights(weights)
 
-    def _ends(self, gradients: list[Tensor], kept: Kept) -> list[tuple[Tensor, Tensor]]:
+    def _ends(self, gradients: list[Tensor], kept: SavedForward) -> list[tuple[Tensor, Tensor]]:
         """The gradients that backward begins with: the values sent, with the gradients that came
         for them, and the loss, with 1 or the loss scale."""
         ends = [pair for pair in zip(kept.outputs, gradients, strict=True) if pair[0].requires_grad]

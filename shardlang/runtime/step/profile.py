@@ -28,8 +28,8 @@ from shardlang.errors import RunError
 from shardlang.runtime.citations import cited
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
-from shardlang.runtime.program import Program
-from shardlang.runtime.tree import Node
+from shardlang.runtime.program import RunProgram
+from shardlang.runtime.tree import LayerNode
 from shardlang.runtime.tree import path as layer_path
 
 # So many lines of the program are shown at the end, those that take most.
@@ -39,7 +39,7 @@ _UNSAFE = str.maketrans({'"': "'", "\\": "/"})
 
 
 @dataclass(frozen=True)
-class Text:
+class RangeNames:
     """An emitted file, for the names of ranges."""
 
     file: Path
@@ -73,7 +73,7 @@ class Ranges:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.texts: dict[str, Text | None] = {}  # None: a file of others
+        self.texts: dict[str, RangeNames | None] = {}  # None: a file of others
         self.names: set[str] = set()
 
     def on_call(self, frame: FrameType, event: str, _: Any) -> Any:
@@ -81,19 +81,19 @@ class Ranges:
         code = frame.f_code
         file = code.co_filename
         if file not in self.texts:
-            self.texts[file] = Text(Path(file)) if Path(file).absolute().parent == self.folder else None
+            self.texts[file] = RangeNames(Path(file)) if Path(file).absolute().parent == self.folder else None
         text = self.texts[file]
         if text is None or code.co_name.startswith("<"):
             return None
         layer = frame.f_locals.get("p")
-        at = layer_path(layer) if isinstance(layer, Node) else ""
+        at = layer_path(layer) if isinstance(layer, LayerNode) else ""
         return _Frame(self, text, f"{at}: {code.co_name}" if at else f"{code.co_name}  ({text.file.name})").on_event
 
 
 class _Frame:
     """A call of one function: its range, and that of the statement that it is at."""
 
-    def __init__(self, ranges: Ranges, text: Text, name: str) -> None:
+    def __init__(self, ranges: Ranges, text: RangeNames, name: str) -> None:
         self.ranges, self.text, self.at = ranges, text, 0
         self.whole, self.line = record_function(name), record_function("")
         self.whole.__enter__()
@@ -114,10 +114,10 @@ class _Frame:
         return self.on_event
 
 
-class Profile:
+class StepTrace:
     """The trace of this rank, where it is to write one; else nothing happens."""
 
-    def __init__(self, program: Program, total: int, done: int) -> None:
+    def __init__(self, program: RunProgram, total: int, done: int) -> None:
         self.steps, self.file = range(0), Path()
         if program.profile is None:
             return

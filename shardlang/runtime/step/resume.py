@@ -23,16 +23,16 @@ from shardlang.disk.locks import Claims, held_in, require_apart
 from shardlang.errors import RunError
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.identity import differences, identity
-from shardlang.runtime.program import Parameter, Program
+from shardlang.runtime.program import Parameter, RunProgram
 from shardlang.runtime.state import mapped
 from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun, exchanged, not_finite, place, require_one
 from shardlang.runtime.state.optimizers import optimizer
-from shardlang.runtime.state.shares import Shares
-from shardlang.runtime.step.model import Model
+from shardlang.runtime.state.shares import StateLayouts
+from shardlang.runtime.step.model import RankModel
 from shardlang.runtime.words import require_same
 
 
-def checkpoints(program: Program) -> Checkpoints | None:
+def checkpoints(program: RunProgram) -> Checkpoints | None:
     """Where the program's checkpoints are, by its setting."""
     if program.checkpoint is None:
         return None
@@ -40,7 +40,7 @@ def checkpoints(program: Program) -> Checkpoints | None:
     return Checkpoints(program.base / given.to, given.every, given.keep)
 
 
-def claim_of_program(claims: Claims, program: Program, save_weights: Path | None) -> None:
+def claim_of_program(claims: Claims, program: RunProgram, save_weights: Path | None) -> None:
     """Claims the folder of checkpoints, once all else is claimed, and removes what killed runs left
     there. RunError where the run writes something else to it under a name of a checkpoint, where it
     begins anew and those of an earlier run are there, or where it would remove or replace a file
@@ -64,7 +64,7 @@ def claim_of_program(claims: Claims, program: Program, save_weights: Path | None
         raise RunError("SH512", fact, file=save_weights, help="name another file for --save-weights")
 
 
-def _read_first(program: Program) -> list[Path]:
+def _read_first(program: RunProgram) -> list[Path]:
     """The files of weights that a run starts from."""
     if program.init is None:
         return []
@@ -73,7 +73,7 @@ def _read_first(program: Program) -> list[Path]:
     return [Path(os.path.realpath(path)) for path in read]
 
 
-def _require_spared(program: Program, folder: Path) -> None:
+def _require_spared(program: RunProgram, folder: Path) -> None:
     """RunError where a file that the run starts from is in a checkpoint that it is to remove."""
     gone = [Path(os.path.realpath(path)) for path in checkpoints_in(folder).values()]
     for path in _read_first(program):
@@ -83,7 +83,7 @@ def _require_spared(program: Program, folder: Path) -> None:
             raise RunError("SH512", fact, file=path, help=help)
 
 
-def facts(program: Program, length: int, evaluated: int | None = None) -> dict[str, Any]:
+def facts(program: RunProgram, length: int, evaluated: int | None = None) -> dict[str, Any]:
     """The facts that decide the remaining examples of a run that writes checkpoints, from data of a
     length, and those that it evaluates, of the length `evaluated`."""
     if program.checkpoint is None:
@@ -105,7 +105,7 @@ def other_evaluation(facts: Mapping[str, Any], found: SavedRun) -> Iterator[str]
 
 
 def save(
-    model: Model, to: Checkpoints, facts: Mapping[str, Any], step: int, best: Mapping[str, Any] | None = None
+    model: RankModel, to: Checkpoints, facts: Mapping[str, Any], step: int, best: Mapping[str, Any] | None = None
 ) -> None:
     """Writes a checkpoint; all ranks call it. best: the best evaluation before this step's."""
     carried, skipped = model.shares.carried, model.gradients.skipped
@@ -120,12 +120,12 @@ def save(
     to.write(step, list(_pieces(model)), model.shares.tensors, written)
 
 
-def _kinds(program: Program) -> dict[str, str]:
+def _kinds(program: RunProgram) -> dict[str, str]:
     """The optimizer of each parameter, by path."""
     return {path: program.optimizers[at].kind for path, at in program.trained_by.items()}
 
 
-def _require_words(program: Program, found: SavedRun) -> None:
+def _require_words(program: RunProgram, found: SavedRun) -> None:
     """RunError if words of the data had other numbers when a checkpoint was written, so that the
     weights are those of others. A checkpoint that records no data has no say."""
     data = found.facts.get("data")
@@ -133,7 +133,9 @@ def _require_words(program: Program, found: SavedRun) -> None:
         require_same(program.data.categories, data.get("categories", {}), "the checkpoint was written", found.folder)
 
 
-def _require(program: Program, found: SavedRun, facts: Mapping[str, Any], note: Callable[[str], None] | None) -> None:
+def _require(
+    program: RunProgram, found: SavedRun, facts: Mapping[str, Any], note: Callable[[str], None] | None
+) -> None:
     """RunError if the remaining examples would be others than those of the run of a checkpoint;
     with `note`, that is only said."""
     _require_words(program, found)
@@ -154,7 +156,7 @@ def _require(program: Program, found: SavedRun, facts: Mapping[str, Any], note: 
     raise RunError("SH508", fact, file=found.folder, help=help)
 
 
-def _changes(model: Model, found: SavedRun, instead: str) -> list[Change]:
+def _changes(model: RankModel, found: SavedRun, instead: str) -> list[Change]:
     """The parameters that another optimizer trained. RunError if there are any and the user has not
     asked to go on nevertheless."""
     differ = list(changes(found.index, _kinds(model.program), model.shares.kept))
@@ -164,7 +166,7 @@ def _changes(model: Model, found: SavedRun, instead: str) -> list[Change]:
     return differ
 
 
-def _told(model: Model, differ: Sequence[Change]) -> Iterator[str]:
+def _told(model: RankModel, differ: Sequence[Change]) -> Iterator[str]:
     """The lines of a run that goes on with other optimizers, one for each way to differ, and with
     the state of frozen parameters."""
     carried = model.shares.carried
@@ -183,12 +185,12 @@ def _told(model: Model, differ: Sequence[Change]) -> Iterator[str]:
         yield f"goes on with another optimizer: {alike[0].fact}{also}; {does or 'it keeps nothing'}"
 
 
-def _carry(model: Model, found: SavedRun) -> None:
+def _carry(model: RankModel, found: SavedRun) -> None:
     """Makes room for the state of parameters that are frozen now, which the run's checkpoints are
     to have as well: whoever trains them again goes on with it."""
     program, kinds = model.program, found.facts.get("optimizers")
     if model.shares.carried.names:  # of a checkpoint that was passed over
-        model.shares = Shares(program)
+        model.shares = StateLayouts(program)
     shares, there = model.shares, state_names(found.index)
     for tensor in program.parameters if program.checkpoint is not None else ():
         names = there.get(tensor.path, [])
@@ -204,7 +206,7 @@ def _carry(model: Model, found: SavedRun) -> None:
             shares.carried.tensors[tensor.path] = made
 
 
-def _kept(model: Model) -> dict[str, dict[str, Tensor]]:
+def _kept(model: RankModel) -> dict[str, dict[str, Tensor]]:
     """The state that optimizers keep of each parameter that is trained here, by path and by
     name."""
     found = {}
@@ -217,7 +219,7 @@ def _kept(model: Model) -> dict[str, dict[str, Tensor]]:
 
 
 def resume(
-    model: Model, given: Checkpoints, facts: Mapping[str, Any], note: Callable[[str], None],
+    model: RankModel, given: Checkpoints, facts: Mapping[str, Any], note: Callable[[str], None],
     instead: str = "start anew by --overwrite",
 ) -> SavedRun | None:  # fmt: skip
     """Fills the model from the newest checkpoint that proves whole, and notes which are passed
@@ -251,7 +253,7 @@ class _One(Checkpoints):
         return [self.folder]
 
 
-def resumed(model: Model, path: Path, note: Callable[[str], None], averages: bool = False) -> SavedRun:
+def resumed(model: RankModel, path: Path, note: Callable[[str], None], averages: bool = False) -> SavedRun:
     """Fills the model from a checkpoint, or from the newest whole one of a folder of them; all
     ranks call it. averages: the weights are their averages. RunError where there is none."""
     kind = _One if (path / INDEX).is_file() else Checkpoints
@@ -264,7 +266,7 @@ def resumed(model: Model, path: Path, note: Callable[[str], None], averages: boo
     return found
 
 
-def _take_averages(model: Model, found: SavedRun) -> None:
+def _take_averages(model: RankModel, found: SavedRun) -> None:
     """The averages of the weights, in their place."""
     kept = {name.removesuffix(f":{EMA}") for name in found.tensors if name.endswith(f":{EMA}")}
     if not kept:
@@ -286,7 +288,7 @@ def _seen(path: Path) -> int | None:
 
 
 def _tried(
-    model: Model, path: Path, facts: Mapping[str, Any], note: Callable[[str], None], instead: str
+    model: RankModel, path: Path, facts: Mapping[str, Any], note: Callable[[str], None], instead: str
 ) -> tuple[SavedRun | None, Sequence[Change], Damaged | None]:
     """Fills the parameters, states and optimizer states of this rank from a checkpoint, or says why
     it is not whole."""
@@ -307,14 +309,14 @@ def _tried(
     return found, differ, None
 
 
-def _require_finite(model: Model, pieces: Sequence[Piece], folder: Path) -> None:
+def _require_finite(model: RankModel, pieces: Sequence[Piece], folder: Path) -> None:
     """Damaged where a number of what is trained is none."""
     for piece in pieces:
         if wrong := not_finite(piece.name, piece.local, piece.offsets, model.program.trained_by):
             raise Damaged(wrong, folder)
 
 
-def _count(model: Model, found: SavedRun, differ: Sequence[Change]) -> None:
+def _count(model: RankModel, found: SavedRun, differ: Sequence[Change]) -> None:
     """Counts the updates that the state of each parameter has seen, where these are not all of the
     run."""
     carried, done = model.shares.carried, found.step - model.gradients.skipped
@@ -323,7 +325,7 @@ def _count(model: Model, found: SavedRun, differ: Sequence[Change]) -> None:
     carried.late = {path: done - seen[path] for path in model.program.trained_by if seen.get(path, done) < done}
 
 
-def _take(model: Model, found: SavedRun, differ: Sequence[Change]) -> None:
+def _take(model: RankModel, found: SavedRun, differ: Sequence[Change]) -> None:
     """Brings all else up to date with a checkpoint that has been read."""
     model.refresh(model.leaves)
     _begin_anew(model, differ)
@@ -332,7 +334,7 @@ def _take(model: Model, found: SavedRun, differ: Sequence[Change]) -> None:
         each.resumed(found.step - model.gradients.skipped, late)
 
 
-def _begin_anew(model: Model, differ: Sequence[Change]) -> None:
+def _begin_anew(model: RankModel, differ: Sequence[Change]) -> None:
     """State that a checkpoint lacks is as at the first step, also where part of another had been
     read; the average of weights is the weights."""
     kept = _kept(model)
@@ -350,7 +352,7 @@ def _begin_anew(model: Model, differ: Sequence[Change]) -> None:
             local.fill_(first.item())
 
 
-def _go_on_scaled(model: Model, found: SavedRun) -> None:
+def _go_on_scaled(model: RankModel, found: SavedRun) -> None:
     """Takes over the loss scale of a checkpoint, and how many steps updated nothing."""
     skipped, kept = found.facts.get("skipped", 0), found.facts.get("loss_scale")
     try:
@@ -363,7 +365,7 @@ def _go_on_scaled(model: Model, found: SavedRun) -> None:
     model.gradients.skipped = skipped
 
 
-def _pieces(model: Model) -> Iterator[Piece]:
+def _pieces(model: RankModel) -> Iterator[Piece]:
     """Every block of this rank; of parameters under ZeRO its rows."""
     kept = _kept(model)
     for tensor in model.parameters:
@@ -377,7 +379,7 @@ def _pieces(model: Model) -> Iterator[Piece]:
             yield Piece(state.path, state.shape, block.offsets, model.states[state.path])
 
 
-def offsets(model: Model, tensor: Parameter) -> tuple[int, ...]:
+def offsets(model: RankModel, tensor: Parameter) -> tuple[int, ...]:
     """Where what this rank trains of a parameter begins in the whole."""
     block = model.program.block(tensor)
     group = model.zero_group(tensor)

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime import compiled, random
-from shardlang.runtime.comm.collectives import Beside
+from shardlang.runtime.comm.collectives import LateGradients
 from shardlang.runtime.comm.mesh import everyone, world
 from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.loader import Batch
 from shardlang.runtime.device import kind_of
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import RunProgram
 from shardlang.runtime.step.microbatches import Accumulation
-from shardlang.runtime.step.model import Model
-from shardlang.runtime.step.pipeline import Pipeline
+from shardlang.runtime.step.model import RankModel
+from shardlang.runtime.step.pipeline import PipelineRunner
 from shardlang.runtime.step.totals import Totals, WholeSet
 
 
@@ -28,16 +28,16 @@ class Stepper:
     """step: the steps that have begun. pause: seconds for which a step's figures may be held
     back."""
 
-    def __init__(self, program: Program, pause: float = 0.0) -> None:
+    def __init__(self, program: RunProgram, pause: float = 0.0) -> None:
         self.program, self.step = program, 0
         self.enter()
-        self.model = Model(program)
+        self.model = RankModel(program)
         shown = {"loss": program.loss_pending, **program.metrics_pending}
         self.figures = Totals(program.mesh, shown, stages=program.stage_axis, pause=pause)
         kept = [field.name for field in program.predicted]
         self.evaluated = Totals(program.mesh, program.eval_pending, (2,), program.stage_axis, listed=kept)
-        passes = Accumulation if program.pipeline is None else Pipeline
-        self.passes: Accumulation | Pipeline = passes(program, self.model, self.figures, self.evaluated)
+        passes = Accumulation if program.pipeline is None else PipelineRunner
+        self.passes: Accumulation | PipelineRunner = passes(program, self.model, self.figures, self.evaluated)
         self._connect()
 
     def enter(self) -> None:
@@ -50,7 +50,7 @@ class Stepper:
         kind.round_products(program.precision == "tf32")
         # A backward in two parts computes the gradients of weights later anyhow.
         split = program.pipeline is not None and program.pipeline.splits_backward
-        Beside.on = kind.overlaps and not split
+        LateGradients.on = kind.overlaps and not split
 
     def _connect(self) -> None:
         """Makes the process groups of a step, and of what is saved."""
@@ -58,7 +58,7 @@ class Stepper:
         groups = [mesh[tuple(axes)] for mesh, own in listed for axes in own]
         totals = [self.figures.group, *([self.evaluated.group] if program.eval is not None else [])]
         channels: set[tuple[int, int]] = set()
-        if isinstance(self.passes, Pipeline):
+        if isinstance(self.passes, PipelineRunner):
             channels = self.passes.channels
         host = any(parameter.place == "host" for parameter in program.parameters)
         # At the end the memory of all ranks is compared with the plan's.

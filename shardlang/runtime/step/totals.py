@@ -16,10 +16,10 @@ from torch import Tensor
 
 from shardlang.facts.figures import BESIDE, GRAD_NORM, is_told
 from shardlang.runtime.comm import primitives
-from shardlang.runtime.comm.mesh import Mesh, world
+from shardlang.runtime.comm.mesh import RankMesh, world
 from shardlang.runtime.comm.record import about
 from shardlang.runtime.device import kind_of
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import RunProgram
 
 # Batches whose numbers are summed at once, at most.
 _AT_ONCE = 64
@@ -30,12 +30,12 @@ class Totals:
 
     shape: of each. stages: the axis of pipeline stages ("": none), along which each number is known
     at one coordinate and afterwards at all. listed: names beside, which are not summed
-    (`Parts`). pause: seconds for which numbers may be held back, to
+    (`BatchTotals`). pause: seconds for which numbers may be held back, to
     sum those of several batches at once; all ranks then take part in a sum, and agree. asks: on the
     first rank, whether it wants more to be told of each batch; each: what it has said."""
 
     def __init__(
-        self, mesh: Mesh, pending: Mapping[str, Sequence[str]], shape: tuple[int, ...] = (), stages: str = "",
+        self, mesh: RankMesh, pending: Mapping[str, Sequence[str]], shape: tuple[int, ...] = (), stages: str = "",
         pause: float = 0.0, listed: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.names, self.shape, self.pause = list(pending), shape, pause
@@ -47,9 +47,9 @@ class Totals:
         self._open, self.every, self._since = Sum(self), 1, time.perf_counter()
         self.asks = self.each = False
 
-    def parts(self) -> Parts:
+    def parts(self) -> BatchTotals:
         """To put together a batch's numbers from those of its microbatches."""
-        return Parts({name for name, axes in self.pending.items() if self.mesh._time in axes}, self.listed)
+        return BatchTotals({name for name, axes in self.pending.items() if self.mesh._time in axes}, self.listed)
 
     def start(self, values: Mapping[str, Tensor]) -> Pending:
         """Starts the sum in float64, now or with that of a later batch; every rank must call it,
@@ -105,7 +105,7 @@ class Sum:
         group = self.totals.group
         vector = torch.cat([*self.rows, *[self._number(number).unsqueeze(0) for number in pace]]).double()
         with about(b"figures"):
-            total = primitives.begin_reduce(vector, group) if group.size > 1 else primitives.Ready(vector)
+            total = primitives.begin_reduce(vector, group) if group.size > 1 else primitives.CompletedWork(vector)
         self.total = kind_of(vector.device).fetched(total.wait)
 
     def wait(self, row: int) -> list[Any]:
@@ -121,7 +121,7 @@ class Sum:
         return self.result[count * row : count * (row + 1)]
 
 
-class Parts:
+class BatchTotals:
     """The numbers of one batch: added up where they are pending over its microbatches, else those
     of the first.
 
@@ -177,7 +177,7 @@ class Waiting(NamedTuple):
         return self.shown({**self.figures.wait(), **self.more, **told}), norm
 
 
-def shown(program: Program, figures: Mapping[str, float]) -> dict[str, float]:
+def shown(program: RunProgram, figures: Mapping[str, float]) -> dict[str, float]:
     """The figures that are told, with the metrics that are made of them. A figure that a metric
     waits for and that is no number makes it none either."""
     found = {name: value for name, value in figures.items() if is_told(name)}

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from shardlang.checkpoints.index import INDEX
-from shardlang.ending import Saved
+from shardlang.ending import SavedAndEnded
 from shardlang.errors import RunError
 from shardlang.runtime import compiled
 from shardlang.runtime.comm.exchanged import exchanged
@@ -31,15 +31,15 @@ from shardlang.runtime.events.stream import Asking
 from shardlang.runtime.events.told import first_line, last_line
 from shardlang.runtime.garbage import collected
 from shardlang.runtime.logs import Log, taken
-from shardlang.runtime.program import Program, load_own, numbers_of
+from shardlang.runtime.program import RunProgram, load_own, numbers_of
 from shardlang.runtime.speed import Speed
 from shardlang.runtime.state.best import Best
 from shardlang.runtime.state.checkpoints import Checkpoints, SavedRun
 from shardlang.runtime.state.weights import save
 from shardlang.runtime.step import not_finite
-from shardlang.runtime.step.asked import Asked
+from shardlang.runtime.step.asked import StepRequests
 from shardlang.runtime.step.loss_scale import LossScale
-from shardlang.runtime.step.profile import Profile
+from shardlang.runtime.step.profile import StepTrace
 from shardlang.runtime.step.resume import checkpoints, facts, other_evaluation, resume
 from shardlang.runtime.step.resume import save as save_checkpoint
 from shardlang.runtime.step.stepper import Stepper
@@ -52,7 +52,7 @@ _PAUSE = 0.1
 _COMPILED = 2
 
 
-def datasets(program: Program) -> dict[str, Dataset]:
+def datasets(program: RunProgram) -> dict[str, Dataset]:
     """The data of a program, read; RunError where it cannot be, or is too little for one step."""
     load_own(program)
     read = {"data": load(program.data, program.base)}
@@ -68,10 +68,10 @@ def datasets(program: Program) -> dict[str, Dataset]:
     return read
 
 
-class Run(Stepper):
+class TrainingRun(Stepper):
     """One rank's run of a program over its data."""
 
-    def __init__(self, program: Program, data: Mapping[str, Dataset], log: Log) -> None:
+    def __init__(self, program: RunProgram, data: Mapping[str, Dataset], log: Log) -> None:
         super().__init__(program, _PAUSE)
         self.log = log
         self.notes = [note for dataset in data.values() for note in dataset.notes]
@@ -79,7 +79,7 @@ class Run(Stepper):
         self.test = Loader(program, program.eval, data["eval"]) if program.eval is not None else None
         self.total = program.steps if program.steps is not None else (program.epochs or 0) * self.loader.batches
         self.checkpoints = checkpoints(program)
-        self.asked, self.asking, self.stopped = Asked(), Asking(), False
+        self.asked, self.asking, self.stopped = StepRequests(), Asking(), False
         self.best = Best(program.evaluation)
         self.facts = facts(program, data["data"].length, data["eval"].length if self.test is not None else None)
         self.saved: SavedRun | None = None
@@ -102,7 +102,7 @@ class Run(Stepper):
         for line in (first_line(self.program, self.total), *load_own(self.program), *self.notes):
             self.log.note(line)
         self._resume()
-        self.profile = Profile(self.program, self.total, self.step)
+        self.profile = StepTrace(self.program, self.total, self.step)
         self.speed = self._speed()
         every = (self.program.log or {"steps": 0})["steps"]
         self.log.start(self.total, self.loader.batches, self.speed, self.step, every)
@@ -262,7 +262,7 @@ class Run(Stepper):
             again = "--resume in place of --overwrite" if self.program.overwrite else "--resume"
             self.log.note(f"saved after step {self.step}: the same command with {again} goes on from there")
             self.log.ended("saved")
-            raise Saved(str(self.step))
+            raise SavedAndEnded(str(self.step))
 
     def _step(self, epoch: int, batch: Batch) -> None:
         """One step. Its figures are summed while backward runs, with those of the next steps where
@@ -382,7 +382,7 @@ class Run(Stepper):
             save(self.program, path, self.model.blocks())
 
 
-def require_ranks(program: Program, size: int) -> None:
+def require_ranks(program: RunProgram, size: int) -> None:
     """RunError where a program, which is laid out for one number of ranks, is started on
     another."""
     if program.ranks != size:
@@ -391,9 +391,9 @@ def require_ranks(program: Program, size: int) -> None:
         raise RunError("SH503", fact, help=help)
 
 
-def run(program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
+def run(program: RunProgram, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
     """The whole run of this rank, once connected."""
     require_ranks(program, world.size)
-    training = Run(program, data, log)
+    training = TrainingRun(program, data, log)
     with compiled.told():
         training.train(save_weights)

@@ -28,22 +28,22 @@ from shardlang.runtime.comm.record import USUAL, record
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.data.loader import Loader
 from shardlang.runtime.logs import Log
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import RunProgram
 from shardlang.runtime.state.checkpoints import Checkpoints, SavedRun, exchanged
-from shardlang.runtime.step.model import Model
+from shardlang.runtime.step.model import RankModel
 from shardlang.runtime.step.resume import resume
-from shardlang.runtime.tree import Node
+from shardlang.runtime.tree import LayerNode
 from shardlang.runtime.tree import path as layer_path
 
 # So many steps are gone through again, and so many seconds, at most.
 _STEPS, _SECONDS = 2000, 600.0
 
 
-class Run(Protocol):
+class WatchedRun(Protocol):
     """One rank's run, as in train.py."""
 
-    program: Program
-    model: Model
+    program: RunProgram
+    model: RankModel
     loader: Loader
     passes: Any
     checkpoints: Checkpoints | None
@@ -52,7 +52,7 @@ class Run(Protocol):
     step: int
     total: int
 
-    def __init__(self, program: Program, data: Mapping[str, Dataset], log: Log) -> None: ...
+    def __init__(self, program: RunProgram, data: Mapping[str, Dataset], log: Log) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Finder:
 
     def _look(self, frame: FrameType, lines: list[str], line: int, name: str, x: Tensor) -> None:
         layer = frame.f_locals.get("p")
-        path = layer_path(layer) if isinstance(layer, Node) else ""
+        path = layer_path(layer) if isinstance(layer, LayerNode) else ""
         what, place = f"`{name}`" + (f" of {path}" if path else ""), cited(lines, line - 1)
         text = " ".join(lines[line - 1 : frame.f_lineno - 1] or lines[line - 1 : line])
         words = {id(frame.f_locals.get(word)) for word in re.findall(r"\w+", text)}
@@ -131,12 +131,12 @@ class Finder:
             number = str(values[tuple(index)].item())
             self.found = Broken(time.time(), world.rank, self.step, what, number, index, place)
 
-    def look_at(self, run: Run) -> None:
+    def look_at(self, run: WatchedRun) -> None:
         """Looks at the parameters between two steps."""
         for path, x in run.model.trained.items():
             self.check(x.detach(), f"`{path}` after the update", "")
 
-    def watch_gradients(self, run: Run) -> None:
+    def watch_gradients(self, run: WatchedRun) -> None:
         """Looks at the gradients of parameters, microbatch by microbatch."""
         for path, leaf in run.model.leaves.items():
             if leaf.requires_grad and path not in run.model.stored:
@@ -153,7 +153,7 @@ class Finder:
             self.meant.clear()
 
 
-def first(run: Run, step: int) -> str:
+def first(run: WatchedRun, step: int) -> str:
     """The first number that is not finite in a step, in the step before it, or in the gradients of
     a parameter in any before; "" where none is found, or the way to it is too long. All ranks call
     it."""
@@ -171,7 +171,7 @@ def first(run: Run, step: int) -> str:
     return str(min(found, key=lambda each: (each.when, each.rank))) if found else ""
 
 
-def _go(run: Run, finder: Finder, step: int) -> None:
+def _go(run: WatchedRun, finder: Finder, step: int) -> None:
     """Goes on to a step, or to where a rank finds something."""
     # Where such a step is left out, a gradient that is not finite is no mistake.
     skips = run.model.gradients.skips
@@ -194,7 +194,7 @@ def _go(run: Run, finder: Finder, step: int) -> None:
         finder.look_at(run)
 
 
-def _begun(run: Run, step: int) -> Run | None:
+def _begun(run: WatchedRun, step: int) -> WatchedRun | None:
     """The run anew, from its newest checkpoint before the step, or its beginning; None where
     another run has written there."""
     program = replace(run.program, eval=None, profile=None, compile="none")

@@ -17,7 +17,7 @@ from shardlang.search.guess import Guess
 from shardlang.search.pipelines import Pipe, pipe
 from shardlang.search.profiles import Estimate, Profiles
 from shardlang.search.space import Cuts, Point, course_facts, courses, heads, zeros
-from shardlang.search.wanted import Wanted
+from shardlang.search.wanted import SearchRequest
 from shardlang.syntax import ast
 
 # Seconds of a processor for the bound of a point, to simulate an action, and for what is around
@@ -28,7 +28,7 @@ AGAIN = ("all but products", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SearchNode:
     """A point, as far as it is chosen. level: -1 a mesh, 0 without a profile, 1 without ZeRO, 2
     with it, 3 with what is computed again, if anything is. known: seconds of what is not its
     parameters', from level 1 on."""
@@ -61,9 +61,9 @@ class BestFirst:
     """The search. guess: at the seconds of a point, for which there is no profile yet."""
 
     profiles: Profiles
-    wanted: Wanted
+    wanted: SearchRequest
     guess: Guess
-    waiting: list[tuple[float, float, int, Node]] = field(default_factory=list)
+    waiting: list[tuple[float, float, int, SearchNode]] = field(default_factory=list)
     number: Iterator[int] = field(default_factory=count)
     reached: Reached = field(default_factory=Reached)
     priced: Priced | None = None
@@ -115,7 +115,7 @@ class BestFirst:
     def _spent(self) -> float:
         return self.reached.spent + self.profiles.spent
 
-    def _push(self, bound: float, node: Node, levels: Sequence[Point] = ()) -> None:
+    def _push(self, bound: float, node: SearchNode, levels: Sequence[Point] = ()) -> None:
         """Keeps what may be better than the best. A guess at levels of ZeRO says when its turn is:
         before the last the bound knows nothing of what is sent, or of memory."""
         self.reached.spent += A_BOUND
@@ -135,16 +135,16 @@ class BestFirst:
         points = (replace(head, virtual=virtual, microbatches=count) for count, virtual in deepest)
         turn = min((self.guess(point, levels) for point in points), default=None)
         if turn is not None:
-            heapq.heappush(self.waiting, (turn, 0.0, next(self.number), Node(-1, head)))
+            heapq.heappush(self.waiting, (turn, 0.0, next(self.number), SearchNode(-1, head)))
 
     def _add_courses(self, head: Point) -> None:
         levels = list(zeros(self.profiles.of, head))
         for point in courses(self.profiles.of, head):
             found = self._pipe(point)
             if found is not None and self.priced is not None:
-                self._push(self.priced.ideal(point, found), Node(0, point), levels)
+                self._push(self.priced.ideal(point, found), SearchNode(0, point), levels)
 
-    def _open(self, bound: float, node: Node) -> None:
+    def _open(self, bound: float, node: SearchNode) -> None:
         if node.level < 0:
             self._add_courses(node.point)
             return
@@ -157,10 +157,10 @@ class BestFirst:
             profile = self.profiles.profile(point, None)
             if profile is not None:
                 first = priced.first(point, profile, found)
-                self._push(max(bound, first), Node(1, node.point, None, first), levels)
+                self._push(max(bound, first), SearchNode(1, node.point, None, first), levels)
         elif node.level == 1:
             for point in zeros(self.profiles.of, node.point):
-                self._push(bound, Node(2, point, None, node.known), [point])
+                self._push(bound, SearchNode(2, point, None, node.known), [point])
         elif node.level == 2:
             self._bounded(bound, node.point, found)
         else:
@@ -174,7 +174,7 @@ class BestFirst:
             return
         least = priced.least(point, profile, found, None)
         if least is not None:
-            self._push(max(bound, least), Node(3, point))
+            self._push(max(bound, least), SearchNode(3, point))
         else:
             self._again(bound, point, found)
 
@@ -191,11 +191,11 @@ class BestFirst:
                 continue
             least = priced.least(point, profile, found, (plain, again))
             if least is not None:
-                self._push(max(bound, least), Node(3, point, what))
+                self._push(max(bound, least), SearchNode(3, point, what))
             elif not self.reached.made:
                 self._lacks(priced.needs(point, profile, found, again), point)
 
-    def _simulated(self, node: Node, found: Pipe) -> None:
+    def _simulated(self, node: SearchNode, found: Pipe) -> None:
         estimate, reached = self.profiles.estimate(node.point, node.again), self.reached
         if estimate is None:
             return

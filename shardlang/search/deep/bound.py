@@ -16,7 +16,7 @@ from shardlang.cost.hardware import Hardware
 from shardlang.cost.overlap import EMITTED
 from shardlang.cost.prices import Prices
 from shardlang.cost.scripts import PIECES, Scripts
-from shardlang.cost.work import AGAIN, FORWARD, INPUTS, WEIGHTS, Segment, Work
+from shardlang.cost.work import AGAIN, FORWARD, INPUTS, WEIGHTS, Segment, Workload
 from shardlang.records import dataclass
 
 # Sums of bytes are priced as a part of so many of them: then what each costs beside its bytes,
@@ -25,7 +25,7 @@ MANY = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SegmentCost:
     """Segments that follow each other. forward, backward: seconds that a rank computes, and waits
     for collectives in line. gathers: seconds of those of ZeRO 3; first: of the longest of them.
     begins: seconds of backward before the first sum can start. sums: of ZeRO's, that are waited
@@ -39,16 +39,16 @@ class Run:
     sums: float = 0.0
     others: float = 0.0
 
-    def times(self, count: int) -> Run:
+    def times(self, count: int) -> SegmentCost:
         """So many of the same."""
         if not count:
-            return Run()
+            return SegmentCost()
         forward, backward, gathers = self.forward * count, self.backward * count, self.gathers * count
-        return Run(forward, backward, gathers, self.first, self.begins, self.sums * count, self.others * count)
+        return SegmentCost(forward, backward, gathers, self.first, self.begins, self.sums * count, self.others * count)
 
-    def then(self, later: Run) -> Run:
+    def then(self, later: SegmentCost) -> SegmentCost:
         """With what comes behind it in forward, and before it in backward."""
-        return Run(
+        return SegmentCost(
             self.forward + later.forward, self.backward + later.backward, self.gathers + later.gathers,
             max(self.first, later.first), later.begins or self.begins, self.sums + later.sums,
             self.others + later.others,
@@ -73,7 +73,7 @@ class Costs:
     """The seconds of one profile's runs on a mesh: of what is before the layers, of the first, of
     one between, of the last, and of what is after them."""
 
-    work: Work
+    work: Workload
     parts: tuple[Sequence[Sequence[Segment]], Sequence[Sequence[Segment]]]
     hardware: Hardware
     scripts: Scripts = field(init=False)
@@ -82,23 +82,23 @@ class Costs:
         self.scripts = Scripts(Prices(self.work, self.hardware), EMITTED)
 
     @cached_property
-    def runs(self) -> tuple[Run, Run, Run, Run, Run]:
+    def runs(self) -> tuple[SegmentCost, SegmentCost, SegmentCost, SegmentCost, SegmentCost]:
         (before, layers, after), (before_b, layers_b, after_b) = self.parts
         ways = [(before, before_b), *(([f], [b]) for f, b in zip(layers, layers_b, strict=True)), (after, after_b)]
         found = [self._run(forward, backward) for forward, backward in ways]
         return found[0], found[1], found[2], found[3], found[4]
 
-    def _run(self, forward: Sequence[Segment], backward: Sequence[Segment]) -> Run:
-        scripts, made = self.scripts, Run()
+    def _run(self, forward: Sequence[Segment], backward: Sequence[Segment]) -> SegmentCost:
+        scripts, made = self.scripts, SegmentCost()
         for segment in forward:
             beat = scripts.beat(segment.layer, segment.items, (FORWARD,), segment.gathers)
             each = [sum(job.seconds for job in unit.jobs) for unit in beat.units if not unit.keep]
-            made = made.then(Run(beat.total, 0.0, sum(each), max(each, default=0.0)))
+            made = made.then(SegmentCost(beat.total, 0.0, sum(each), max(each, default=0.0)))
         for segment in backward:
             beat = scripts.beat(segment.layer, segment.items, (AGAIN, INPUTS, WEIGHTS), segment.gathers)
             held, others = self._sums(segment)
             begins = beat.total / PIECES if segment.reductions else 0.0
-            made = made.then(Run(0.0, beat.total, begins=begins, sums=held, others=others))
+            made = made.then(SegmentCost(0.0, beat.total, begins=begins, sums=held, others=others))
         return made
 
     def _sums(self, segment: Segment) -> tuple[float, float]:
@@ -118,13 +118,13 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class PipelineBound:
     """The course of a pipeline. size: coordinates; runs: of each stage; count: microbatches;
     round: how many of them a stage takes in turn; known: whether the schedule's order is. sent:
     seconds of a value between stages."""
 
     size: int
-    runs: Sequence[Run]
+    runs: Sequence[SegmentCost]
     count: int
     round: int
     known: bool
@@ -132,7 +132,7 @@ class Course:
     each: bool = False
 
 
-def bound(of: Course, again: Sequence[float], update: float) -> float:
+def bound(of: PipelineBound, again: Sequence[float], update: float) -> float:
     """Seconds that the step takes at least. again: seconds that each stage computes once more in a
     backward. update: of what comes after all sums."""
     stages, size = len(of.runs), of.size

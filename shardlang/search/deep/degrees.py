@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from shardlang.cost.work import Coordinate, Gather, Item, Place, Reduction, Segment, Stream, Update
+from shardlang.cost.work import Coordinate, Gather, Item, MemoryBound, Place, Reduction, Segment, Update
 from shardlang.plan.bytes.gradient_sums import sum_bytes
 from shardlang.plan.bytes.memory import local_bytes
 from shardlang.plan.plan import ParamPlan, Plan
@@ -73,7 +73,7 @@ def _update(update: Update, few: int, many: int) -> Update:
 
 def _item(item: Item, few: int, many: int) -> Item:
     """Copies are made of the rows that a rank updates."""
-    if not isinstance(item, Stream) or item.place.operator != "copy":
+    if not isinstance(item, MemoryBound) or item.place.operator != "copy":
         return item
     read, written, elements = (max(1, n * few // many) for n in (item.read, item.written, item.elements))
     return replace(item, read=read, written=written, elements=elements)

@@ -15,7 +15,7 @@ Moment = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Bytes:
+class MemoryEstimate:
     """always: all the time; gradient: from the first backward on; kept: of a microbatch. whole: of
     a gradient before ZeRO cuts it."""
 
@@ -24,12 +24,12 @@ class Bytes:
     kept: int = 0
     whole: int = 0
 
-    def times(self, count: int) -> Bytes:
-        return Bytes(self.always * count, self.gradient * count, self.kept * count, self.whole * count)
+    def times(self, count: int) -> MemoryEstimate:
+        return MemoryEstimate(self.always * count, self.gradient * count, self.kept * count, self.whole * count)
 
-    def plus(self, other: Bytes) -> Bytes:
+    def plus(self, other: MemoryEstimate) -> MemoryEstimate:
         sizes = self.always + other.always, self.gradient + other.gradient
-        return Bytes(*sizes, self.kept + other.kept, self.whole + other.whole)
+        return MemoryEstimate(*sizes, self.kept + other.kept, self.whole + other.whole)
 
 
 @lru_cache(maxsize=4096)
@@ -67,18 +67,18 @@ def _within(one: Moment, other: Moment) -> bool:
     return all(a <= b for mine, more in zip(one, other, strict=True) for a, b in zip(mine, more, strict=True))
 
 
-def held(stages: Sequence[Bytes], at: Moment) -> int:
+def held(stages: Sequence[MemoryEstimate], at: Moment) -> int:
     """The bytes of a coordinate's stages at a moment."""
     alive, there = at
     sizes = zip(stages, alive, there, strict=True)
     return sum(s.always + s.gradient * begun + s.kept * count for s, count, begun in sizes)
 
 
-def most(stages: Sequence[Bytes], at: Sequence[Moment]) -> int:
+def most(stages: Sequence[MemoryEstimate], at: Sequence[Moment]) -> int:
     return max(held(stages, moment) for moment in at)
 
 
-def summed(stages: Sequence[Bytes], bucket: int) -> int:
+def summed(stages: Sequence[MemoryEstimate], bucket: int) -> int:
     """The bytes when the last bucket of gradients is summed, which are copied for that; where only
     rows of gradients stay, all of a bucket waits until it is full."""
     gradients, whole = sum(stage.gradient for stage in stages), sum(stage.whole for stage in stages)
@@ -88,7 +88,7 @@ def summed(stages: Sequence[Bytes], bucket: int) -> int:
 
 
 def fewest(
-    stages: Sequence[Bytes], layers: Sequence[int], less: int, at: Sequence[Moment], limit: int
+    stages: Sequence[MemoryEstimate], layers: Sequence[int], less: int, at: Sequence[Moment], limit: int
 ) -> list[int] | None:
     """How many layers of each stage have to be computed again at least, from the first stage on;
     None where all are not enough. less: bytes that a layer does not keep then."""

@@ -13,15 +13,15 @@ from shardlang.cost import operators
 from shardlang.cost.hardware import Hardware
 from shardlang.cost.planned import work
 from shardlang.cost.prices import Prices
-from shardlang.cost.work import WEIGHTS, Attention, Item, Product, Segment, Stream, Work
+from shardlang.cost.work import WEIGHTS, Attention, Item, MemoryBound, Product, Segment, Workload
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.bytes.memory import local_bytes, zero_degree
 from shardlang.records import dataclass
-from shardlang.search.deep.bound import MANY, Costs, Course, Run, bound
+from shardlang.search.deep.bound import MANY, Costs, PipelineBound, SegmentCost, bound
 from shardlang.search.deep.degrees import published
 from shardlang.search.deep.memory import fewest, moments, most
 from shardlang.search.pipelines import Pipe
-from shardlang.search.profiles import Part, Profile, Profiles, widened
+from shardlang.search.profiles import Part, Probe, Profiles, widened
 from shardlang.search.space import Point
 from shardlang.types.dim import BYTES
 from shardlang.types.mesh import Axis, Mesh
@@ -31,7 +31,7 @@ KNOWN = ("", "gpipe", "1f1b", "interleaved_1f1b")
 # Work that depends on the level of ZeRO: that on gradients, and lookups in a table, which cast rows
 # where the table has no copy in 16 bits.
 _ZERO = ("gradient", "pack", *(name for name, each in REGISTRY.items() if each.table is not None))
-Runs = tuple[Run, Run, Run, Run, Run]
+Runs = tuple[SegmentCost, SegmentCost, SegmentCost, SegmentCost, SegmentCost]
 
 
 @dataclass
@@ -51,11 +51,11 @@ class Priced:
         """The runs of the reference, ideal, and examples of its microbatch."""
         profile = self.profiles.profile(self.reference, None)
         if profile is None:
-            return (Run(), Run(), Run(), Run(), Run()), 1.0
+            return (SegmentCost(), SegmentCost(), SegmentCost(), SegmentCost(), SegmentCost()), 1.0
         examples = self.profiles.of.share(dict(self.reference.sizes)) / profile.more.microbatches
         (before, layers, after), (before_b, layers_b, after_b) = profile.forward, profile.backward
         ways = [(before, before_b), *(([f], [b]) for f, b in zip(layers, layers_b, strict=True)), (after, after_b)]
-        found = [Run(self._least(forward), self._least(backward)) for forward, backward in ways]
+        found = [SegmentCost(self._least(forward), self._least(backward)) for forward, backward in ways]
         return (found[0], found[1], found[2], found[3], found[4]), examples
 
     def _least(self, segments: Sequence[Segment]) -> float:
@@ -70,7 +70,7 @@ class Priced:
                     many = replace(item, k=item.k * MANY)
             case Attention():
                 many = replace(item, heads=item.heads * MANY, kv_heads=item.kv_heads * MANY)
-            case Stream() if item.place.operator not in _ZERO:
+            case MemoryBound() if item.place.operator not in _ZERO:
                 read, written = item.read * MANY, item.written * MANY
                 many = replace(item, read=read, written=written, elements=item.elements * MANY, kernels=1)
             case _:
@@ -99,33 +99,33 @@ class Priced:
         share = of.share(sizes) / count / examples / inner
         key = found.schedule, len(found.layers), found.size, count, share
         if key not in self._ideal:
-            before, first, middle, end, after = (Run(run.forward * share, run.backward * share) for run in runs)
+            before, first, middle, end, after = (SegmentCost(run.forward * share, run.backward * share) for run in runs)
             course = self._course((before, first, middle, end, after), found, count, 0.0, False)
             self._ideal[key] = bound(course, [0.0] * len(found.layers), 0.0)
         return self._ideal[key]
 
     # --- by a profile
 
-    def _course(self, runs: Runs, found: Pipe, count: int, sent: float, each: bool) -> Course:
+    def _course(self, runs: Runs, found: Pipe, count: int, sent: float, each: bool) -> PipelineBound:
         before, first, middle, end, after = runs
-        last, total, stages = len(found.layers) - 1, len(self.profiles.array.paths), list[Run]()
+        last, total, stages = len(found.layers) - 1, len(self.profiles.array.paths), list[SegmentCost]()
         for stage, mine in enumerate(found.layers):
             there, ends = len(mine) and mine[0] == 0, len(mine) and mine[-1] == total - 1
-            made = before if stage == 0 else Run()
+            made = before if stage == 0 else SegmentCost()
             made = made.then(first) if there else made
             made = made.then(middle.times(len(mine) - bool(there) - bool(ends)))
             made = made.then(end) if ends else made
             stages.append(made.then(after) if stage == last else made)
         size = found.size
         turn = count // max(1, count // size)
-        return Course(size, stages, count, turn, found.schedule in KNOWN, sent, each)
+        return PipelineBound(size, stages, count, turn, found.schedule in KNOWN, sent, each)
 
-    def _costs(self, point: Point, profile: Profile, plain: bool) -> tuple[Runs, Costs]:
+    def _costs(self, point: Point, profile: Probe, plain: bool) -> tuple[Runs, Costs]:
         """The runs of a profile on the mesh of a point. plain: without what is parameters'."""
         degrees = self.profiles.degrees(point, profile)
         forward, backward = (profile.forward, profile.backward) if plain else widened(profile, degrees)
         mesh = Mesh(tuple(Axis(name, size) for name, size in point.sizes if size > 1))
-        it: Work = replace(work(profile.more), meshes=(mesh,), axis=self.profiles.staged)
+        it: Workload = replace(work(profile.more), meshes=(mesh,), axis=self.profiles.staged)
         parts = (_plain(forward), _plain(backward)) if plain else (forward, backward)
         costs = Costs(it, parts, self.hardware)
         key = id(profile), plain, point.sizes if not plain else self._placings(costs, parts)
@@ -140,14 +140,14 @@ class Priced:
                 if hasattr(item, "axes")}  # fmt: skip
         return tuple(sorted((each, repr(costs.scripts.prices.placing(0, each))) for each in axes))
 
-    def first(self, point: Point, profile: Profile, found: Pipe) -> float:
+    def first(self, point: Point, profile: Probe, found: Pipe) -> float:
         """A bound for all levels of ZeRO."""
         runs, costs = self._costs(point, profile, True)
         sent = costs.scripts.prices.transfer(profile.boundary) if found.size > 1 else 0.0
         course = self._course(runs, found, found.count, sent, False)
         return bound(course, [0.0] * len(found.layers), 0.0)
 
-    def least(self, point: Point, profile: Profile, found: Pipe, again: tuple[Profile, Profile] | None) -> float | None:
+    def least(self, point: Point, profile: Probe, found: Pipe, again: tuple[Probe, Probe] | None) -> float | None:
         """The bound of a point; None where its memory is too small. again: profiles without and
         with layers that are computed again, where they may be."""
         repeated = self._again(point, profile, found, again[1] if again is not None else None)
@@ -164,7 +164,7 @@ class Priced:
             more = [n * each_layer for n in repeated]
         return bound(course, more, self._update(point, profile, found, costs))
 
-    def _again(self, point: Point, profile: Profile, found: Pipe, again: Profile | None) -> list[int] | None:
+    def _again(self, point: Point, profile: Probe, found: Pipe, again: Probe | None) -> list[int] | None:
         """How many layers of each stage have to be computed again at least."""
         limit, counts = self.profiles.limit, [len(mine) for mine in found.layers]
         made = [0] * len(counts)
@@ -185,7 +185,7 @@ class Priced:
                 made[stage] = count
         return made
 
-    def needs(self, point: Point, profile: Profile, found: Pipe, again: Profile) -> int:
+    def needs(self, point: Point, profile: Probe, found: Pipe, again: Probe) -> int:
         """The bytes that the first coordinate holds at least, all layers computed again."""
         every, less = self.profiles.stages(profile, self.profiles.degrees(point, profile), found), again.kept[0]
         stages = [
@@ -194,7 +194,7 @@ class Priced:
         ]
         return most(stages, moments(found.schedule, len(found.layers), found.size, found.count, 0))
 
-    def _update(self, point: Point, profile: Profile, found: Pipe, costs: Costs) -> float:
+    def _update(self, point: Point, profile: Probe, found: Pipe, costs: Costs) -> float:
         """Seconds of the update, and of the gathers after it, of the coordinate that has fewest
         layers."""
         degrees, plan = self.profiles.degrees(point, profile), profile.more

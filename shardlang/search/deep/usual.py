@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardlang.graph.graph import Kind
-from shardlang.search.cut import Array
+from shardlang.search.cut import Elements
 from shardlang.search.space import Cuts, Open, Uses, splittable
 from shardlang.types.dim import Dim
 
 
-def usual(of: Open, array: Array, degrees: dict[str, int]) -> Sequence[Cuts]:
+def usual(of: Open, array: Elements, degrees: dict[str, int]) -> Sequence[Cuts]:
     """That way on axes of such sizes; none where the innermost of those that are open has one rank,
     for one axis more outward would only be another name of it."""
     last = next((axis for axis in reversed(degrees) if axis in of.open_axes), "")
@@ -43,7 +43,7 @@ def _alone(axis: str, ways: Sequence[Uses]) -> bool:
     return ((axis, False),) in ways
 
 
-def _handed(of: Open, array: Array) -> set[Dim]:
+def _handed(of: Open, array: Elements) -> set[Dim]:
     """The dims of what a layer hands to the next."""
     graph = of.program.graph
     read = {v for op in array.ops[1] for v in graph.ops[op].operands}

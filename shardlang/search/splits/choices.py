@@ -10,19 +10,19 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.cost.items import class_of
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import LEAF, Op
 from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign
 from shardlang.plan.layouts.candidates import alternatives, initial
-from shardlang.plan.layouts.op_classes import OpClass, Planning, Tensor, build
+from shardlang.plan.layouts.op_classes import OpClass, Planning, ValueFacts, build
 from shardlang.plan.layouts.propagate import Distances, Sweep
 from shardlang.plan.layouts.replication import replication
 from shardlang.plan.resolve import Resolving
 from shardlang.records import dataclass
-from shardlang.search.splits.seconds import Rates
+from shardlang.search.splits.seconds import SplitPrices
 from shardlang.syntax import ast
 from shardlang.types.layout import Layout
 
@@ -32,7 +32,7 @@ TOGETHER = 600
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class SplitChoice:
     """Operators (ids) that take one assignment together, out of `options`. own: the seconds of all
     of them under each option; kept: the bytes that they keep; stored: those of parameters."""
 
@@ -63,7 +63,7 @@ class Choices:
 
     planning: Planning
     table: LayoutTable
-    choices: tuple[Choice, ...]
+    choices: tuple[SplitChoice, ...]
     handed: tuple[Handed, ...]
 
     def seconds(self, picks: Sequence[int]) -> float:
@@ -90,7 +90,9 @@ class Choices:
         return {op: choice.options[at] for choice, at in pairs for op in choice.ops}
 
 
-def resolved(program: Program, strategy: ast.Strategy, ranks: int) -> tuple[ResolvedStrategy, Program] | None:
+def resolved(
+    program: CheckedProgram, strategy: ast.Strategy, ranks: int
+) -> tuple[ResolvedStrategy, CheckedProgram] | None:
     """A strategy whose axes need not all be used; None where it has mistakes."""
     sink = Sink()
     found = Resolving(program, strategy, ranks, sink, False).run()
@@ -120,7 +122,7 @@ def _without_marks(now: Assignment, was: Assignment, open: Collection[str]) -> A
 
 
 def found_choices(
-    read: tuple[ResolvedStrategy, Program], open: Sequence[str], along: Sequence[str], rates: Rates,
+    read: tuple[ResolvedStrategy, CheckedProgram], open: Sequence[str], along: Sequence[str], rates: SplitPrices,
     given: Mapping[int, Assignment] | None = None,
 ) -> Choices | None:  # fmt: skip
     """The choices along some of the axes that are open; None where there are more than are looked
@@ -173,13 +175,13 @@ WITH_MOMENTS = 4
 
 def _choice(
     ops: tuple[int, ...], kind: OpClass, table: LayoutTable, options: tuple[Assignment, ...], seconds: Sequence[float]
-) -> Choice:
+) -> SplitChoice:
     """A choice of equal operators. They keep results that backward may read, and parameters with
     what belongs to them."""
     bytes = [_bytes(kind, table, each) for each in options]
     stored = tuple(len(ops) * of_parameters for of_parameters, _ in bytes)
     kept = tuple(len(ops) * sum(both) for both in bytes)
-    return Choice(ops, kind, options, tuple(len(ops) * s for s in seconds), kept, stored)
+    return SplitChoice(ops, kind, options, tuple(len(ops) * s for s in seconds), kept, stored)
 
 
 def _bytes(kind: OpClass, table: LayoutTable, assignment: Assignment) -> tuple[int, int]:
@@ -191,14 +193,16 @@ def _bytes(kind: OpClass, table: LayoutTable, assignment: Assignment) -> tuple[i
     return WITH_MOMENTS * params, results // (mesh.time.size if mesh.time else 1)
 
 
-def local_bytes(tensor: Tensor, layout: Layout, table: LayoutTable) -> int:
+def local_bytes(tensor: ValueFacts, layout: Layout, table: LayoutTable) -> int:
     """Bytes of the largest part of a value, in all microbatches."""
     mesh = table.meshes[layout.mesh].timeless
     degrees = [math.prod(mesh.axis_size(a) for a in axes if a in {x.name for x in mesh.axes}) for axes in layout.dims]
     return math.prod(-(-n // d) for n, d in zip(tensor.shape, degrees, strict=True)) * tensor.itemsize
 
 
-def _handed(planning: Planning, table: LayoutTable, choices: Sequence[Choice], rates: Rates) -> tuple[Handed, ...]:
+def _handed(
+    planning: Planning, table: LayoutTable, choices: Sequence[SplitChoice], rates: SplitPrices
+) -> tuple[Handed, ...]:
     """The values that choices hand on, equal ones once."""
     of = {op: at for at, choice in enumerate(choices) for op in choice.ops}
     counts: dict[_Value, int] = {}
@@ -213,10 +217,10 @@ def _handed(planning: Planning, table: LayoutTable, choices: Sequence[Choice], r
 
 # The choice that makes a value, which of its results it is, the tensor, and the choices that read
 # it, each with the number of the operand.
-_Value = tuple[int, int, Tensor, tuple[tuple[int, int], ...]]
+_Value = tuple[int, int, ValueFacts, tuple[tuple[int, int], ...]]
 
 
-def _value(table: LayoutTable, choices: Sequence[Choice], rates: Rates, key: _Value, times: int) -> Handed:
+def _value(table: LayoutTable, choices: Sequence[SplitChoice], rates: SplitPrices, key: _Value, times: int) -> Handed:
     producer, result, tensor, readers = key
     numbers: dict[Layout, int] = {}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.layouts.assignment import Assignment
 from shardlang.records import dataclass
@@ -15,7 +15,7 @@ from shardlang.search.splits.chain import in_sequence
 from shardlang.search.splits.choices import Choices, found_choices
 from shardlang.search.splits.halving import greedily
 from shardlang.search.splits.integer_program import solved
-from shardlang.search.splits.seconds import Rates
+from shardlang.search.splits.seconds import SplitPrices
 from shardlang.search.wanted import DYNAMIC, RECURSIVE
 
 
@@ -31,8 +31,8 @@ class Assigned:
 
 
 def assigned(
-    read: tuple[ResolvedStrategy, Program], open: Sequence[str], rates: Rates, mode: str, limit: int | None,
-    lean: bool = False,
+    read: tuple[ResolvedStrategy, CheckedProgram], open: Sequence[str], rates: SplitPrices, mode: str,
+    limit: int | None, lean: bool = False,
 ) -> Assigned | None:  # fmt: skip
     """The assignments along the axes that are open: along all together if that is not too much.
     lean: bytes of parameters count as much as seconds."""

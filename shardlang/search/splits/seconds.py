@@ -9,15 +9,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import field
 
-from shardlang.check.program import Program
+from shardlang.check.program import CheckedProgram
 from shardlang.cost.hardware import Hardware
 from shardlang.cost.items import Steps, per
 from shardlang.cost.prices import Prices
-from shardlang.cost.work import FORWARD, INPUTS, Collective, Item, Place, Stream, Update, Work
+from shardlang.cost.work import FORWARD, INPUTS, Collective, Item, MemoryBound, Place, Update, Workload
 from shardlang.graph.graph import Kind
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, local_size
 from shardlang.plan.layouts.inside import all_reduce_bytes, inside_bytes
-from shardlang.plan.layouts.op_classes import Planning, Tensor
+from shardlang.plan.layouts.op_classes import Planning, ValueFacts
 from shardlang.plan.plan import MoveKind, OperandUse, Plan, PlannedOp, Step
 from shardlang.plan.redistribute.cheapest import TooManyLayouts, router
 from shardlang.records import dataclass
@@ -30,7 +30,7 @@ _NOWHERE = Place("", "", "")
 
 
 @dataclass
-class Rates:
+class SplitPrices:
     """Prices on some meshes. own: of operators; conversion: of values."""
 
     hardware: Hardware
@@ -40,11 +40,11 @@ class Rates:
 
     def __post_init__(self) -> None:
         timeless = tuple(mesh.timeless for mesh in self.meshes)
-        self.prices = Prices(Work(self.ranks, timeless, 1, (), (), ()), self.hardware)
+        self.prices = Prices(Workload(self.ranks, timeless, 1, (), (), ()), self.hardware)
         self.count = next((mesh.time.size for mesh in self.meshes if mesh.time), 1)
 
     def own(
-        self, program: Program, planning: Planning, table: LayoutTable, ops: Sequence[int],
+        self, program: CheckedProgram, planning: Planning, table: LayoutTable, ops: Sequence[int],
         options: Sequence[Sequence[Assignment]],
     ) -> list[list[float]]:  # fmt: skip
         """The seconds of each operator under each of its options, in a microbatch."""
@@ -79,7 +79,7 @@ class Rates:
                 total += whole * size / _BUCKET
         return total / self.count
 
-    def conversion(self, tensor: Tensor, source: Layout, target: Layout) -> float:
+    def conversion(self, tensor: ValueFacts, source: Layout, target: Layout) -> float:
         """The seconds of a conversion and of its dual, in a microbatch; inf where there is none."""
         if source == target:
             return 0.0
@@ -88,7 +88,7 @@ class Rates:
             self._known[key] = self._conversion(tensor, source, target)
         return self._known[key]
 
-    def _conversion(self, tensor: Tensor, source: Layout, target: Layout) -> float:
+    def _conversion(self, tensor: ValueFacts, source: Layout, target: Layout) -> float:
         routes = router(self.meshes)
         try:
             route = routes.route(source, target, tensor.shape, tensor.itemsize, tensor.gradient, tensor.uneven)
@@ -110,16 +110,18 @@ class Rates:
             before = after
         return total
 
-    def _copied(self, tensor: Tensor, before: Layout, after: Layout, kind: MoveKind, dim: int, phase: str) -> float:
+    def _copied(self, tensor: ValueFacts, before: Layout, after: Layout, kind: MoveKind, dim: int, phase: str) -> float:
         """Blocks along a dim that are no rows of memory are copied (cost/items.py, `_moved`)."""
         sizes = [local_size(tensor.shape, each, self.meshes[each.mesh]) * tensor.itemsize for each in (before, after)]
         if dim <= 0 or kind is MoveKind.PERMUTE or math.prod(tensor.shape[:dim]) == 1:
             return 0.0
         moved = max(sizes)
-        return self._item(Stream(_NOWHERE, phase, "f32", moved, moved, moved // tensor.itemsize))
+        return self._item(MemoryBound(_NOWHERE, phase, "f32", moved, moved, moved // tensor.itemsize))
 
 
-def alone(program: Program, planning: Planning, table: LayoutTable, some: Sequence[tuple[int, Assignment]]) -> Plan:
+def alone(
+    program: CheckedProgram, planning: Planning, table: LayoutTable, some: Sequence[tuple[int, Assignment]]
+) -> Plan:
     """A plan of some operators, each of which is given what it reads in the form that it needs."""
     produced: dict[int, Layout] = {}
     ops, graph = [], planning.graph

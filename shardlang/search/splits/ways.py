@@ -21,9 +21,9 @@ from shardlang.search.fitted import costs
 from shardlang.search.space import Cuts, Open, Pins, Point, all_sizes, splittable
 from shardlang.search.splits.choices import resolved
 from shardlang.search.splits.finders import Assigned, assigned
-from shardlang.search.splits.seconds import Rates
+from shardlang.search.splits.seconds import SplitPrices
 from shardlang.search.splits.written import Writing
-from shardlang.search.wanted import EXACT, RECURSIVE, Wanted
+from shardlang.search.wanted import EXACT, RECURSIVE, SearchRequest
 from shardlang.syntax import ast
 
 # More ways than these are not all tried.
@@ -39,7 +39,7 @@ class Splitting:
 
     of: Open
     few: Open
-    wanted: Wanted
+    wanted: SearchRequest
     known: dict[tuple[tuple[str, int], ...], Sequence[Cuts]] = field(default_factory=dict)
     all: bool = True
     plans: dict[tuple[int, Point], Plan | None] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Splitting:
         axes = [axis.name for mesh in read[0].meshes for axis in mesh.timeless.axes]
         if len(read[0].meshes) > 1 or (sizes and not set(axes) <= {axis for axis, _ in sizes}):
             return None  # what rules by position have cut has no name
-        rates = Rates(self.wanted.hardware, read[0].meshes, ranks)
+        rates = SplitPrices(self.wanted.hardware, read[0].meshes, ranks)
         return assigned(read, self._open(axes), rates, self.wanted.mode, self.wanted.room, lean)
 
 
@@ -140,7 +140,7 @@ def is_whole(of: Open) -> bool:
     return not holes(of.strategy, of.program.axis_overrides.get(of.strategy.name.text, {}))
 
 
-def _best(writing: Writing, ways: Sequence[Cuts], wanted: Wanted, lean: bool) -> Cuts | None:
+def _best(writing: Writing, ways: Sequence[Cuts], wanted: SearchRequest, lean: bool) -> Cuts | None:
     """The way with which few layers take least, times what they hold where it is to be lean; pins
     that change nothing are left out."""
 

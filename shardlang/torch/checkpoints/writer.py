@@ -21,7 +21,7 @@ from torch.futures import Future
 
 from shardlang.checkpoints import folders
 from shardlang.checkpoints.grid import grid
-from shardlang.checkpoints.index import Index, Layout
+from shardlang.checkpoints.index import Index, SavedLayout
 from shardlang.checkpoints.rank_files import Block, file_name, in_order, write
 from shardlang.errors import RunError
 from shardlang.runtime.state.checkpoints import NAMES, index_of
@@ -57,7 +57,7 @@ class CheckpointWriter(StorageWriter):
         self.folder, self.step, self.overwrite = Path(folder), step, overwrite
         facts = {} if like is None else Index(Path(like)).facts
         self._facts = {name: facts[name] for name in _FACTS if name in facts}
-        self._layouts: dict[str, Layout] = {}
+        self._layouts: dict[str, SavedLayout] = {}
 
     @property
     def checkpoint_id(self) -> Path:
@@ -154,7 +154,7 @@ def _block(item: WriteItem) -> Block:
     return Block(item.index.fqn, NAMES[data.properties.dtype], tuple(data.chunk.offsets), tuple(data.chunk.sizes))
 
 
-def _layout(name: str, items: Sequence[tuple[int, WriteItem]]) -> Layout:
+def _layout(name: str, items: Sequence[tuple[int, WriteItem]]) -> SavedLayout:
     """How a tensor is cut, by its parts and their ranks. RunError where they are no grid."""
     data = items[0][1].tensor_data
     assert data is not None
@@ -165,10 +165,10 @@ def _layout(name: str, items: Sequence[tuple[int, WriteItem]]) -> Layout:
             block = _block(item)
             parts[block.offsets] = (block.lengths, rank)
     if not parts:
-        return Layout(dtype, shape, [[n] for n in shape], [items[0][0]])
+        return SavedLayout(dtype, shape, [[n] for n in shape], [items[0][0]])
     lengths = grid(shape, {at: found for at, (found, _) in parts.items()})
     ranks = [parts[at][1] for at in sorted(parts)]
     if lengths is None or len(set(ranks)) != len(ranks):
         fact = f"the parts of `{name}` are no grid of one part a rank"
         raise RunError("SH508", fact, help="save it as a DTensor, or whole")
-    return Layout(dtype, shape, lengths, ranks)
+    return SavedLayout(dtype, shape, lengths, ranks)

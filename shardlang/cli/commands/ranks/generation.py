@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shardlang.runtime.launch.rank import Work
 
 
-class Started(Protocol):
+class Starter(Protocol):
     """Starts ranks with a work and, in place of their own, its data; the exit code."""
 
     def __call__(self, work: Work, data: Mapping[str, Dataset] | None = None) -> int: ...
@@ -52,7 +52,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Sampling:
     """prompts: at least one. tokenizer: as written, "" where it is not."""
 
     prompts: tuple[str, ...]
@@ -70,7 +70,7 @@ def options(command: Command) -> Command:
     return command
 
 
-def asked(generate: bool, given: Mapping[str, Any]) -> Asked | None:
+def asked(generate: bool, given: Mapping[str, Any]) -> Sampling | None:
     """The settings that the options give; None without --generate. UsageError where they do not go
     together."""
     set_ = [_NAMES.get(name, f"--{name}") for name, value in given.items() if value not in (None, ())]
@@ -84,7 +84,7 @@ def asked(generate: bool, given: Mapping[str, Any]) -> Asked | None:
     prompts = (*given["texts"], *_lines(given["file_of_prompts"]))
     if not prompts:
         raise click.UsageError("nothing says what to go on with: give --prompt TEXT or --prompts FILE")
-    return Asked(
+    return Sampling(
         prompts, given["count"] or 100, given["temperature"] or 0.0, given["likeliest"] or 0, given["seed"] or 0,
         given["tokenizer"] or "", given["ends"],
     )  # fmt: skip
@@ -101,7 +101,7 @@ def _lines(file: Path | None) -> list[str]:
         raise click.UsageError(f"the prompts `{file}` cannot be read: {why}") from None
 
 
-def tokenizer_for(asked: Asked, vocab: int) -> str:
+def tokenizer_for(asked: Sampling, vocab: int) -> str:
     """The tokenizer; UsageError where neither the command nor the model says it."""
     if not asked.tokenizer and vocab != 256:
         fact = f"the model has {vocab:,} tokens, and nothing says what they are"
@@ -110,7 +110,7 @@ def tokenizer_for(asked: Asked, vocab: int) -> str:
 
 
 def generate(
-    asked: Asked, field: tuple[str, int], started: Started, to: Path, checkpoint: Path | None, ema: bool, shown: bool
+    asked: Sampling, field: tuple[str, int], started: Starter, to: Path, checkpoint: Path | None, ema: bool, shown: bool
 ) -> int:
     """Runs the ranks; the exit code. field: that of the tokens, and how many the model has. to:
     where the lines are written. shown: they are printed as texts."""

@@ -28,8 +28,8 @@ from shardlang.hints.nearest import offer
 from shardlang.launch.started import require_alone
 
 if TYPE_CHECKING:
-    from shardlang.check.program import Program
-    from shardlang.cli.commands.ranks.generation import Started
+    from shardlang.check.program import CheckedProgram
+    from shardlang.cli.commands.ranks.generation import Starter
     from shardlang.graph.graph import Graph
     from shardlang.runtime.data.dataset import Dataset
     from shardlang.runtime.launch.rank import Work
@@ -105,7 +105,7 @@ def command(
 
 
 def _wanted(
-    program: Program | None, wanted: tuple[str, ...], asked: generation.Asked | None, sink: Sink
+    program: CheckedProgram | None, wanted: tuple[str, ...], asked: generation.Sampling | None, sink: Sink
 ) -> tuple[dict[str, str], Callable[..., int] | None]:
     """The paths of the values to keep, with their names; and what makes text."""
     if program is None or program.training is None:
@@ -122,7 +122,7 @@ def _wanted(
     return {found.scores.path: "scores"}, partial(generation.generate, asked, (found.tokens.name, found.vocab))
 
 
-def _names(program: Program, wanted: tuple[str, ...]) -> dict[str, str]:
+def _names(program: CheckedProgram, wanted: tuple[str, ...]) -> dict[str, str]:
     """The paths of the values to write, with their names. UsageError where there is no such
     value."""
     from shardlang.emit.text.names import short_names
@@ -157,7 +157,9 @@ def _some(called: Mapping[int, str], known: Mapping[str, object], graph: Graph) 
     return f"{first}there are: {', '.join([*known][:12])}{more}"
 
 
-def _keeping(program: Program, names: Mapping[str, str], weights: Path | None, checkpoint: Path | None) -> Program:
+def _keeping(
+    program: CheckedProgram, names: Mapping[str, str], weights: Path | None, checkpoint: Path | None
+) -> CheckedProgram:
     """The program, whose evaluation keeps values. UsageError where nothing says its parameters."""
     training = program.training
     if training is None:
@@ -175,7 +177,7 @@ def _keeping(program: Program, names: Mapping[str, str], weights: Path | None, c
     return replace(program, training=training, predicted=tuple(names))
 
 
-def _predict(started: Started, names: Mapping[str, str], out: Path, checkpoint: Path | None, ema: bool) -> int:
+def _predict(started: Starter, names: Mapping[str, str], out: Path, checkpoint: Path | None, ema: bool) -> int:
     """Writes the values of each example; the exit code."""
     from shardlang.runtime.predict.examples import Predict
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from shardlang.cli import output
-from shardlang.cli.commands.weights.progress import Written
+from shardlang.cli.commands.weights.progress import WriteProgress
 from shardlang.errors import RunError
 
 
@@ -66,18 +66,18 @@ def command(ctx: click.Context, checkpoint: Path, form: str, to: Path, under: st
 def _dcp(checkpoint: Path, to: Path) -> list[str]:
     from shardlang.runtime.dcp.written import write
     from shardlang.weights.export import whole_folder
-    from shardlang.weights.files import Checkpoint
+    from shardlang.weights.files import CheckpointWeights
 
-    found = Checkpoint(checkpoint)
+    found = CheckpointWeights(checkpoint)
     _passed(found.passed)
     total = sum(layout.nbytes for layout in found.index.tensors.values())
-    with Written(total) as told, whole_folder(to) as draft:
+    with WriteProgress(total) as told, whole_folder(to) as draft:
         write(found.index, draft, told)
     return list(found.index.tensors)
 
 
 def _safetensors(checkpoint: Path, theirs: bool, under: str, to: Path, ema: bool) -> tuple[list[str], Sequence[str]]:
-    from shardlang.weights.files import Checkpoint, Weights
+    from shardlang.weights.files import CheckpointWeights, Weights
     from shardlang.weights.one_file import write
 
     left: Sequence[str] = ()
@@ -88,12 +88,12 @@ def _safetensors(checkpoint: Path, theirs: bool, under: str, to: Path, ema: bool
         weights = found = Foreign(checkpoint)
         left = [name for name in found.others if name.startswith(under)]
     else:
-        weights = ours = Checkpoint(checkpoint, ema)
+        weights = ours = CheckpointWeights(checkpoint, ema)
         _passed(ours.passed)
     names = {name: name.removeprefix(under) for name in weights.tensors if name.startswith(under)}
     if not names:
         raise RunError("SH616", f"no tensor has a name that begins with `{under}`", file=checkpoint)
-    with Written(sum(weights.tensors[name].nbytes for name in names)) as told:
+    with WriteProgress(sum(weights.tensors[name].nbytes for name in names)) as told:
         write(weights, names, to, told)
     return list(names.values()), left
 

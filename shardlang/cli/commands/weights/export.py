@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardlang.cli import options, output
-from shardlang.cli.commands.weights.progress import Written
+from shardlang.cli.commands.weights.progress import WriteProgress
 from shardlang.errors import RunError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def command(
         code = output.show(sink)
         if wanted is None:
             ctx.exit(code)
-        with Written(wanted.bytes) as told:
+        with WriteProgress(wanted.bytes) as told:
             export.write(wanted, to, told)
     except RunError as error:
         print(error, file=sys.stderr)

@@ -11,14 +11,14 @@ from shardlang.display import Live
 _PACE = 0.2
 
 
-class Written:
+class WriteProgress:
     """Called with bytes as they are written; `total` are due."""
 
     def __init__(self, total: int) -> None:
         self.total, self.done = total, 0
         self._live = Live(sys.stderr, pace=_PACE)
 
-    def __enter__(self) -> Written:
+    def __enter__(self) -> WriteProgress:
         self._live.rest()
         return self
 

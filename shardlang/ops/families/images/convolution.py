@@ -13,7 +13,7 @@ from shardlang.ops.factors import Factors, quoted, same_dims
 from shardlang.ops.families.images.spatial import KINDS, SPATIAL, Sizes, X, each, image, options, perhaps_none, windows
 from shardlang.ops.families.normalisations import report_shape
 from shardlang.ops.rule import DimFactors, FactorRule
-from shardlang.ops.saved_activations import Local, Saved
+from shardlang.ops.saved_activations import LocalOp, Residuals
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import group_text
 from shardlang.types.dim import TensorType, Term, term_size
@@ -153,10 +153,10 @@ _CONV_DEFAULTS: dict[str, object] = {"stride": 1, "padding": 0, "dilation": 1, "
 _TRANSPOSED_DEFAULTS: dict[str, object] = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1}
 
 
-def _saved_conv(local: Local) -> Saved:
+def _saved_conv(local: LocalOp) -> Residuals:
     """Image and weight, each for the other's gradient; a bias needs neither."""
     image, weight = local.gradient[:2]
-    return Saved((0,) * weight + (1,) * image)
+    return Residuals((0,) * weight + (1,) * image)
 
 
 def _params(n: int, **starts: int) -> tuple[Param, ...]:

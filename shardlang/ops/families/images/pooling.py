@@ -10,7 +10,7 @@ from shardlang.ops.code import RT, Code, F
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
 from shardlang.ops.factors import Factors
 from shardlang.ops.families.images.spatial import KINDS, SPATIAL, X, each, image, options, perhaps_none, plain, windows
-from shardlang.ops.saved_activations import Local, Saved, elements, first, nothing
+from shardlang.ops.saved_activations import LocalOp, Residuals, elements, first, nothing
 from shardlang.ops.site import OpSite
 from shardlang.python_text import literal
 from shardlang.types.dim import BYTES, TensorType, Term, term_size
@@ -49,12 +49,12 @@ def _infer_pool(n: int, through: Through) -> Callable[[CallSite], Inference | No
     return infer
 
 
-def _saved_max_pool(local: Local) -> Saved:
+def _saved_max_pool(local: LocalOp) -> Residuals:
     """The image, and the place of each greatest value."""
-    return Saved((0,), more=elements(local.results[0]) * BYTES["i64"])
+    return Residuals((0,), more=elements(local.results[0]) * BYTES["i64"])
 
 
-def _pool(name: str, n: int, through: Through, saved: Callable[[Local], Saved], doc: str) -> None:
+def _pool(name: str, n: int, through: Through, saved: Callable[[LocalOp], Residuals], doc: str) -> None:
     def emit(site: OpSite) -> Code:
         kernel = plain(site.attrs["kernel_size"])
         more = options(site, {"stride": kernel, "padding": 0})
@@ -99,9 +99,9 @@ def _no_size(site: CallSite, sizes: Sequence[int | None]) -> None:
     )  # fmt: skip
 
 
-def _saved_adaptive(local: Local) -> Saved:
+def _saved_adaptive(local: LocalOp) -> Residuals:
     """One element alone is a mean, which needs nothing."""
-    return Saved() if math.prod(local.attrs["output_size"]) == 1 else Saved((0,))
+    return Residuals() if math.prod(local.attrs["output_size"]) == 1 else Residuals((0,))
 
 
 def _adaptive(n: int) -> None:

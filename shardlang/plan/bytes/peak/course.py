@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from shardlang.plan.bytes.peak.ledger import NONE, OVER, Beside, Event, Ledger, Piece
+from shardlang.plan.bytes.peak.ledger import NONE, OVER, Beside, Event, Ledger, PassPeak
 from shardlang.plan.bytes.peak.windows import LEFT, Shallow
 from shardlang.records import dataclass
 
@@ -16,7 +16,7 @@ class Section:
     """The pieces of a window (-1: of none); what is there before and after."""
 
     window: int
-    pieces: Sequence[Piece]
+    pieces: Sequence[PassPeak]
     before: Mapping[str, int]
     after: Mapping[str, int]
 
@@ -28,7 +28,7 @@ class Section:
 
 def sections(ledger: Ledger) -> list[Section]:
     """All of a pass, which ends with an event."""
-    found, pieces, window, before = list[Section](), list[Piece](), -1, dict[str, int]()
+    found, pieces, window, before = list[Section](), list[PassPeak](), -1, dict[str, int]()
     for piece in ledger.pieces:
         pieces.append(piece)
         if piece.event.kind == OVER:

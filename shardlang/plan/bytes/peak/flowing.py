@@ -14,7 +14,7 @@ FLOWING = "gradients of values"
 
 
 @dataclass
-class Memory:
+class FlowingGradient:
     """A gradient of a value; held: how often."""
 
     size: int
@@ -29,20 +29,20 @@ class Backward:
     are cast with one of its own."""
 
     ledger: Ledger
-    flowing: dict[Form, Memory] = field(default_factory=dict)
+    flowing: dict[Form, FlowingGradient] = field(default_factory=dict)
     views: set[Form] = field(default_factory=set)
     open_: dict[Any, int] = field(default_factory=dict)
     again: set[int] = field(default_factory=set)
     readers: Counter[int] = field(default_factory=Counter)
-    waiting: dict[int, list[tuple[int, Form, Memory, bool]]] = field(default_factory=dict)
+    waiting: dict[int, list[tuple[int, Form, FlowingGradient, bool]]] = field(default_factory=dict)
 
-    def drop(self, memory: Memory) -> None:
+    def drop(self, memory: FlowingGradient) -> None:
         """One that had it lets go of it."""
         memory.held -= 1
         if not memory.held:
             self.ledger.add(FLOWING, -memory.size)
 
-    def add(self, at: int, form: Form, memory: Memory, view: bool, apart: bool = False) -> None:
+    def add(self, at: int, form: Form, memory: FlowingGradient, view: bool, apart: bool = False) -> None:
         """A part of the gradient of a form comes in a step. To a view nothing is added in place,
         nor by ZeRO 3, which adds them up itself (`apart`)."""
         before, viewed = self.flowing.get(form), form in self.views
@@ -60,4 +60,4 @@ class Backward:
             for old in (before, memory):
                 old.held -= apart
                 self.drop(old)
-            self.flowing[form] = Memory(size, 1 + apart)
+            self.flowing[form] = FlowingGradient(size, 1 + apart)

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardlang.graph.graph import Graph
 from shardlang.plan.blocks.blocks import call_tree
-from shardlang.plan.blocks.call import ROOT, Call, runs
+from shardlang.plan.blocks.call import ROOT, BlockCall, runs
 from shardlang.plan.bytes.saved_activations import SavedActivations, saved_activations
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, final_form, form, inputs, makes, transfers
@@ -38,7 +38,7 @@ class Functions:
         tree = call_tree(plan, steps, [end for end in ends if end in made])
         self.calls = [tree]
         for call in self.calls:  # with those that are found on the way
-            self.calls += [item for item in call.items if isinstance(item, Call)]
+            self.calls += [item for item in call.items if isinstance(item, BlockCall)]
         self.plan = plan
         self.operators: dict[int, int] = {}
         for call in reversed(self.calls):
@@ -47,19 +47,19 @@ class Functions:
         self.loops: dict[int, int] = {}
         self._look(tree, ())
 
-    def _counted(self, item: Step | Call) -> int:
+    def _counted(self, item: Step | BlockCall) -> int:
         """How many operators and functions an item is where it stands."""
-        if isinstance(item, Call):
+        if isinstance(item, BlockCall):
             return 1 if self._has_one(item) else self.operators[item.call]
         return item.kind == "op"
 
-    def _has_one(self, call: Call) -> bool:
+    def _has_one(self, call: BlockCall) -> bool:
         """Whether a call has a function of its own."""
         made = self.plan.graph.calls[call.call] if call.call != ROOT else None
         several = made is not None and _called(self.plan.graph)[made.model, made.span] > 1
         return call.region >= 0 or (several and self.operators[call.call] > 2)
 
-    def _look(self, call: Call, chain: Chain) -> None:
+    def _look(self, call: BlockCall, chain: Chain) -> None:
         for item in runs(call.items):
             if isinstance(item, Step):
                 self.chains[item] = chain

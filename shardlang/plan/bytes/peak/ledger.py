@@ -43,7 +43,7 @@ class When(NamedTuple):
     later: int = 0
 
 
-class Piece(NamedTuple):
+class PassPeak(NamedTuple):
     """Up to an event: the most of the pass's own memory, its parts, when; what is there then; and
     what has come and gone."""
 
@@ -65,7 +65,7 @@ class Ledger:
     most: int = NONE
     best: Mapping[str, int] = field(default_factory=dict)
     when: When = When("")
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[PassPeak] = field(default_factory=list)
     ops: list[tuple[str, int]] = field(default_factory=list)
 
     def add(self, part: str, size: int) -> None:
@@ -88,7 +88,7 @@ class Ledger:
 
     def note(self, event: Event) -> None:
         """Ends a piece."""
-        self.pieces.append(Piece(self.most, self.best, self.when, self.total, dict(self.parts), event, self.ops))
+        self.pieces.append(PassPeak(self.most, self.best, self.when, self.total, dict(self.parts), event, self.ops))
         self.most, self.best, self.ops = NONE, {}, []
 
 
@@ -127,7 +127,7 @@ class Beside:
         if self.ops is not None and meanwhile:
             self.ops.append((MEANWHILE, meanwhile))
 
-    def follow(self, piece: Piece, more: int, parts: Mapping[str, int]) -> None:
+    def follow(self, piece: PassPeak, more: int, parts: Mapping[str, int]) -> None:
         """A piece of the pass, with so much more there."""
         if self.ops is not None:
             self.ops += piece.ops

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from shardlang.ops.working_memory import Work
+from shardlang.ops.working_memory import WorkingMemory
 from shardlang.plan.plan import Move, MoveKind
 
 _PASSED_BACK = (
@@ -17,7 +17,7 @@ _PASSED_BACK = (
 )  # fmt: skip
 
 
-def move_work(move: Move, source: int, result: int, shape: Sequence[int]) -> Work:
+def move_work(move: Move, source: int, result: int, shape: Sequence[int]) -> WorkingMemory:
     """source, result: bytes of the forms before and after; shape: local, before."""
     pieces = move.dim >= 0 and math.prod(shape[: move.dim]) > 1
     forward = backward = 0
@@ -34,4 +34,4 @@ def move_work(move: Move, source: int, result: int, shape: Sequence[int]) -> Wor
             forward, backward = 2 * source + result, 2 * result + source
         case _:
             pass
-    return Work(forward, backward, (0,) if move.kind in _PASSED_BACK else ())
+    return WorkingMemory(forward, backward, (0,) if move.kind in _PASSED_BACK else ())

@@ -15,10 +15,10 @@ from typing import Any
 from shardlang.graph.graph import Kind
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TRANSFER
-from shardlang.ops.working_memory import Work
+from shardlang.ops.working_memory import WorkingMemory
 from shardlang.plan.bytes.memory import gradient_bytes
 from shardlang.plan.bytes.peak.casts import cast_together, parameters_read
-from shardlang.plan.bytes.peak.flowing import FLOWING, Backward, Memory
+from shardlang.plan.bytes.peak.flowing import FLOWING, Backward, FlowingGradient
 from shardlang.plan.bytes.peak.frames import Frames, Units
 from shardlang.plan.bytes.peak.ledger import OVER, USED, WHOLE, Event, Ledger
 from shardlang.plan.bytes.peak.moves import move_work
@@ -194,7 +194,7 @@ class StagePass:
     def _is_memory(self, step: Step, form: Form) -> bool:
         return self.facts.memory(form) == form and not (step.kind == "op" and step.index in self.fused)
 
-    def _work(self, at: int) -> Work:
+    def _work(self, at: int) -> WorkingMemory:
         step = self.steps[at]
         if step.kind == "op":
             op = self.plan.ops[step.index].op
@@ -202,7 +202,7 @@ class StagePass:
         conversion = self.plan.conversions[step.index]
         mesh, before = self.plan.meshes[conversion.to.mesh], (conversion.value, conversion.parent)
         if mesh.degree(mesh.ranked(conversion.move.axes)) == 1 and conversion.move.axes:
-            return Work(passes=(0,))
+            return WorkingMemory(passes=(0,))
         shape = self.plan.local_shape(before[0], layout_of(self.plan, before))
         return move_work(conversion.move, self.size(before), self.size((conversion.value, step.index)), shape)
 
@@ -244,7 +244,7 @@ class StagePass:
                 seeds.append(form(use))
         for seed in seeds:
             # What has been received is held until the end.
-            now.flowing[seed] = Memory(self.size(seed), 1 + (plan.pipeline is not None))
+            now.flowing[seed] = FlowingGradient(self.size(seed), 1 + (plan.pipeline is not None))
             now.ledger.add(FLOWING, self.size(seed))
         now.ledger.look("backward", -1)
 
@@ -264,7 +264,7 @@ class StagePass:
             for number, form in enumerate(inputs(self.plan)[step]):
                 if self._wants(form):
                     passed = number in work.passes
-                    memory = taken[0] if passed else Memory(self._gradient(form))
+                    memory = taken[0] if passed else FlowingGradient(self._gradient(form))
                     results.append((form, memory, number in work.views))
                     taken[0].held += passed
                     new[form] += 0 if passed else self._gradient(form)
@@ -282,7 +282,7 @@ class StagePass:
             ledger.add(KEPT, -now.open_.pop(root, 0))
         self._give(now, at, results)
 
-    def _give(self, now: Backward, at: int, results: list[tuple[Form, Memory, bool]]) -> None:
+    def _give(self, now: Backward, at: int, results: list[tuple[Form, FlowingGradient, bool]]) -> None:
         """The parts that a step has made come: (form, memory, whether it is a view)."""
         # By a node of its own a view comes after the others, and what a read takes on after that.
         for read, memory, view in sorted(results, key=lambda result: 2 * self._by_read(result[0]) + result[2]):
@@ -303,7 +303,7 @@ class StagePass:
         param = self.plan.params.get(form[0]) if form[1] < 0 else None
         return param is not None and (param.zero == 3 or gradient_bytes(self.plan, param) > self._gradient(form))
 
-    def _arrive(self, now: Backward, at: int, form: Form, memory: Memory, view: bool) -> None:
+    def _arrive(self, now: Backward, at: int, form: Form, memory: FlowingGradient, view: bool) -> None:
         """A part of the gradient of a form."""
         param = self.plan.params.get(form[0])
         if param is None or form[1] >= 0:
@@ -313,7 +313,7 @@ class StagePass:
         if size > memory.size:  # of a copy: in the parameter's own type
             now.ledger.look("backward", at, size, FLOWING)
             now.ledger.add(FLOWING, size)
-            low, memory, view = memory, Memory(size), False
+            low, memory, view = memory, FlowingGradient(size), False
         if low is not None and not apart:
             now.drop(low)
         now.add(at, form, memory, view, apart)

@@ -17,7 +17,7 @@ from shardlang.plan.plan import ParamPlan, Plan
 GRADIENTS, BUCKETS = "gradients", "buckets"
 
 
-class Sizes(NamedTuple):
+class ParameterBytes(NamedTuple):
     """Bytes of a parameter on one rank: of it before ZeRO and of its gradient; of its rows as
     ZeRO sends them, and as the optimizer updates them."""
 
@@ -27,17 +27,17 @@ class Sizes(NamedTuple):
     updated: int
 
 
-def sizes_of(plan: Plan, param: ParamPlan) -> Sizes:
+def sizes_of(plan: Plan, param: ParamPlan) -> ParameterBytes:
     """Those of one."""
     whole, rows = local_bytes(plan, param), part_bytes(plan, param, stored_type(plan, param)) if param.zero else 0
-    return Sizes(whole, gradient_bytes(plan, param), rows, whole // zero_degree(plan, param))
+    return ParameterBytes(whole, gradient_bytes(plan, param), rows, whole // zero_degree(plan, param))
 
 
 class Buckets:
     """Those of one coordinate, each with its parameters; of: parameter -> its bucket;
     tied: the buckets that are summed when all backwards are done."""
 
-    def __init__(self, plan: Plan, trained: Sequence[int], sizes: Mapping[int, Sizes]) -> None:
+    def __init__(self, plan: Plan, trained: Sequence[int], sizes: Mapping[int, ParameterBytes]) -> None:
         self.plan, self.trained, self.sizes = plan, trained, sizes
         self.members = self._filled(self.trained)
         self.of = {value: at for at, members in enumerate(self.members) for value in members}
@@ -53,7 +53,7 @@ class Buckets:
         return [members for _, members in filled(items, plan.bucket_bytes)]
 
 
-class Sent(NamedTuple):
+class BucketInFlight(NamedTuple):
     """A bucket of ZeRO that is under way: bytes sent, and of the rows that come; of these the bytes
     that stay, which are none where those of earlier microbatches take them up."""
 
@@ -68,7 +68,7 @@ class Gradients:
 
     def __init__(
         self, buckets: Buckets, beside: Beside, stage: int = 0, first: bool = True, last: bool = True,
-        sent: Sent | None = None,
+        sent: BucketInFlight | None = None,
     ) -> None:  # fmt: skip
         self.plan, self.buckets, self.beside, self.last = buckets.plan, buckets, beside, last
         # The parameters, and the buckets' rows, that have a gradient from earlier microbatches.
@@ -112,7 +112,7 @@ class Gradients:
         self.beside.look("reduce")
         for value in members:
             self.beside.add(GRADIENTS, -self.there.pop(value, 0))
-        self.sent = Sent(whole, rows, 0 if at in self.rows else rows)
+        self.sent = BucketInFlight(whole, rows, 0 if at in self.rows else rows)
         self.rows.add(at)
 
     def conclude(self) -> None:

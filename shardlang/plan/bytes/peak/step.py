@@ -17,7 +17,7 @@ from shardlang.plan.bytes.peak.flowing import FLOWING
 from shardlang.plan.bytes.peak.gathers import COMING, Gathers, of_each
 from shardlang.plan.bytes.peak.ledger import NONE, USED, Beside, Event, Rise, When
 from shardlang.plan.bytes.peak.passes import KEPT, MESSAGES, NAMED, StagePass, for_loss, received
-from shardlang.plan.bytes.peak.reductions import Buckets, Gradients, Sent, Sizes, sizes_of
+from shardlang.plan.bytes.peak.reductions import BucketInFlight, Buckets, Gradients, ParameterBytes, sizes_of
 from shardlang.plan.bytes.peak.windows import Shallow, shallow, unfolded
 from shardlang.plan.bytes.saved_activations import form_bytes, saved_activations
 from shardlang.plan.bytes.zero3_gathers import Brought, orders
@@ -93,7 +93,7 @@ class _Stages:
     """The passes of all stages, forward and backward; those of equal stages are worked out once."""
 
     of: Shallow
-    rises: dict[object, tuple[Rise, Sent | None]] = field(default_factory=dict)
+    rises: dict[object, tuple[Rise, BucketInFlight | None]] = field(default_factory=dict)
     courses: dict[object, tuple[list[Section], list[Section]]] = field(default_factory=dict)
 
     @cached_property
@@ -134,7 +134,7 @@ class _Stages:
         return found
 
     @cached_property
-    def sizes(self) -> Mapping[int, Sizes]:
+    def sizes(self) -> Mapping[int, ParameterBytes]:
         """Parameter -> its bytes."""
         return of_alike(self.of.whole, sizes_of)
 
@@ -183,7 +183,7 @@ class _Line:
     def _begin(self) -> None:
         """Before a step. done: stages with a backward; sent: ZeRO's bucket that is under way."""
         self.done = set[int]()
-        self.sent: Sent | None = None
+        self.sent: BucketInFlight | None = None
 
     def always(self) -> Counter[str]:
         """The bytes that are there all the time."""

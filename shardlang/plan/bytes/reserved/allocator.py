@@ -35,15 +35,15 @@ def segment_size(size: int) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class AllocatorBlock:
     """A part of a segment. at: its address; before, after: its neighbours in the segment."""
 
     at: int
     size: int
     small: bool
     free: bool = False
-    before: Block | None = None
-    after: Block | None = None
+    before: AllocatorBlock | None = None
+    after: AllocatorBlock | None = None
 
 
 class Allocator:
@@ -60,11 +60,11 @@ class Allocator:
         self.over = False
         # By pool (small or not): free blocks, the smallest first, then by address (BlockPool).
         self._free: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, AllocatorBlock] = {}
         self._next = 0
-        self._tail: dict[bool, Block] = {}  # the last block of a growing segment
+        self._tail: dict[bool, AllocatorBlock] = {}  # the last block of a growing segment
 
-    def take(self, request: int) -> Block:
+    def take(self, request: int) -> AllocatorBlock:
         """The block for so many bytes (malloc)."""
         size = rounded(request)
         small = size <= SMALL
@@ -78,7 +78,7 @@ class Allocator:
         self.most_allocated = max(self.most_allocated, self.allocated)
         return block
 
-    def give(self, block: Block) -> None:
+    def give(self, block: AllocatorBlock) -> None:
         """The block is free again, and one with its free neighbours (free_block)."""
         self.allocated -= block.size
         block.free = True
@@ -90,7 +90,7 @@ class Allocator:
 
     # --- free blocks
 
-    def _found(self, size: int, small: bool) -> Block | None:
+    def _found(self, size: int, small: bool) -> AllocatorBlock | None:
         """The smallest free block that is large enough, at the lowest address (get_free_block)."""
         pool = self._free[small]
         at = bisect_left(pool, (size, -1))
@@ -98,15 +98,15 @@ class Allocator:
             return None
         return self._blocks[pool.pop(at)[1]]
 
-    def _offer(self, block: Block) -> None:
+    def _offer(self, block: AllocatorBlock) -> None:
         insort(self._free[block.small], (block.size, block.at))
 
-    def _withdraw(self, block: Block) -> None:
+    def _withdraw(self, block: AllocatorBlock) -> None:
         pool = self._free[block.small]
         del pool[bisect_left(pool, (block.size, block.at))]
 
-    def _split(self, block: Block, size: int) -> None:
-        rest = Block(block.at + size, block.size - size, block.small, True, block, block.after)
+    def _split(self, block: AllocatorBlock, size: int) -> None:
+        rest = AllocatorBlock(block.at + size, block.size - size, block.small, True, block, block.after)
         if block.after is not None:
             block.after.before = rest
         block.size, block.after = size, rest
@@ -115,7 +115,7 @@ class Allocator:
             self._tail[block.small] = rest
         self._offer(rest)
 
-    def _joined(self, one: Block, other: Block) -> Block:
+    def _joined(self, one: AllocatorBlock, other: AllocatorBlock) -> AllocatorBlock:
         first, last = (one, other) if one.at < other.at else (other, one)
         first.size, first.after = first.size + last.size, last.after
         if last.after is not None:
@@ -128,7 +128,7 @@ class Allocator:
 
     # --- segments
 
-    def _made(self, size: int, small: bool) -> Block:
+    def _made(self, size: int, small: bool) -> AllocatorBlock:
         """A new segment (alloc_block), or more of the growing one
         (try_allocate_expandable_block)."""
         more = self._lacking(size, small)
@@ -154,8 +154,8 @@ class Allocator:
         self._tail[small] = block
         return block
 
-    def _block(self, at: int, size: int, small: bool) -> Block:
-        self._blocks[at] = block = Block(at, size, small)
+    def _block(self, at: int, size: int, small: bool) -> AllocatorBlock:
+        self._blocks[at] = block = AllocatorBlock(at, size, small)
         if not self.expandable:
             self._next += size
         return block
@@ -181,7 +181,7 @@ class Allocator:
                     del self._blocks[at]
                     self.reserved -= block.size
 
-    def _shorten(self, block: Block) -> None:
+    def _shorten(self, block: AllocatorBlock) -> None:
         page = SMALL_SEGMENT if block.small else LARGE_SEGMENT
         size = block.size // page * page
         if self._tail.get(block.small) is not block or not size:

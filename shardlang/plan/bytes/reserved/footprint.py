@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from shardlang.plan.bytes.peak.ledger import MEANWHILE
 from shardlang.plan.bytes.peak.step import steps_of_memory
-from shardlang.plan.bytes.reserved.allocator import Allocator, Block
+from shardlang.plan.bytes.reserved.allocator import Allocator, AllocatorBlock
 from shardlang.plan.bytes.reserved.communicators import communicators
 from shardlang.plan.plan import Plan
 from shardlang.records import dataclass
@@ -67,7 +67,7 @@ def beside_tensors(plan: Plan, fixed: int, group: int = 0, node: int = 0) -> lis
 def replayed(ops: Sequence[tuple[str, object, int]], allocator: Allocator) -> tuple[tuple[str, int, int], ...]:
     """Takes and gives as a rank does: (what, whose, bytes, below 0 where it goes). The tensors at
     the moment of most: (what, bytes, how many)."""
-    there: dict[tuple[str, object], dict[int, list[Block]]] = {}
+    there: dict[tuple[str, object], dict[int, list[AllocatorBlock]]] = {}
     most = moment = 0
     for at, (what, whose, size) in enumerate(ops):
         if not size:
