@@ -10,6 +10,7 @@ TORCH, LEVELS, AXES, CLIP = (
 )
 SENT = ("runtime/test_saved_on_host.py",)
 USES = ("runtime/test_gathers.py",)
+MEMORY, PIPES = "runtime/comm/gloo/shared_memory.py", "runtime/comm/gloo/arrivals.py"
 SHARED = ("runtime/test_shared_memory.py",)
 ARRIVALS = ("runtime/test_arrivals.py",)
 OPTIMIZERS = ("runtime/test_optimizers.py",)
@@ -99,25 +100,25 @@ FAULTS = (
           "self._launch(lambda _: True)\n        self._latest and self._latest.collect()\n", USES),
     Fault("two sums travel at a time", "ZeRO's memory", "runtime/state/buckets.py",
           "                self._latest.collect()", "                pass", USES),
-    Fault("a shared sum is its last member's vector", "large sums on one machine", "runtime/comm/shared_memory.py",
-          "total.add_(other)", "total.copy_(other)", SHARED),
-    Fault("a chunk of a shared sum stays with its owner", "the same sum on all ranks", "runtime/comm/shared_memory.py",
-          "other.copy_(total)", "other.copy_(other)", SHARED),
-    Fault("a place is filled while others read it", "what is gathered on one machine", "runtime/comm/shared_memory.py",
+    Fault("a shared sum is its last member's vector", "large sums on one machine", MEMORY,
+          "mine.add_(other)", "mine.copy_(other)", SHARED),
+    Fault("a chunk of a shared sum stays with its owner", "the same sum on all ranks", MEMORY,
+          "other.copy_(mine)", "other.copy_(other)", SHARED),
+    Fault("a place is filled while others read it", "what is gathered on one machine", MEMORY,
           "for place, use in self.read.items() if use == self.staging.uses[place]}",
           "for place in self.read}", SHARED),
-    Fault("a member is not waited for to the last", "large sums on one machine", "runtime/comm/arrivals.py",
+    Fault("a member is not waited for to the last", "large sums on one machine", PIPES,
           "while came < number:", "while came < number - 1:", ARRIVALS),
-    Fault("the last member's arrival counts for all", "large sums on one machine", "runtime/comm/arrivals.py",
+    Fault("the last member's arrival counts for all", "large sums on one machine", PIPES,
           "return min(self.of.came.values()) >= self.number", "return max(self.of.came.values()) >= self.number",
           ARRIVALS),
-    Fault("members meet by pipes that one lacks", "ranks that cannot share", "runtime/comm/arrivals.py",
+    Fault("members meet by pipes that one lacks", "ranks that cannot share", PIPES,
           "    if agreed:\n", "    if len(told) == group.size - 1:\n", ARRIVALS),
-    Fault("any file is taken for a pipe", "processes of other machines", "runtime/comm/arrivals.py",
+    Fault("any file is taken for a pipe", "processes of other machines", PIPES,
           'if os.readlink(path) == f"pipe:[{pipe}]":', "if file >= 0:", ARRIVALS),
-    Fault("memory is shared with who has none", "ranks that cannot share", "runtime/comm/shared_memory.py",
+    Fault("memory is shared with who has none", "ranks that cannot share", MEMORY,
           "if not (agreed and all_mapped):", "if not all_mapped:", SHARED),
-    Fault("any file is taken for a rank's memory", "processes of other machines", "runtime/comm/shared_memory.py",
+    Fault("any file is taken for a rank's memory", "processes of other machines", MEMORY,
           'if os.readlink(path) == f"/memfd:{_name(token)} (deleted)":', "if file >= 0:", SHARED),
     Fault("gradients pile up over steps", "each step adds the last ones", "runtime/step/model.py",
           "leaf.grad = None", "leaf.grad = leaf.grad", TORCH),
@@ -189,7 +190,7 @@ FAULTS = (
           "            kind.leave(handle)\n\n", "            self.handles[name] = kind, handle\n\n",
           ("device/test_communicators.py",)),
     Fault("the norm is of the local shard", "clip, where parameters are cut", "runtime/state/optimizers.py",
-          "return primitives.begin_reduce(total / world.size if whole else total, everyone())",
+          "return primitives.begin_reduce(total / world.size if whole else total, everyone(), own=True)",
           "return primitives.Ready(total)", CLIP),
     Fault("clip raises small gradients", "gradients below the limit", "runtime/state/optimizers.py",
           "torch.clamp(limit / (norm + 1e-6), max=1.0)", "(limit / (norm + 1e-6))", OPTIMIZERS),

@@ -111,7 +111,7 @@ class _Watched(TorchDispatchMode):
             return found
 
         GatheredUnit.begin, Together.arrived = begun, came
-        primitives.begin_reduce_scatter = lambda x, group: (self.events.append(("sum",)), scatter(x, group))[1]
+        primitives.begin_reduce_scatter = lambda x, *rest: (self.events.append(("sum",)), scatter(x, *rest))[1]
         ShardBucket.finish = lambda bucket: (self.events.append(("wait",)), finish(bucket))[1]
         reduce, end, collect = self.sums
 

@@ -39,8 +39,8 @@ def reduced(x: Tensor, group: Group, how: str = "sum") -> Tensor:
 
 def begin_reduced(x: Tensor, group: Group, how: str = "sum") -> Callable[[], Tensor]:
     """Starts `reduced`; what it gives waits for it."""
-    own = x.clone(memory_format=torch.contiguous_format) if primitives.in_place(x, how) else x.contiguous()
-    return primitives.begin_reduce(own, group, how).wait
+    whole = x.contiguous()
+    return primitives.begin_reduce(whole, group, how, own=whole is not x).wait
 
 
 def _padded(x: Tensor, dim: int, length: int) -> Tensor:
@@ -172,7 +172,7 @@ def begin_permuted(x: Tensor, group: Group, sources: tuple[int, ...]) -> primiti
     receive[slots[sources[group.index]]] = count
     result = x.new_empty(x.shape)
     work = Work("permute", group, x).of(group.handle(x).alltoall_base(result.view(-1), x.view(-1), receive, send))
-    return primitives.Awaited(result, work)
+    return primitives.Ready(result, work)
 
 
 @moves(_alike)

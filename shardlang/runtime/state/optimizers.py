@@ -241,7 +241,7 @@ def squares(counted: Sequence[Tensor], whole: bool = True, agreed: bool = False)
     if world.size == 1 or (whole and not agreed):
         return primitives.Ready(total)
     with about(b"the norm of the gradients"):
-        return primitives.begin_reduce(total / world.size if whole else total, everyone())
+        return primitives.begin_reduce(total / world.size if whole else total, everyone(), own=True)
 
 
 def clip(trained: Sequence[Tensor], limit: float, norm: Tensor) -> None:
