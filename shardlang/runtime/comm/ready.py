@@ -1,4 +1,4 @@
-"""What a collective gives when it begins: something to wait for, and its result."""
+"""The result of a collective that has begun, to be waited for."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How CPU ranks communicate better than by gloo's own collectives. Only primitives.py leads here."""
+"""Collectives of CPU ranks that are quicker than gloo's own; primitives.py alone leads here."""
