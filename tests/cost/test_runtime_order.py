@@ -13,7 +13,7 @@ from shardlang.cost.hardware import Hardware
 from shardlang.cost.overlap import emitted
 from shardlang.cost.profile import Profile
 from shardlang.runtime.comm import primitives
-from shardlang.runtime.comm.primitives import CompletedWork
+from shardlang.runtime.comm.primitives import AsyncResult
 from shardlang.runtime.device import Cpu, Cuda
 from shardlang.runtime.state.buckets import Reducer
 from shardlang.runtime.state.zero import ShardBucket, Zero12Parameter
@@ -96,7 +96,7 @@ def test_updated_rows_are_waited_for_when_they_are_read(monkeypatch: pytest.Monk
 def test_rows_that_are_updated_again_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """No forward reads a bucket between updates: those on their way never come over newer ones."""
     group = SimpleNamespace(size=2, in_order=True, axes=(), slot=0, start=lambda n: 0, chunk=lambda n: n // 2)
-    monkeypatch.setattr(primitives, "begin_all_gather", lambda mine, group: CompletedWork(torch.stack([mine, mine])))
+    monkeypatch.setattr(primitives, "begin_all_gather", lambda mine, group: AsyncResult(torch.stack([mine, mine])))
     held = Zero12Parameter(torch.zeros(4), group)  # type: ignore[arg-type]
     bucket = ShardBucket.__new__(ShardBucket)
     bucket.parameters, bucket.widths, bucket.paths = [held], [2], ("w",)
@@ -120,7 +120,7 @@ def test_rows_that_are_updated_again_stay(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_rows_that_nothing_has_changed_are_not_copied_again(monkeypatch: pytest.MonkeyPatch) -> None:
     group = SimpleNamespace(size=2, in_order=True, axes=(), slot=0, start=lambda n: 0, chunk=lambda n: n // 2)
-    monkeypatch.setattr(primitives, "begin_all_gather", lambda mine, group: CompletedWork(torch.stack([mine, mine])))
+    monkeypatch.setattr(primitives, "begin_all_gather", lambda mine, group: AsyncResult(torch.stack([mine, mine])))
     bucket = ShardBucket.__new__(ShardBucket)
     bucket.parameters, bucket.widths, bucket.paths = [Zero12Parameter(torch.zeros(4), group)], [2], ("w",)  # type: ignore[arg-type]
     bucket.group, bucket.coming = group, None  # type: ignore[assignment]

@@ -24,10 +24,14 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_files_and_folders_that_contributors_are_sent_to_are_there() -> None:
     text = PAGES[1].read_text("utf-8").replace("SHnnn-what-it-is.md", "")
-    named = re.findall(r"`([\w.-]+(?:/[\w.-]*)+)`", text)
+    named = re.findall(r"`([\w.-]+(?:/[\w.-]*)+)(?::\w+)?`", text)
     assert len([path for path in named if path.endswith(".py")]) >= 10
     within = [ROOT, ROOT / "shardlang", *(ROOT / "shardlang").iterdir()]
     assert [path for path in named if not any((folder / path).exists() for folder in within)] == []
+    inside = re.findall(r"`([\w/]+\.py):(\w+)`", text)
+    assert [
+        name for path, name in inside if not re.search(rf"(class|def) {name}\b", (within[1] / path).read_text())
+    ] == []
 
 
 def test_the_readme_leads_to_what_a_new_user_needs() -> None:

@@ -153,13 +153,12 @@ def _watch(folder: Path) -> None:
     from shardlang.runtime.comm import primitives
     from shardlang.runtime.comm.mesh import Group
     from shardlang.runtime.device import Cpu
-    from shardlang.runtime.state import buckets, saved_on_host, zero, zero3
+    from shardlang.runtime.state import saved_on_host
     from shardlang.runtime.step.train import TrainingRun
 
     random.CHUNK = 2**62
     primitives._native = lambda x: True
-    buckets.share = lambda *_: None  # type: ignore[assignment]
-    zero.stage = zero3.stage = lambda *_: None  # type: ignore[assignment]
+    primitives.share = primitives.stage = lambda *_: None  # type: ignore[assignment]
     handle, quiet = Group.handle, torch.utils._python_dispatch._disable_current_modes
 
     class Unseen:

@@ -56,7 +56,6 @@ def _watch(folder: Path) -> None:
 
     from shardlang.runtime import messages
     from shardlang.runtime.comm import blocks, mesh, primitives
-    from shardlang.runtime.comm.shared_memory import SharedVectors, StagingBuffers
     from shardlang.runtime.state.zero3 import GatherQueue
     from shardlang.runtime.step.model import RankModel
 
@@ -89,17 +88,6 @@ def _watch(folder: Path) -> None:
         return begin_permuted(x, *rest)
 
     blocks.dealt, blocks.begin_permuted, blocks.exchange = exchanged, passed, turned
-    right = SharedVectors.begin_sum
-    begin_sum = counted("begin_reduce", lambda x, group, memory: right(memory))
-    SharedVectors.begin_sum = lambda memory: begin_sum(memory.own, memory.group, memory)  # type: ignore[method-assign]
-    begin_staged = StagingBuffers.begin
-
-    def through_memory(staging: Any, what: str, place: int, count: int) -> Any:
-        kind = f"begin_{what.replace('-', '_')}"
-        counts[now["phase"]] += _sent(kind, staging.own(place, count), staging.group.size)
-        return begin_staged(staging, what, place, count)
-
-    StagingBuffers.begin = through_memory  # type: ignore[method-assign]
     begin = GatherQueue._begin
 
     def ahead(line: Any) -> None:

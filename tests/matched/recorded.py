@@ -50,7 +50,6 @@ def _purpose(kind: str) -> str:
 def _watch(folder: Path) -> None:
     from shardlang.runtime import messages
     from shardlang.runtime.comm import blocks, mesh, primitives
-    from shardlang.runtime.comm.shared_memory import SharedVectors
     from shardlang.runtime.state import sparse
     from shardlang.runtime.step.model import RankModel
 
@@ -78,8 +77,6 @@ def _watch(folder: Path) -> None:
     messages.begin_send = sent
     sparse._exchanged = lambda ids, rows, group, right=sparse._exchanged: (  # type: ignore[assignment,misc]
         found.append(["gradients", "rows", list(group.axes), 0]), right(ids, rows, group))[1]  # fmt: skip
-    right, begin = SharedVectors.begin_sum, noted("all_reduce", lambda x, group, memory: right(memory))
-    SharedVectors.begin_sum = lambda memory: begin(memory.own, memory.group, memory)  # type: ignore[method-assign]
     update, steps = RankModel.update, [0]
 
     def updated(model: Any, step: int, total: int) -> bool:

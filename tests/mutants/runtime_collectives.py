@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.fault import Fault
 
 TABLE = ("runtime/test_collectives.py",)
-COLLECTIVES, BLOCKS, WIRE, MESH = (f"runtime/comm/{n}.py" for n in ("collectives", "blocks", "primitives", "mesh"))
+COLLECTIVES, BLOCKS, WIRE, MESH = (f"runtime/comm/{n}.py" for n in ("collectives", "blocks", "gloo/rounds", "mesh"))
 
 FAULTS = (
     Fault("I->R without its all-reduce", "backward of identical_to_replicated", COLLECTIVES,
@@ -63,7 +63,7 @@ FAULTS = (
           "for slot, shape in zip(group.slots, shapes, strict=True)",
           "for slot, shape in zip(range(count), shapes, strict=True)", TABLE),
     Fault("a reduction writes into its operand", "values that are read again after an all-reduce", BLOCKS,
-          "x.clone(memory_format=torch.contiguous_format)", "x.contiguous()", TABLE),
+          "own=whole is not x", "own=True", TABLE),
     Fault("a large sum's chunk by index", "sums of many bytes over groups that are not in rank order", WIRE,
           "mine = self.sizes[group.slot]", "mine = self.sizes[group.index]", TABLE),
     Fault("minimum for maximum", "maxima over ranks", WIRE,

@@ -121,7 +121,7 @@ FAULTS = (
     Fault("an error beside training is kept to itself", "a full disk", "runtime/state/checkpoints.py",
           "            self._error = error", "            del error", CHECKPOINTS),
     Fault("the rank that is asked to save ends alone", "SIGUSR1 to one rank", "runtime/step/asked.py",
-          "primitives.begin_reduce(sent, everyone()).wait", "lambda: sent", ASKED),
+          "primitives.begin_reduce(sent, everyone(), own=True).wait", "lambda: sent", ASKED),
     Fault("replicas leave the writing to the first", "a file that is larger than the others",
           "runtime/state/shares.py", "owner = loads.index(min(loads))", "owner = 0", SHARES),
     Fault("any file may be replaced", "programs and data named by mistake", "disk/owned.py",

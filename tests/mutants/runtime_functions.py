@@ -122,7 +122,7 @@ FAULTS = (
           "[chunks[at] for at in self.even[owner]]", "[chunks[at] for at in self.even[self.group.index]]", ATTENTION),
     Fault("a part is waited for before the one before is computed", "what is sent beside work", ACROSS,
           "coming = self._pass(both) if step + 1 < size else None",
-          "coming = CompletedWork(self._pass(both).wait()) if step + 1 < size else None", ATTENTION),
+          "coming = AsyncResult(self._pass(both).wait()) if step + 1 < size else None", ATTENTION),
     Fault("ties are counted locally", "gradient of amax over a split dim", STATISTICS,
           "summed(ties.sum(dims, keepdim=True).to(x.dtype), group)", "ties.sum(dims, keepdim=True).to(x.dtype)", RULES),
     Fault("argmax counts from 0 on every rank", "argmax over a split dim", STATISTICS,

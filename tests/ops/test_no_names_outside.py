@@ -32,6 +32,8 @@ OTHER_WORDS = {
     ("runtime/calibrate/machine.py", "attention"): "that member of a profile",
     ("runtime/comm/blocks.py", "sum"): "how a collective reduces",
     ("runtime/comm/primitives.py", "sum"): "likewise",
+    ("runtime/comm/ready.py", "sum"): "likewise",
+    ("runtime/comm/gloo/rounds.py", "sum"): "likewise",
     ("views/report.py", "attention"): "a kind of work, for all kernels of that kind",
     ("runtime/state/optimizers.py", "mean"): "what Adam keeps, in checkpoints",
     ("runtime/state/optimizers.py", "square"): "likewise",

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
-from shardlang.runtime.comm import arrivals, mesh, shared_memory
+from shardlang.runtime.comm import mesh
+from shardlang.runtime.comm.gloo import arrivals, shared_memory
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.launch.rank import peer_gone
 from tests.runtime.forked import on_ranks
@@ -134,7 +135,7 @@ def refused() -> None:
     right, found = arrivals._pipes, arrivals._opened
     before = len(os.listdir("/proc/self/fd"))
     for made, opened in ((lambda group: {}, found), (right, lambda *_: -1)):
-        world.arrivals.clear()
+        arrivals.kept.clear()
         if world.rank == 1:
             arrivals._pipes, arrivals._opened = made, opened  # type: ignore[assignment]
         shared = memory()

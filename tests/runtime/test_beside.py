@@ -31,16 +31,16 @@ class _Order(TorchDispatchMode):
             self.events.append("product")
         return func(*args, **(kwargs or {}))
 
-    def begun(self, begin: Callable[..., primitives.CompletedWork]) -> Callable[..., primitives.CompletedWork]:
-        def started(*arguments: object, **named: object) -> primitives.CompletedWork:
+    def begun(self, begin: Callable[..., primitives.AsyncResult]) -> Callable[..., primitives.AsyncResult]:
+        def started(*arguments: object, **named: object) -> primitives.AsyncResult:
             self.events.append("begin")
             return _Waited(begin(*arguments, **named), self.events)
 
         return started
 
 
-class _Waited(primitives.CompletedWork):
-    def __init__(self, ready: primitives.CompletedWork, events: list[str]) -> None:
+class _Waited(primitives.AsyncResult):
+    def __init__(self, ready: primitives.AsyncResult, events: list[str]) -> None:
         self.ready, self.events = ready, events
 
     def wait(self) -> Tensor:

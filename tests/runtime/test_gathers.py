@@ -101,21 +101,21 @@ class _Watched(TorchDispatchMode):
     def __enter__(self) -> _Watched:
         begin, arrived, scatter, finish = self.real
 
-        def begun(unit: GatheredUnit) -> list[primitives.CompletedWork]:
+        def begun(unit: GatheredUnit) -> list[primitives.AsyncResult]:
             self.events.append(("begin", *sorted({self.names[member] for member in unit.members})))
             return begin(unit)
 
-        def came(together: Together, ready: primitives.CompletedWork) -> list[tuple[Zero3Parameter, torch.Tensor]]:
+        def came(together: Together, ready: primitives.AsyncResult) -> list[tuple[Zero3Parameter, torch.Tensor]]:
             found = list(arrived(together, ready))
             self.made += [(self.names[stored], weakref.ref(whole)) for stored, whole in found]
             return found
 
         GatheredUnit.begin, Together.arrived = begun, came
-        primitives.begin_reduce_scatter = lambda x, group: (self.events.append(("sum",)), scatter(x, group))[1]
+        primitives.begin_reduce_scatter = lambda x, *rest: (self.events.append(("sum",)), scatter(x, *rest))[1]
         ShardBucket.finish = lambda bucket: (self.events.append(("wait",)), finish(bucket))[1]
         reduce, end, collect = self.sums
 
-        def reduced(x: torch.Tensor, *rest: object, **more: object) -> primitives.CompletedWork:
+        def reduced(x: torch.Tensor, *rest: object, **more: object) -> primitives.AsyncResult:
             self.events += [("sum",)] * (x.dtype != torch.float64)  # figures are
             return reduce(x, *rest, **more)
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
-from shardlang.runtime.comm import shared_memory
+from shardlang.runtime.comm.gloo import arrivals, shared_memory
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
 from shardlang.runtime.state.buckets import SumBucket
@@ -76,11 +76,12 @@ def gathers() -> None:
     group = rt.Mesh(dp=world.size).dp
     staging = shared_memory.stage(group, COUNTS[0], torch.empty(0), torch.float32)
     assert staging is not None and staging.place(COUNTS[0] + 1) is None
+    own = [place.data_ptr() for place in staging.places[world.rank]]
     for step in range(40):
         place = staging.place(COUNTS[0])
-        assert place == step % 2
-        staging.own(place, COUNTS[0]).fill_(10.0 * step + world.rank)
-        begun = staging.begin("all-gather", place, COUNTS[0])
+        assert place is not None and place.data_ptr() == own[step % 2]
+        begun = staging.begin("all-gather", place.fill_(10.0 * step + world.rank))
+        assert begun is not None
         time.sleep(0.002 * ((step + world.rank) % 3))
         for rank, vector in enumerate(begun.wait()):
             assert torch.equal(vector, torch.full_like(vector, 10.0 * step + rank))
@@ -91,9 +92,9 @@ def places_in_use() -> None:
     group = rt.Mesh(dp=world.size).dp
     staging = shared_memory.stage(group, COUNTS[0], torch.empty(0), torch.float32)
     assert staging is not None
-    first = staging.begin("all-gather", 0, 3)
-    second = staging.begin("all-gather", 1, 3)
-    assert staging.place(3) is None
+    first, second = (staging.begin("all-gather", place[:3]) for place in staging.places[world.rank])
+    assert first is not None and second is not None and staging.place(3) is None
+    assert staging.begin("all-gather", torch.zeros(3)) is None  # it is in no place
     second.wait()
     assert staging.place(3) is None  # the first is unread; of the second others may be behind
     first.wait()
@@ -167,7 +168,7 @@ def too_large() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (COUNTS[0], limits[1]))
     assert shared_memory.share(rt.Mesh(dp=world.size).dp, COUNTS[0], torch.empty(0)) is None
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert not world.arrivals
+    assert not arrivals.kept
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 

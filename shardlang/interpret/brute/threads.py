@@ -1,7 +1,7 @@
 """Ranks as threads of one process: a mesh whose groups' sums and maxima meet at barriers.
 
 Gives the part of `runtime.mesh` that collectives without data movement use: `size`, `index`, and of
-`handle` what primitives.py asks for."""
+`handle` what rounds.py asks for."""
 
 from __future__ import annotations
 

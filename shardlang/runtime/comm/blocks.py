@@ -39,8 +39,8 @@ def reduced(x: Tensor, group: Group, how: str = "sum") -> Tensor:
 
 def begin_reduced(x: Tensor, group: Group, how: str = "sum") -> Callable[[], Tensor]:
     """Starts `reduced`; what it gives waits for it."""
-    own = x.clone(memory_format=torch.contiguous_format) if primitives.in_place(x, how) else x.contiguous()
-    return primitives.begin_reduce(own, group, how).wait
+    whole = x.contiguous()
+    return primitives.begin_reduce(whole, group, how, own=whole is not x).wait
 
 
 def _padded(x: Tensor, dim: int, length: int) -> Tensor:
@@ -163,7 +163,7 @@ def exchange(
     return torch.cat([pieces[slot].view(shape) for slot, shape in zip(group.slots, shapes, strict=True)], gather_dim)
 
 
-def begin_permuted(x: Tensor, group: Group, sources: tuple[int, ...]) -> primitives.CompletedWork:
+def begin_permuted(x: Tensor, group: Group, sources: tuple[int, ...]) -> primitives.AsyncResult:
     """Starts to bring the block of member sources[index] here; every member must call it. Blocks
     are contiguous and of one shape."""
     slots, count = group.slots, x.numel()
@@ -172,7 +172,7 @@ def begin_permuted(x: Tensor, group: Group, sources: tuple[int, ...]) -> primiti
     receive[slots[sources[group.index]]] = count
     result = x.new_empty(x.shape)
     work = LoggedWork("permute", group, x).of(group.handle(x).alltoall_base(result.view(-1), x.view(-1), receive, send))
-    return primitives.Awaited(result, work)
+    return primitives.AsyncResult(result, work)
 
 
 @moves(_alike)

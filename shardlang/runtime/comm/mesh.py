@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -28,8 +28,8 @@ from shardlang.runtime.device import HOST, KINDS, Cpu, kind_of
 class World:
     """This process among all: `rank` of `size`, its `device`, the microbatch that it works on now,
     and the process groups made so far by their sorted ranks. marked: that microbatch as a tensor,
-    for what is compiled, which is not to be compiled anew for each. arrivals: of groups on one
-    machine by their sorted ranks (arrivals.py); None: they have none."""
+    for what is compiled, which is not to be compiled anew for each. parting: what else is to be
+    given up with the groups."""
 
     def __init__(self) -> None:
         self.rank = 0
@@ -45,7 +45,7 @@ class World:
         self.handles: dict[str, tuple[Cpu, Any]] = {}
         self._made_so_far: Counter[str] = Counter()
         self._by_ranks: dict[tuple[tuple[int, ...], str], Any] = {}
-        self.arrivals: dict[tuple[int, ...], Any] = {}
+        self.parting: list[Callable[[], None]] = []
 
     def mark_microbatch(self) -> None:
         """Sets `marked` to the microbatch of this moment: a tensor of its own for each, since
@@ -118,12 +118,11 @@ class World:
         """Gives up all groups."""
         for kind, handle in self.handles.values():
             kind.leave(handle)
-        for arrivals in self.arrivals.values():
-            if arrivals is not None:
-                arrivals.close()
+        for give_up in self.parting:
+            give_up()
         self.handles.clear()
         self._by_ranks.clear()
-        self.arrivals.clear()
+        self.parting.clear()
 
 
 world = World()

@@ -11,8 +11,8 @@ import hashlib
 import numpy as np
 
 from shardlang.errors import RunError
-from shardlang.runtime.comm.exchanged import exchanged
 from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.comm.primitives import exchanged
 from shardlang.runtime.data.own import OwnDataset, Window
 
 

@@ -20,7 +20,7 @@ from torch.autograd import Function
 
 from shardlang.runtime.comm import blocks
 from shardlang.runtime.comm.mesh import Group
-from shardlang.runtime.comm.primitives import CompletedWork
+from shardlang.runtime.comm.primitives import AsyncResult
 from shardlang.runtime.comm.record import about, here
 from shardlang.runtime.functions.attention import (
     Merged,
@@ -159,12 +159,12 @@ class Ring(Way):
         k, v = _unpacked(last.wait(), k, v)
         return self.theirs(k), self.theirs(v)
 
-    def _pass(self, x: Tensor) -> CompletedWork:
+    def _pass(self, x: Tensor) -> AsyncResult:
         """Starts to send a part to the next member and to bring that of the one before here."""
         size = self.group.size
         sources = tuple((i - 1) % size for i in range(size))
         if torch.compiler.is_compiling():
-            return CompletedWork(blocks.permuted(x, self.group, sources))
+            return AsyncResult(blocks.permuted(x, self.group, sources))
         return blocks.begin_permuted(x, self.group, sources)
 
 

@@ -2,9 +2,8 @@
 backward still runs.
 
 A gradient is accumulated locally; when all of a bucket have arrived, one asynchronous all-reduce of
-it starts (in memory that ranks share it is added up after backward: shared_memory.py).
-Buckets start in one fixed order on every rank, and a parameter that got no gradient counts as
-zeros, so no rank waits for another in vain. Over the microbatches of a step gradients are
+it starts. Buckets start in one fixed order on every rank, and a parameter that got no gradient
+counts as zeros, so no rank waits for another in vain. Over the microbatches of a step gradients are
 accumulated, and buckets start in the last backward alone, but for those that ask to be started in
 each. Gradients of parameters under ZeRO go through zero.py."""
 
@@ -20,7 +19,6 @@ from torch import Tensor
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, RankMesh, TiedGroup
 from shardlang.runtime.comm.record import naming
-from shardlang.runtime.comm.shared_memory import share
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class SumBucket:
 
     group: Group
     members: list[Tensor] = field(default_factory=list)
-    sum: primitives.CompletedWork | None = None
+    sum: primitives.AsyncResult | None = None
     each: bool = False
     paths: Sequence[str] = ()
 
@@ -93,8 +91,8 @@ class SumBucket:
         # Stages come to their tied parameters in orders of their own, where no rank may wait for
         # another.
         tied = isinstance(self.group, TiedGroup)
-        self.memory = None if tied else share(self.group, sum(m.numel() for m in self.members), self.members[0])
-        self.parts = [] if self.memory is None else self._parts(self.memory.own)
+        count = sum(member.numel() for member in self.members)
+        self.memory = None if tied else primitives.share(self.group, count, self.members[0])
 
     @property
     def groups(self) -> Sequence[Group]:
@@ -105,16 +103,12 @@ class SumBucket:
             if member.grad is None:
                 member.grad = torch.zeros_like(member)
         gradients = [member.grad for member in self.members if member.grad is not None]
-        if self.memory is not None:
-            torch.cat([g.reshape(-1) for g in gradients], out=self.memory.own)
-            self._take(self.parts)  # so that what backward has made is freed now
-            self.sum = self.memory.begin_sum()
-            return
-        alone = len(gradients) == 1 and gradients[0].is_contiguous()
-        flat = gradients[0].view(-1) if alone else torch.cat([g.reshape(-1) for g in gradients])
+        own = None if self.memory is None else self.memory.own
+        alone = own is None and len(gradients) == 1 and gradients[0].is_contiguous()
+        flat = gradients[0].view(-1) if alone else torch.cat([g.reshape(-1) for g in gradients], out=own)
         # They are its parts from now on, so that what backward has made is freed.
         self._take(self._parts(flat))
-        self.sum = primitives.begin_reduce(flat, self.group, own=True)
+        self.sum = primitives.begin_reduce(flat, self.group, own=True, memory=self.memory)
 
     def collect(self) -> None:
         """The sum is in the gradients' own memory."""
@@ -126,8 +120,7 @@ class SumBucket:
     def finish(self) -> None:
         assert self.sum is not None
         total, self.sum = self.sum.wait(), None
-        if self.memory is None:  # in memory the sum is where its parts are already
-            self._take(self._parts(total))
+        self._take(self._parts(total))
 
     def _parts(self, flat: Tensor) -> list[Tensor]:
         """Every member's part of the flat tensor."""

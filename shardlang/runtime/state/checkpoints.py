@@ -29,8 +29,8 @@ from shardlang.checkpoints.rank_files import Block, RankFile, file_name, in_orde
 from shardlang.errors import RunError
 from shardlang.facts.dtypes import DTYPES
 from shardlang.runtime.comm import primitives
-from shardlang.runtime.comm.exchanged import exchanged as exchanged
 from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.comm.primitives import exchanged as exchanged
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.finite import broken, shown
 from shardlang.runtime.state import mapped

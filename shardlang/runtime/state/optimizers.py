@@ -228,7 +228,7 @@ def slots(kind: str, arguments: Mapping[str, Any]) -> list[str]:
     return list(OPTIMIZERS[kind].kept(arguments))
 
 
-def squares(counted: Sequence[Tensor], whole: bool = True, agreed: bool = False) -> primitives.CompletedWork:
+def squares(counted: Sequence[Tensor], whole: bool = True, agreed: bool = False) -> primitives.AsyncResult:
     """On its way: the sum of the squares of the gradients of the whole model, f64. It is not finite
     where one of them is not, or is so large that its square is none in its own type.
 
@@ -239,9 +239,9 @@ def squares(counted: Sequence[Tensor], whole: bool = True, agreed: bool = False)
     for (gradients,) in by_device([elements(t.grad) for t in counted if t.grad is not None]):
         total += torch.stack(torch._foreach_norm(gradients)).double().square().sum().to(world.device)
     if world.size == 1 or (whole and not agreed):
-        return primitives.CompletedWork(total)
+        return primitives.AsyncResult(total)
     with about(b"the norm of the gradients"):
-        return primitives.begin_reduce(total / world.size if whole else total, everyone())
+        return primitives.begin_reduce(total / world.size if whole else total, everyone(), own=True)
 
 
 def clip(trained: Sequence[Tensor], limit: float, norm: Tensor) -> None:

@@ -18,7 +18,6 @@ from torch import Tensor
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, TiedGroup
 from shardlang.runtime.comm.record import naming
-from shardlang.runtime.comm.shared_memory import Staged, StagingBuffers, stage
 from shardlang.runtime.state import mapped
 from shardlang.runtime.state.buckets import BucketReduction
 
@@ -101,17 +100,6 @@ def packed(tensors: Sequence[Tensor], group: Group, into: Tensor | None = None) 
     return flat if into is None else into.copy_(flat)
 
 
-class _Added(primitives.CompletedWork):
-    """This member's row of the sum of what all have put in their places."""
-
-    def __init__(self, coming: Staged, group: Group) -> None:
-        self.coming, self.group = coming, group
-
-    def wait(self) -> Tensor:
-        mine = [flat.view(self.group.size, -1)[self.group.slot] for flat in self.coming.wait()]
-        return primitives.total(torch.stack(mine))  # the same bits as by sockets
-
-
 class ShardedParameter(Protocol):
     """A sharded parameter. leaf: as autograd knows it; piece: the rows that this rank updates."""
 
@@ -171,11 +159,11 @@ class ShardBucket:
         self.before = how.over(before) if before else None
         self.after = how.over(after) if not before else None
         self.widths = [width(parameter.shape, group) for parameter in self.parameters]
-        self.sum: primitives.CompletedWork | None = None
+        self.sum: primitives.AsyncResult | None = None
         self.total: Tensor | None = None
-        self.coming: primitives.CompletedWork | None = None
+        self.coming: primitives.AsyncResult | None = None
         self.sent: list[int] = []
-        self.staging: StagingBuffers | None = None
+        self.staging: primitives.StagingBuffers | None = None
         self.paths: Sequence[str] = ()
 
     @property
@@ -191,18 +179,14 @@ class ShardBucket:
         self.collect()
         taken = [(parameter, parameter.take()) for parameter in self.parameters]
         gradients = [p.piece.new_zeros(p.shape) if t is None else t for p, t in taken]
-        place = self.staging.place(self.count) if self.staging is not None else None
-        if self.staging is not None and place is not None:
-            packed(gradients, self.group, self.staging.own(place, self.count).view(self.group.size, -1))
-            self.sum = _Added(self.staging.begin("reduce-scatter", place, self.count), self.group)
-            return
-        flat = packed(gradients, self.group)
+        into = self.staging and self.staging.place(self.group.size, sum(self.widths))
+        flat = packed(gradients, self.group, into)
         if self.before is not None and self.before.size > 1:
             flat = primitives.begin_reduce(flat, self.before, own=True).wait()
         if self.pending:
-            self.sum = primitives.begin_reduce_scatter(flat, self.group)
+            self.sum = primitives.begin_reduce_scatter(flat, self.group, self.staging)
         else:
-            self.sum = primitives.CompletedWork(flat[self.group.slot])
+            self.sum = primitives.AsyncResult(flat[self.group.slot])
 
     def collect(self) -> None:
         """Adds the rows on their way to those of earlier microbatches."""
@@ -270,6 +254,6 @@ def staged(buckets: Sequence[ShardBucket]) -> None:
             kinds.setdefault((bucket.group, dtype), []).append(bucket)
     for alike in kinds.values():
         like = alike[0].parameters[0].piece
-        staging = stage(alike[0].group, max(bucket.count for bucket in alike), like, like.dtype)
+        staging = primitives.stage(alike[0].group, max(bucket.count for bucket in alike), like, like.dtype)
         for bucket in alike:
             bucket.staging = staging

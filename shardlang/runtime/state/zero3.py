@@ -17,13 +17,12 @@ from torch.autograd import Function
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, world
 from shardlang.runtime.comm.record import naming
-from shardlang.runtime.comm.shared_memory import Staged, StagingBuffers, stage
 from shardlang.runtime.state import alive
 from shardlang.runtime.state.zero import gathered, joined, wholes, width
 
 # What a pass does ("F" forward, "E" evaluation, else backward), and its stage.
 Pass = tuple[str, int]
-Coming = primitives.CompletedWork | Staged
+Coming = primitives.AsyncResult
 
 
 class Zero3Parameter:
@@ -98,12 +97,9 @@ class Together:
         widths = [width(member.shape, self.group) for member in self.members]
         pieces = [member.piece.detach() for member in self.members]
         staging = self.members[0].gathers.staged.get((self.group, self.dtype))
-        place = staging.place(sum(widths)) if staging is not None else None
+        mine = joined(pieces, widths, self.dtype, staging and staging.place(sum(widths)))
         with self.cited:
-            if staging is None or place is None:
-                return primitives.begin_all_gather(joined(pieces, widths, self.dtype), self.group)
-            joined(pieces, widths, self.dtype, staging.own(place, sum(widths)))
-            return staging.begin("all-gather", place, sum(widths))
+            return primitives.begin_all_gather(mine, self.group, staging)
 
     def arrived(self, coming: Coming) -> Iterator[tuple[Zero3Parameter, Tensor]]:
         """Each member with its whole."""
@@ -209,7 +205,7 @@ class GatherSchedule:
         self.step: Sequence[Pass] = ()
         self.line = GatherQueue(())
         # By group and type: memory through which rows come, where ranks share it.
-        self.staged: dict[Hashable, StagingBuffers | None] = {}
+        self.staged: dict[Hashable, primitives.StagingBuffers | None] = {}
         self.now: GatherQueue | None = None
 
     def order(self, units: dict[Pass, list[list[Zero3Parameter]]], step: Sequence[Pass]) -> None:
@@ -226,7 +222,7 @@ class GatherSchedule:
             if count > largest.get((each.group, each.dtype), (each, 0))[1]:
                 largest[each.group, each.dtype] = each, count
         for kind, (each, count) in largest.items():
-            self.staged[kind] = stage(each.group, count, each.members[0].piece, each.dtype)
+            self.staged[kind] = primitives.stage(each.group, count, each.members[0].piece, each.dtype)
 
     def during(self, kind: Pass) -> contextlib.AbstractContextManager[None]:
         """A pass: the next one of the step, or one that stands alone, such as an evaluation's."""

@@ -47,7 +47,7 @@ class StepRequests:
         mine = self._taken()
         numbers = [*(float(each in mine) for each in ASKS), self._pace(step) if world.rank == 0 else 0.0]
         sent = torch.tensor(numbers, dtype=torch.float64).to(world.device)
-        self._coming = kind_of(world.device).fetched(primitives.begin_reduce(sent, everyone()).wait)
+        self._coming = kind_of(world.device).fetched(primitives.begin_reduce(sent, everyone(), own=True).wait)
         return frozenset(each for each, count in zip(ASKS, asked, strict=True) if count)
 
     def _taken(self) -> frozenset[str]:

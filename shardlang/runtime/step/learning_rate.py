@@ -14,8 +14,8 @@ from typing import Any
 
 from shardlang.errors import RunError
 from shardlang.extensions.loaded import line_of
-from shardlang.runtime.comm.exchanged import exchanged
 from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.comm.primitives import exchanged
 from shardlang.runtime.program import Linear, OwnSchedule, RunProgram, WarmupCosine
 
 # Steps that ranks compare at once.

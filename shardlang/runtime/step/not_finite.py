@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 from shardlang.errors import RunError
-from shardlang.runtime.comm.exchanged import exchanged
 from shardlang.runtime.comm.mesh import everyone, world
-from shardlang.runtime.comm.primitives import CompletedWork, begin_reduce
+from shardlang.runtime.comm.primitives import AsyncResult, begin_reduce, exchanged
 from shardlang.runtime.comm.record import about
 from shardlang.runtime.data.dataset import Arrays
 from shardlang.runtime.data.loader import Loader
@@ -138,7 +137,7 @@ def in_parameters(model: RankModel) -> str | None:
     for tensor in learning:
         total += model.trained[tensor.path].detach().sum().to(world.device)
     with about(b"whether the weights are finite"):
-        coming = begin_reduce(total, everyone()) if world.size > 1 else CompletedWork(total)
+        coming = begin_reduce(total, everyone(), own=True) if world.size > 1 else AsyncResult(total)
         if bool(kind_of(world.device).fetched(coming.wait)().isfinite()):
             return None
         told = exchanged(_in_trained(model, learning))

@@ -105,7 +105,9 @@ class Sum:
         group = self.totals.group
         vector = torch.cat([*self.rows, *[self._number(number).unsqueeze(0) for number in pace]]).double()
         with about(b"figures"):
-            total = primitives.begin_reduce(vector, group) if group.size > 1 else primitives.CompletedWork(vector)
+            total = (
+                primitives.begin_reduce(vector, group, own=True) if group.size > 1 else primitives.AsyncResult(vector)
+            )
         self.total = kind_of(vector.device).fetched(total.wait)
 
     def wait(self, row: int) -> list[Any]:

@@ -20,8 +20,8 @@ from shardlang.checkpoints.index import INDEX
 from shardlang.ending import SavedAndEnded
 from shardlang.errors import RunError
 from shardlang.runtime import compiled
-from shardlang.runtime.comm.exchanged import exchanged
 from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.comm.primitives import exchanged
 from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.data.loader import Batch, Loader, load, require_end

@@ -9,6 +9,7 @@ it."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -16,9 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardlang.runtime.comm import primitives
-from shardlang.runtime.comm.arrivals import arrivals
+from shardlang.runtime.comm.gloo.arrivals import arrivals
+from shardlang.runtime.comm.gloo.rounds import begin_all_gather, total
 from shardlang.runtime.comm.mesh import Group
+from shardlang.runtime.comm.ready import AsyncResult
 from shardlang.runtime.comm.record import LoggedWork, about, here, record
 
 # From so many bytes on. Measured on 2, 4 and 8 ranks of 2 cores: below, sockets take as long or
@@ -40,7 +42,7 @@ class SharedVectors:
         return SharedSum(self)
 
 
-class SharedSum(primitives.CompletedWork):
+class SharedSum(AsyncResult):
     """A sum on its way: all have filled their vectors, then each has added up its chunk."""
 
     def __init__(self, memory: SharedVectors) -> None:
@@ -59,11 +61,11 @@ class SharedSum(primitives.CompletedWork):
         group = self.memory.group
         # All chunks are added in the same order of members. No other member reads or writes this
         # one meanwhile.
-        total, *others = (vector.tensor_split(group.size)[group.slot] for vector in self.memory.vectors)
+        mine, *others = (vector.tensor_split(group.size)[group.slot] for vector in self.memory.vectors)
         for other in others:
-            total.add_(other)
+            mine.add_(other)
         for other in others:
-            other.copy_(total)
+            other.copy_(mine)
         self.work, self.added = self._all_here(), True
 
     def wait(self) -> Tensor:
@@ -96,38 +98,47 @@ class StagingBuffers:
         self.free, self.known = {0, 1}, {0, 1}
         self.uses = [0, 0]
 
-    def place(self, count: int) -> int | None:
-        """One that may be filled with so many elements, if there is one."""
-        return min(self.known) if self.known and count <= len(self.places[0][0]) else None
+    def place(self, *shape: int) -> Tensor | None:
+        """One that this rank may fill with a tensor of that shape, if there is one."""
+        if not self.known or (count := math.prod(shape)) > len(self.places[0][0]):
+            return None
+        return self.places[self.group.slot][min(self.known)][:count].view(shape)
 
-    def own(self, place: int, count: int) -> Tensor:
-        """The place that this rank fills, before it begins."""
-        return self.places[self.group.slot][place][:count]
+    def begin(self, what: str, x: Tensor) -> Staged | None:
+        """All members' vectors, or this member's row of their sum, once their places are full; None
+        where `x` is in no place."""
+        own, made = self.places[self.group.slot], Staged if what == "all-gather" else StagedSum
+        at = next((at for at, place in enumerate(own) if place.data_ptr() == x.data_ptr()), None)
+        return None if at is None else made(self, what, at, x)
 
-    def begin(self, what: str, place: int, count: int) -> Staged:
-        """All members' vectors of `count` elements, once their places are full."""
-        return Staged(self, what, place, count)
 
-
-class Staged:
+class Staged(AsyncResult):
     """Every member's vector on its way here. It must be read after `wait`, before the next one
     begins."""
 
-    def __init__(self, staging: StagingBuffers, what: str, place: int, count: int) -> None:
-        self.staging, self.place, self.count = staging, place, count
+    def __init__(self, staging: StagingBuffers, what: str, place: int, x: Tensor) -> None:
+        self.staging, self.place, self.count = staging, place, x.numel()
         staging.free.remove(place)
         staging.known.remove(place)
         staging.uses[place] += 1
         self.read = {free: staging.uses[free] for free in staging.free}
-        size = count * staging.places[0][0].itemsize
-        self.work = _all_here(what, staging.group, size * staging.group.size if what == "all-gather" else size)
+        self.work = _all_here(what, staging.group, x.nbytes * (staging.group.size if what == "all-gather" else 1))
 
-    def wait(self) -> list[Tensor]:
+    def wait(self) -> Any:
         """A vector of each member, in order."""
         self.work.wait()
         self.staging.known |= {place for place, use in self.read.items() if use == self.staging.uses[place]}
         self.staging.free.add(self.place)
         return [places[self.place][: self.count] for places in self.staging.places]
+
+
+class StagedSum(Staged):
+    """This member's row of the sum of what all have put in their places."""
+
+    def wait(self) -> Tensor:
+        group = self.staging.group
+        mine = [flat.view(group.size, -1)[group.slot] for flat in super().wait()]
+        return total(torch.stack(mine))  # the same bits as by sockets
 
 
 def stage(group: Group, count: int, like: Tensor, dtype: torch.dtype) -> StagingBuffers | None:
@@ -141,9 +152,9 @@ def stage(group: Group, count: int, like: Tensor, dtype: torch.dtype) -> Staging
 
 def share(group: Group, count: int, like: Tensor) -> SharedVectors | None:
     """Vectors [count] for all members of the group, of the dtype of `like`; all call it at once.
-    None, for all alike, where sockets do as well, on CUDA, of elements that each sum would round,
-    and where the ranks are not on one machine or it does not let them share: that costs time alone.
-    """
+    None, for all alike, where sockets do as well, on devices, of elements that each sum would
+    round, and where the ranks are not on one machine or it does not let them share: that costs time
+    alone."""
     if not like.is_cpu or like.dtype.itemsize < 4 or count * like.dtype.itemsize < _WORTH:
         return None
     vectors = _vectors(group, count, like.dtype)
@@ -159,10 +170,10 @@ def _vectors(group: Group, count: int, dtype: torch.dtype) -> list[Tensor] | Non
     # On another machine that process may have another file under that number: the name tells.
     token = int.from_bytes(os.urandom(7))
     file = _made(token, size)
-    files = primitives.all_gather(torch.tensor([os.getpid(), file, token]), group).tolist()
+    files = begin_all_gather(torch.tensor([os.getpid(), file, token]), group).wait().tolist()
     mapped = [vector for each in files if (vector := _mapped(each, count, dtype)) is not None]
     all_mapped = len(mapped) == group.size
-    agreed = primitives.all_gather(torch.tensor([all_mapped]), group).all()
+    agreed = begin_all_gather(torch.tensor([all_mapped]), group).wait().all()
     if file >= 0:
         os.close(file)
     if not (agreed and all_mapped):

@@ -13,11 +13,14 @@ import select
 
 import torch
 
-from shardlang.runtime.comm import primitives
+from shardlang.runtime.comm.gloo.rounds import begin_all_gather
 from shardlang.runtime.comm.mesh import Group, world
 from shardlang.runtime.device import Timeout
 
 _NONE = (-1, -1)
+
+# Those of groups by their sorted ranks, until the ranks part; None: a group has none.
+kept: dict[tuple[int, ...], Arrivals | None] = {}
 
 
 class Arrivals:
@@ -85,24 +88,24 @@ class Arrival:
 def arrivals(group: Group) -> Arrivals | None:
     """Those of a group whose members are known to be on one machine, made once; all call it at
     once. None, for all alike, where it does not let them."""
-    kept, key = world.arrivals, tuple(sorted(group.ranks))
+    key = tuple(sorted(group.ranks))
     if key not in kept:
-        kept[key] = _made(group, key)
-    found: Arrivals | None = kept[key]
-    return found
+        found = kept[key] = _made(group, key)
+        world.parting += [kept.clear] if found is None else [kept.clear, found.close]
+    return kept[key]
 
 
 def _made(group: Group, ranks: tuple[int, ...]) -> Arrivals | None:
     pipes = _pipes(group)
     own = [part for slot in range(group.size) for part in _sign(pipes, slot)]
-    everyones = primitives.all_gather(torch.tensor([os.getpid(), *own]), group).tolist()
+    everyones = begin_all_gather(torch.tensor([os.getpid(), *own]), group).wait().tolist()
     told: dict[int, int] = {}
     for slot in pipes:
         process, *signs = everyones[slot]
         file = _opened(process, signs[2 * group.slot], signs[2 * group.slot + 1])
         if file >= 0:
             told[slot] = file
-    agreed = primitives.all_gather(torch.tensor([len(told) == group.size - 1]), group).all()
+    agreed = begin_all_gather(torch.tensor([len(told) == group.size - 1]), group).wait().all()
     for _, written in pipes.values():
         os.close(written)
     found = Arrivals(ranks, {slot: read for slot, (read, _) in pipes.items()}, told)
