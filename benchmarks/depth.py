@@ -106,7 +106,7 @@ def measure(name: str) -> dict[str, float]:
     from shardlang.diagnostics.diagnostic import Sink
     from shardlang.emit.emit import emission, files_of
     from shardlang.matched.proof import prove
-    from shardlang.source import Source
+    from shardlang.sources.source import Source
 
     def whole(layers: int) -> dict[str, float]:
         """As `driver.compile_source` does it."""

@@ -26,7 +26,7 @@ from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Extent, RunProgram
 from shardlang.runtime.step.model import RankModel
 from shardlang.runtime.step.train import TrainingRun, datasets
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 
 def planned(file: Path, strategy: str | None, ranks: int, settings: Mapping[str, str] | None = None) -> Plan:

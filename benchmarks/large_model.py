@@ -17,7 +17,7 @@ from timing import interleave, ratios, verdict
 from shardlang.check.check import check
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.planner import plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from shardlang.syntax.parse import parse
 
 STRATEGY = """

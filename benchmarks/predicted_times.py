@@ -28,7 +28,7 @@ from shardlang.cost.hardware import Hardware, with_speeds
 from shardlang.cost.predict import predict
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.runtime.step.train import datasets
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 HERE = Path(__file__).parent
 RANKS = 2

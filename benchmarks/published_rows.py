@@ -31,7 +31,7 @@ from typing import Any
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 HERE = Path(__file__).parent
 STRATEGY = """

@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardlang.diagnostics.diagnostic import Severity, Sink
-from shardlang.files import STDIN, Files
 from shardlang.paths.patterns import SingleLayers
-from shardlang.source import Source, Span
+from shardlang.sources.files import STDIN, Files
+from shardlang.sources.source import Source, Span
 
 if TYPE_CHECKING:
     from shardlang.check.own import OwnDecl, OwnDefinition

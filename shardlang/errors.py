@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shardlang.display import one_line, safe
+from shardlang.terminal.display import one_line, safe
 
 # The packages that the compiler does without, and the extra that has each, with its purpose.
 _TRAIN = "train", "all that training needs"

@@ -23,7 +23,7 @@ from shardlang import driver
 from shardlang.cost.hardware import with_speeds
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.full import full
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 _FENCE = re.compile(r"^```(\S*)[ \t]*(.*)$")
 _FOLDERS = ("specs", "diagnostics")

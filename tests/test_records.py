@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 KINDS: list[dict[str, Any]] = [
     dict(zip(("frozen", "slots", "eq"), chosen, strict=True)) for chosen in itertools.product((False, True), repeat=3)

@@ -331,7 +331,7 @@ if __name__ == "__main__":
     if "shardlang.check.files.imports" in sys.modules:
         from shardlang.check.files.imports import LIBRARIES
         from shardlang.diagnostics.diagnostic import Sink
-        from shardlang.files import Files
+        from shardlang.sources.files import Files
         from shardlang.syntax.parse import parse
 
         for name in LIBRARIES:

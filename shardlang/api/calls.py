@@ -17,8 +17,8 @@ from shardlang.api.rows import Row
 from shardlang.api.values import Compiled, Plan, Program, ProgramError, Report
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.runs import in_runs
-from shardlang.files import Unreadable, folder_of, read_text
-from shardlang.source import Source
+from shardlang.sources.files import Unreadable, folder_of, read_text
+from shardlang.sources.source import Source
 
 if TYPE_CHECKING:
     from shardlang.check import program as checked

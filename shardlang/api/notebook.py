@@ -7,7 +7,7 @@ from typing import Any
 
 from shardlang.api.calls import check, source
 from shardlang.api.values import Report
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 
 class Cell:
@@ -23,7 +23,7 @@ class Cell:
         from pygments import highlight
         from pygments.formatters import HtmlFormatter
 
-        from shardlang.highlight import ShardLexer
+        from shardlang.syntax.highlight import ShardLexer
 
         shown: str = highlight(self.program.text, ShardLexer(), HtmlFormatter(noclasses=True, nobackground=True))
         return shown + self.report._repr_html_()

@@ -27,7 +27,7 @@ from shardlang.check.values import UNKNOWN, DimValue, FileScope, HardwareDecl, O
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.paths.patterns import SingleLayers, count
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from shardlang.syntax import ast
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardlang.check.values import UNKNOWN, CsvText, CsvWords, DimValue, Tensor, describe, unfit
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.syntax.literals import LARGEST_FLOAT, MOST
 

@@ -14,9 +14,9 @@ from shardlang.check.graph.drafts import GraphBuilder
 from shardlang.check.graph.unify import Unifier
 from shardlang.check.values import UNKNOWN, FileScope, FunctionDecl, Instance, ModelDecl, Numbering, Tensor
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.files import MISSING, Unreadable
-from shardlang.records import dataclass
-from shardlang.source import Source, Span
+from shardlang.frozen.records import dataclass
+from shardlang.sources.files import MISSING, Unreadable
+from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim, Term
 

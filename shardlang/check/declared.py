@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import Param
-from shardlang.records import dataclass
 from shardlang.syntax import ast
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, GraphValue, Kind
-from shardlang.records import dataclass
 from shardlang.types.dim import term_size
 
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import Param
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 
 # What an optimizer needs to see at once: each element alone, rows, or the whole parameter.
 NEEDS = {"elements": "elements", "rows": "rows", "whole matrices": "whole"}

@@ -9,9 +9,9 @@ from typing import Any
 from shardlang.check.own import OwnDecl, OwnDefinition
 from shardlang.check.values import Numbering
 from shardlang.facts.figures import GRAD_NORM
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph
-from shardlang.records import dataclass
-from shardlang.source import Source, Span
+from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from shardlang.check.own import OwnDecl
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import Operator
 from shardlang.ops.declared import Declaration
-from shardlang.records import dataclass
-from shardlang.source import Source, Span
+from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.types.dim import TensorType, Term, term_size
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from shardlang.checkpoints.index import ITEM_BYTES
 from shardlang.errors import RunError
+from shardlang.frozen.records import dataclass
 from shardlang.hints.paths import instead
-from shardlang.records import dataclass
 
 # What a header begins with that tells of nothing but torch's layout of numbers.
 PLAIN_MARK = '{"__metadata__":{"format":"pt"}'

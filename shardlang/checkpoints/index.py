@@ -22,7 +22,7 @@ from typing import Any
 
 from shardlang.errors import RunError
 from shardlang.facts.dtypes import DTYPES
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 INDEX, FORMAT = "index.json", 2
 # The help where tensors of a checkpoint are not those of the program.

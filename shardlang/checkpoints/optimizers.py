@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardlang.checkpoints.index import INDEX, Damaged, Index
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 # The average of a parameter is saved as if an optimizer kept it.
 EMA = "ema"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from shardlang.checkpoints.index import ITEM_BYTES, Damaged, FileFacts, Part, opened
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 # Bytes of a cell, about; columns of a block are in at most so many cells, of at least so many bytes
 # (or one column), unless a row is longer than cells of the first size.

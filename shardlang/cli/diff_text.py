@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 from shardlang.cli.plan_view.columns import PlanLine, filled
-from shardlang.display import duration, one_line, percent, size, width
+from shardlang.terminal.display import duration, one_line, percent, size, width
 
 Found = Mapping[str, Any]
 # How many groups of values are shown without --full.

@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 
 from shardlang.disk.locks import synced
-from shardlang.disk.owned import FileKind, target
+from shardlang.disk.overwrite_guard import FileKind, target
 from shardlang.errors import RunError
-from shardlang.files import umask
+from shardlang.sources.files import umask
 
 
 def claimed(name: str | Path | None, kind: FileKind) -> None:

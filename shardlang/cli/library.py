@@ -9,9 +9,9 @@ from functools import cache
 
 from shardlang.check.files.imports import LIBRARIES
 from shardlang.diagnostics.diagnostic import InternalError, Sink
-from shardlang.files import Files
-from shardlang.records import dataclass
-from shardlang.source import Source
+from shardlang.frozen.records import dataclass
+from shardlang.sources.files import Files
+from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
 

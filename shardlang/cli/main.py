@@ -16,8 +16,9 @@ from keyword import iskeyword
 
 import click
 
-from shardlang import __version__, ending
-from shardlang.display import one_line
+from shardlang import __version__
+from shardlang.terminal import signals
+from shardlang.terminal.display import one_line
 
 COMMANDS = {
     "new": "Write a folder with a program that runs at once.",
@@ -90,13 +91,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # A compiler's trees live until it ends: looking for garbage among them takes a fifth of its
     # time and finds none. (`run` turns it on again before it trains.)
     gc.disable()
-    ending.hold_save()
-    ending.watch()
+    signals.hold_save()
+    signals.watch()
     try:
         code = run(arguments)
-    except ending.Interrupted:  # with nothing left to do but to say so
-        code = ending.FAILED
-    ending.over()
+    except signals.Interrupted:  # with nothing left to do but to say so
+        code = signals.FAILED
+    signals.over()
     sys.exit(code)
 
 
@@ -132,8 +133,8 @@ def _invoke(arguments: Sequence[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt) as end:
         # Click has its own exception for Ctrl-C.
         by = end.__cause__ if isinstance(end, click.Abort) else end
-        print(f"\nshardc: ended by {by}" if isinstance(by, ending.Interrupted) else "\nshardc: ended", file=sys.stderr)
-        return ending.FAILED
+        print(f"\nshardc: ended by {by}" if isinstance(by, signals.Interrupted) else "\nshardc: ended", file=sys.stderr)
+        return signals.FAILED
     except BrokenPipeError:
         raise
     except Exception as fault:

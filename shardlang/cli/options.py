@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import click
 
 from shardlang.disk.run_files import LOGS
-from shardlang.files import Unreadable, read_program
 from shardlang.hints.paths import beside
-from shardlang.source import Source
+from shardlang.sources.files import Unreadable, read_program
+from shardlang.sources.source import Source
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 # Where a command keeps what `--extension` gives.

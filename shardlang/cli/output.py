@@ -10,8 +10,8 @@ from typing import Any, TextIO
 from shardlang.diagnostics.diagnostic import Severity, Sink
 from shardlang.diagnostics.rendered import rendered
 from shardlang.diagnostics.runs import in_runs
-from shardlang.display import one_line
 from shardlang.errors import lacking
+from shardlang.terminal.display import one_line
 
 
 def coloured(stream: TextIO) -> bool:

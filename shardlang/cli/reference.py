@@ -36,7 +36,7 @@ from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import REGISTRY, Operator, Param
 from shardlang.ops.rule import FactorRule, Split
 from shardlang.ops.torch_words import torch_help, training_help
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from shardlang.syntax.parse import parse
 from shardlang.syntax.words import CLAUSES, ITEMS, MEMBERS, RULES, Word
 

@@ -4,11 +4,11 @@ The commands are imported then, which takes most of a short command's time."""
 
 from __future__ import annotations
 
-from shardlang import ending
+from shardlang.terminal import signals
 
 
 def main() -> None:
-    ending.hold_save()
+    signals.hold_save()
     from shardlang.cli.main import main
 
     main()

@@ -16,7 +16,7 @@ from shardlang.cli import output
 from shardlang.cli.files import claimed
 from shardlang.cli.files import replace as write
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.disk.owned import LOCK
+from shardlang.disk.overwrite_guard import LOCK
 from shardlang.errors import RunError
 from shardlang.extensions import locks
 

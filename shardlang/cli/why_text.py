@@ -7,7 +7,7 @@ from typing import Any
 
 from shardlang.cli.plan_view.columns import PlanLine, filled, table
 from shardlang.cli.plan_view.screen import collective, over, sent
-from shardlang.display import duration, one_line, percent, size
+from shardlang.terminal.display import duration, one_line, percent, size
 
 Found = Mapping[str, Any]
 _RULES = ("shard", "pin", "split", "mesh", "zero", "recompute", "stages", "microbatches", "schedule", "layer")

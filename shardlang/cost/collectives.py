@@ -14,7 +14,7 @@ from functools import lru_cache
 from shardlang.cost.curves import Curve
 from shardlang.cost.hardware import Hardware
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "all_gather_rows", "all_to_all", "permute", "send")
 

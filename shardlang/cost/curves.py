@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from shardlang.check.train.hardware import SETTINGS
 from shardlang.cost.overlap import Overlap, emitted
 from shardlang.cost.profile import Profile, Wrong, read_profile
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.files import Files, Unreadable
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
+from shardlang.sources.files import Files, Unreadable
 from shardlang.syntax import ast
 
 MEASURED, DATA_SHEET, DEFAULT = "measured", "data sheet", "default"

@@ -22,6 +22,7 @@ from shardlang.cost.work import (
     Workload,
 )
 from shardlang.facts.actions import alone
+from shardlang.frozen.records import remembered
 from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.peak.passes import received
 from shardlang.plan.bytes.peak.step import messages
@@ -32,7 +33,6 @@ from shardlang.plan.pipeline.steps import steps_of_stages
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.rewrite.once_a_step import phases
 from shardlang.plan.work import step_flops, step_tokens
-from shardlang.records import remembered
 
 
 @remembered

@@ -15,8 +15,8 @@ from shardlang.cost.planned import work as work_of
 from shardlang.cost.prices import Prices
 from shardlang.cost.timeline import CoordinateTimeline, Course, course
 from shardlang.cost.work import AGAIN, Attention, Collective, Place, Product, Workload
+from shardlang.frozen.records import dataclass
 from shardlang.plan.plan import Plan
-from shardlang.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

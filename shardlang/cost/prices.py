@@ -20,7 +20,7 @@ from shardlang.cost.work import (
     Update,
     Workload,
 )
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 
 @dataclass

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, Final, NoReturn
 
 from shardlang.cost.curves import Curve, Grid, curve
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 FORMAT: Final = 1
 # So many points, rows and names at most: a machine has tens of each.

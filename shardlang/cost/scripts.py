@@ -25,7 +25,7 @@ from shardlang.cost.work import (
     Segment,
 )
 from shardlang.facts.buckets import filled
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 Axes = tuple[str, ...]
 # A beat is cut in so many parts at most, for the buckets that become whole in it.

@@ -19,8 +19,8 @@ from shardlang.cost.prices import Prices
 from shardlang.cost.scripts import Axes, Beat, Bucket, CollectiveTime, Scripts
 from shardlang.cost.work import Items, Workload
 from shardlang.facts.actions import Action
+from shardlang.frozen.records import dataclass
 from shardlang.plan.pipeline.schedules import SCHEDULES
-from shardlang.records import dataclass
 
 # Layers of what no layer does.
 STEP, BETWEEN = "step", "stages"

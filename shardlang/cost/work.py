@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from shardlang.facts.actions import Action
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 from shardlang.types.dim import BYTES
 from shardlang.types.mesh import Mesh
 

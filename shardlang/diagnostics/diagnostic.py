@@ -9,8 +9,8 @@ from dataclasses import field, replace
 from enum import Enum
 from itertools import islice
 
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.frozen.records import dataclass
+from shardlang.sources.source import Span
 
 
 class Severity(Enum):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from shardlang.resources import folder
+from shardlang.sources.resources import folder
 
 _FILE = re.compile(r"(SH\d{3})-[a-z0-9-]+\.md")
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from shardlang.diagnostics.diagnostic import Diagnostic, Label, Severity
-from shardlang.display import laid_out, one_line, safe, width
-from shardlang.records import dataclass
-from shardlang.source import Source
+from shardlang.frozen.records import dataclass
+from shardlang.sources.source import Source
+from shardlang.terminal.display import laid_out, one_line, safe, width
 
 _COLOURS = {Severity.ERROR: "1;31", Severity.WARNING: "1;33", Severity.NOTE: "1;36"}
 _GUTTER, _SECOND, _STRONG = "1;34", "1;34", "1"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import Diagnostic, Label
-from shardlang.display import one_line
+from shardlang.terminal.display import one_line
 
 
 def concise(diagnostics: Iterable[Diagnostic]) -> str:

@@ -18,10 +18,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from shardlang import ending
-from shardlang.disk.owned import FileKind, target
+from shardlang.disk.overwrite_guard import FileKind, target
 from shardlang.errors import RunError
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
+from shardlang.terminal import signals
 
 _MARK = b"a lock of shardlang, "
 LOCK, _PART = ".shardlang-lock", ".shardlang-part"
@@ -111,7 +111,7 @@ class Claims:
 
     def __init__(self) -> None:
         self._mine: list[str] = []
-        self._until = ending.at_once(self._release)
+        self._until = signals.at_once(self._release)
 
     def __enter__(self) -> Claims:
         self._until.__enter__()

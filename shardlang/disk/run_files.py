@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from shardlang.disk.locks import LOCK, Claims, require_apart, unwritable
-from shardlang.disk.owned import EMITTED, FIGURES, FLIGHT, LOG, RECORD, TRACE, WEIGHTS, is_own, target
+from shardlang.disk.overwrite_guard import EMITTED, FIGURES, FLIGHT, LOG, RECORD, TRACE, WEIGHTS, is_own, target
 from shardlang.errors import RunError
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 LOGS = Path("shardlang-logs")
 # So many folders of runs stay in LOGS.

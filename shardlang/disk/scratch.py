@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardlang import ending
+from shardlang.terminal import signals
 
 _PREFIX, _LOCK = "shardc-", ".shardlang-scratch"
 
@@ -33,9 +33,9 @@ def scratch(purpose: str) -> Iterator[Scratch]:
     """A new folder whose name says what for."""
     sweep()
     with ExitStack() as stack:
-        with ending.held():
+        with signals.held():
             made = Scratch(Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-")))
-            stack.enter_context(ending.at_once(lambda: _end(made)))
+            stack.enter_context(signals.at_once(lambda: _end(made)))
             stack.callback(_end, made)
             # It gets its name when it is locked: another command's sweep may come between.
             begun = made.path / f"{_LOCK}-begun"
@@ -48,7 +48,7 @@ def scratch(purpose: str) -> Iterator[Scratch]:
 
 
 def _end(made: Scratch) -> None:
-    with ending.held():
+    with signals.held():
         if made.kept:
             (made.path / _LOCK).unlink(missing_ok=True)
         else:

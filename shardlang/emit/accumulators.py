@@ -14,11 +14,11 @@ from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.emit.statements import operator
 from shardlang.emit.text.names import short_names
 from shardlang.facts.figures import is_told
+from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import Total
 from shardlang.ops.rule import Split
 from shardlang.plan.plan import Plan
 from shardlang.plan.reads import Form, final_form, form, layout_of, made_form, steps_for
-from shardlang.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,11 @@ from shardlang.emit.scope import FileContents, scopes
 from shardlang.emit.settings import program_text
 from shardlang.emit.stages import LAYERS, layers_docstring, schedule_text, stage_docstring, stage_list, stage_name
 from shardlang.emit.text.sizes import Groups
+from shardlang.frozen.records import dataclass
 from shardlang.ops.code import Code, used
+from shardlang.ops.python_text import emitted
 from shardlang.paths.patterns import RUN, SingleLayers
 from shardlang.plan.plan import Plan
-from shardlang.python_text import emitted
-from shardlang.records import dataclass
 
 MAIN = 'if __name__ == "__main__":\n    rt.main(program)\n'
 

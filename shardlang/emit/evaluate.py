@@ -21,17 +21,17 @@ from shardlang.emit.text.lines import Stmt, Titled
 from shardlang.emit.text.names import number_text, short_names
 from shardlang.emit.text.sites import Sites
 from shardlang.emit.text.sizes import Groups, LocalSizes
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
 from shardlang.ops.code import RT, TORCH, Code, around, infix, method
 from shardlang.ops.declaration import Total
 from shardlang.ops.families.internal import TRANSFER
+from shardlang.ops.python_text import literal
 from shardlang.ops.texts import TORCH_DTYPES
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, form, layout_of, made_form, steps_for
 from shardlang.plan.rewrite.once_a_step import phases
-from shardlang.python_text import literal
-from shardlang.records import dataclass
 
 
 @dataclass(frozen=True)

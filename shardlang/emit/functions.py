@@ -18,9 +18,11 @@ from shardlang.emit.text.citations import cited, file_text
 from shardlang.emit.text.lines import Stmt, Titled, call_text, indented
 from shardlang.emit.text.names import RESERVED, Naming, TakenNames, attribute, function_name, identifier
 from shardlang.emit.text.sizes import Groups, LocalSizes
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind, Op
 from shardlang.ops.code import RT, Code, around, call_of
 from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.python_text import docstring, literal
 from shardlang.paths.patterns import SingleLayers
 from shardlang.plan.blocks.blocks import Blocks, call_tree
 from shardlang.plan.blocks.call import ROOT, BlockCall, is_below, origin, relative, runs
@@ -29,8 +31,6 @@ from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, inputs, layout_of
 from shardlang.plan.rewrite.tables import adds_rows
-from shardlang.python_text import docstring, literal
-from shardlang.records import dataclass
 from shardlang.types.layout import layout_text
 
 MANY = 64  # layers of an array, which are a function and a loop even where they have one line each

@@ -9,10 +9,10 @@ from itertools import groupby
 from shardlang.emit.text.fold import patterns, runs
 from shardlang.emit.text.lines import call_text
 from shardlang.facts.actions import ACTIONS
+from shardlang.ops.python_text import literal
 from shardlang.paths.patterns import indexes, span
 from shardlang.plan.bytes.zero3_gathers import GatherUnit, Orders, orders
 from shardlang.plan.plan import Plan
-from shardlang.python_text import literal
 
 
 def order_arguments(plan: Plan, stage: int, depth: int) -> list[str]:

@@ -23,7 +23,7 @@ from shardlang.ops.site import OpSite
 from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import Step
 from shardlang.plan.rewrite.once_a_step import Phases
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 
 def once_texts(scope: FileContents, groups: Groups) -> dict[str, Code]:

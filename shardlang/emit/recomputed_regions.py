@@ -10,11 +10,11 @@ from collections.abc import Sequence, Set
 from dataclasses import field
 
 from shardlang.emit.scene import FileContext, Item
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
 from shardlang.plan.blocks.call import ROOT, BlockCall
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form
-from shardlang.records import dataclass
 
 
 @dataclass

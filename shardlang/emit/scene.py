@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from shardlang.frozen.records import dataclass, remembered
 from shardlang.paths.patterns import indexes
 from shardlang.plan.blocks.call import BlockCall
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, makes
 from shardlang.plan.rewrite.recomputed_steps import Owners
-from shardlang.records import dataclass, remembered
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Set
 from functools import cached_property
 
 from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.frozen.records import dataclass
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.plan import Pipeline, Plan, PlannedOp, Step
 from shardlang.plan.reads import Form, final_form, form, inputs, makes, steps_for
 from shardlang.plan.rewrite.once_a_step import Phases, phases
 from shardlang.plan.rewrite.stage_transfers import loss_stage
-from shardlang.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from shardlang.emit.text.citations import file_text
 from shardlang.emit.text.fold import patterns
 from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
 from shardlang.emit.text.sizes import Groups
+from shardlang.ops.python_text import literal
 from shardlang.paths.patterns import covered
 from shardlang.plan.bytes.fits import device
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.plan import Plan
 from shardlang.plan.reads import Form, layout_of, left_pending
 from shardlang.plan.work import peak_flops, step_flops, step_tokens
-from shardlang.python_text import literal
 
 # Schedule of learning rates -> its class in the runtime; without one the rate stays.
 SCHEDULES = {"linear": "Linear", "warmup_cosine": "WarmupCosine"}

@@ -20,9 +20,9 @@ from shardlang.emit.scope import FileContents
 from shardlang.emit.text.fold import patterns
 from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
 from shardlang.emit.text.repeats import repeats
+from shardlang.frozen.records import remembered
+from shardlang.ops.python_text import comment, docstring, literal
 from shardlang.plan.plan import Pipeline, Plan
-from shardlang.python_text import comment, docstring, literal
-from shardlang.records import remembered
 
 LAYERS = "layers"
 

@@ -17,16 +17,16 @@ from shardlang.emit.text.collectives import move_text
 from shardlang.emit.text.lines import Stmt, Titled, block_text
 from shardlang.emit.text.sites import Sites
 from shardlang.emit.text.sizes import LocalSizes
+from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.bounds import computed_indices
 from shardlang.graph.graph import Op
 from shardlang.ops.code import RT, Code, around, joined
 from shardlang.ops.declaration import REGISTRY, Operator
+from shardlang.ops.python_text import literal
 from shardlang.plan.fusions import Fusion
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
 from shardlang.plan.reads import Form
 from shardlang.plan.rewrite.once_a_step import summed_in_time
-from shardlang.python_text import literal
-from shardlang.records import dataclass, remembered
 from shardlang.types.layout import Layout
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import field, fields
 from typing import Any
 
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.frozen.records import dataclass
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.syntax.tables import END, tables
 from shardlang.syntax.tokens import NEWLINE, Tokens

@@ -9,9 +9,9 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping, Sequence
 
+from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import Graph, GraphValue, Kind, Op
 from shardlang.ops.declaration import REGISTRY, Indexing
-from shardlang.records import dataclass, remembered
 from shardlang.types.dim import term_text
 
 

@@ -13,12 +13,12 @@ from dataclasses import field
 from enum import Enum
 from typing import Any
 
+from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.places import PathIndex
 from shardlang.ops.declared import DECLARED
 from shardlang.ops.rule import FactorRule
 from shardlang.paths.patterns import count
-from shardlang.records import dataclass, remembered
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.types.dim import Dim, TensorType
 
 # A value within a statement: its path, and that of the statement.

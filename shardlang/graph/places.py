@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.hints.nearest import nearest
 from shardlang.paths.patterns import RUN, SingleLayers, matcher
-from shardlang.source import Span
+from shardlang.sources.source import Span
 
 # What of a pattern stands for nothing but itself.
 _LEAD = re.compile(r"(?:[^*\[]|\[\d+\])*")

@@ -21,7 +21,7 @@ from shardlang.importing.steps.trace import SKIPPED, in_double
 from shardlang.importing.text.maps import MapLine
 from shardlang.interpret.meaning import whole
 from shardlang.interpret.meaning.elements import graph_in_type
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 ALLOWED = 1e-9
 _OURS = "this is a fault of shardc: please report it, with the module"

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from shardlang.disk.owned import NAMED_MARK
+from shardlang.disk.overwrite_guard import NAMED_MARK
 from shardlang.disk.scratch import scratch
 from shardlang.errors import RunError
 from shardlang.importing.eager import own_backwards

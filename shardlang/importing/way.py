@@ -45,7 +45,7 @@ from shardlang.importing.text.renamed import Given, rename
 from shardlang.importing.text.terms import Terms
 from shardlang.importing.text.training import training
 from shardlang.importing.text.write import Writer
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from shardlang.errors import RunError
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 # Names of a job. Kubernetes asks for a label of DNS; it leaves room for what is put after it, as in
 # NAME-worker-1023. Elsewhere a name stands in a script and in a list of jobs.

@@ -9,10 +9,10 @@ import json
 from pathlib import PurePath
 from typing import Any
 
-from shardlang.disk.owned import JOB_MARK
+from shardlang.disk.overwrite_guard import JOB_MARK
 from shardlang.errors import RunError
+from shardlang.frozen.records import dataclass
 from shardlang.launch.job import Job
-from shardlang.records import dataclass
 
 PYTORCHJOB, TRAINJOB = "pytorchjob.yaml", "trainjob.yaml"
 # The kinds of resource, each with the manifest that needs it, newest first.

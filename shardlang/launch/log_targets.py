@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shardlang.errors import RunError
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 # Kind -> how the rest of a target is written.
 KINDS = {"tensorboard": "DIR", "wandb": "PROJECT", "mlflow": "URI", "jsonl": "FILE", "python": "FILE:NAME"}

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shardlang.disk.owned import JOB_MARK
+from shardlang.disk.overwrite_guard import JOB_MARK
 from shardlang.errors import RunError
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 TABLE = "rank_table.json"
 _LIMIT = 64 << 20

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from shardlang.disk.owned import JOB_MARK
+from shardlang.disk.overwrite_guard import JOB_MARK
 from shardlang.errors import RunError
 from shardlang.launch.job import Job, quoted
 from shardlang.launch.torchrun import START, start_script

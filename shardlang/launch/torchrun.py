@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardlang.disk.owned import JOB_MARK
+from shardlang.disk.overwrite_guard import JOB_MARK
 from shardlang.launch.job import Job, quoted
 
 START = "start.sh"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
+from shardlang.frozen.records import dataclass
 from shardlang.matched.lines import Again, Items, Line, Repeated, lines_of
-from shardlang.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

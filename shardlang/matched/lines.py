@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import field
 
 from shardlang.facts.actions import Action
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.frozen.records import dataclass
+from shardlang.sources.source import Span
 
 
 @dataclass(frozen=True, slots=True)

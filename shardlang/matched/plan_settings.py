@@ -16,7 +16,7 @@ from shardlang.paths.patterns import places
 from shardlang.plan.bytes.zero3_gathers import orders
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.plan.reads import left_pending
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.types.layout import identical
 
 

@@ -19,6 +19,7 @@ from shardlang.emit.scene import Item, Loop
 from shardlang.emit.statements import StatementWriter, operator
 from shardlang.emit.text.collectives import moved_axes, permute_sources, source_layout
 from shardlang.emit.text.sizes import Groups, LocalSizes
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind, Op
 from shardlang.matched.lines import Again, AxisGroup, Items, Line, Local, Repeated, Size, Uneven
 from shardlang.matched.table import CONVERSIONS, KEEPING, STATISTICS
@@ -28,8 +29,7 @@ from shardlang.plan.blocks.call import BlockCall
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
 from shardlang.plan.reads import final_form, layout_of, summed_first
 from shardlang.plan.rewrite.once_a_step import summed_in_time
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.types.layout import Layout, uneven_sizes
 
 

@@ -11,6 +11,7 @@ from itertools import zip_longest
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.emit.emit import Emission
+from shardlang.frozen.records import dataclass
 from shardlang.matched import plan_settings
 from shardlang.matched.compare import difference
 from shardlang.matched.lines import ActionRow, AxisGroup, Items, lines_of
@@ -23,7 +24,6 @@ from shardlang.matched.report import HELP, places
 from shardlang.matched.shapes import disagreement
 from shardlang.matched.stages import prove_order, prove_types
 from shardlang.matched.ties import prove_ties
-from shardlang.records import dataclass
 
 
 def prove(emission: Emission, files: Mapping[str, str], sink: Sink) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardlang.matched.lines import Line
-from shardlang.source import Span
+from shardlang.sources.source import Span
 
 HELP = "this is a fault of shardc: please report it with the program and the command"
 

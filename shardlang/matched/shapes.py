@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shardlang.frozen.records import dataclass
 from shardlang.matched.lines import AxisGroup, Line, Local, Size, Uneven, local_text
-from shardlang.records import dataclass
 
 GATHERS = ("all_gather", "all_gather_replicated")
 CUTS = ("reduce_scatter", "split")

@@ -11,10 +11,10 @@ from itertools import zip_longest
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.facts.actions import Action
+from shardlang.frozen.records import dataclass
 from shardlang.matched.lines import ActionRow, Items, lines_of
 from shardlang.matched.report import HELP, places
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 
 Message = tuple[int, bool, int]  # the stage that receives, whether it is a value, the microbatch
 

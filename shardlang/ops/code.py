@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardlang.python_text import tuple_text
+from shardlang.ops.python_text import tuple_text
 
 _NOTHING: frozenset[str] = frozenset()
 

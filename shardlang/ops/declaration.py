@@ -13,14 +13,14 @@ from enum import Enum
 from typing import Any, ParamSpec, Protocol
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.ops.code import RT, Code, Module, infix
 from shardlang.ops.rule import FactorRule
 from shardlang.ops.saved_activations import Aliasing, LocalOp, Residuals, everything, own, view
 from shardlang.ops.site import OpSite, maybe_empty
 from shardlang.ops.streams import Streams, once
 from shardlang.ops.working_memory import WorkingMemory, plain
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.types.dim import TensorType, Term
 
 Given = ParamSpec("Given")

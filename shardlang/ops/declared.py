@@ -13,15 +13,15 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from shardlang.frozen.records import dataclass
 from shardlang.ops.code import RT, Code, Module, around
 from shardlang.ops.declaration import REGISTRY, CallSite, Inference, Operator, Param, declare
 from shardlang.ops.factors import promote, sized, twice
+from shardlang.ops.python_text import literal
 from shardlang.ops.rule import DimFactors, Factor, FactorRule, Split, factor_rule
 from shardlang.ops.saved_activations import LocalOp, Residuals, everything
 from shardlang.ops.site import OpSite, maybe_empty
 from shardlang.ops.texts import TORCH_DTYPES, group_text
-from shardlang.python_text import literal
-from shardlang.records import dataclass
 from shardlang.syntax import ast
 from shardlang.types.dim import TensorType, Term, term_size, term_text
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 DimFactors = tuple[int, ...]
 

@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from shardlang.frozen.records import dataclass
 from shardlang.ops.rule import FactorRule
-from shardlang.records import dataclass
 from shardlang.types.dim import BYTES, TensorType
 
 Shape = tuple[int, ...]

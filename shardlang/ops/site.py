@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from shardlang.frozen.records import dataclass
 from shardlang.ops.code import Code, infix
 from shardlang.ops.rule import FactorRule
-from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
 
 Size = int | Code  # a local size; a name where ranks have different ones

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from shardlang.frozen.records import dataclass
 from shardlang.ops.saved_activations import Aliasing, LocalOp, Residuals, elements, size
 from shardlang.ops.working_memory import WorkingMemory
-from shardlang.records import dataclass
 from shardlang.types.dim import BYTES
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from shardlang.facts.dtypes import DTYPES
 from shardlang.ops.code import RT, TORCH, Code, infix, joined
+from shardlang.ops.python_text import literal, tuple_text
 from shardlang.ops.rule import DimFactors
 from shardlang.ops.site import OpSite, Size
-from shardlang.python_text import literal, tuple_text
 
 TORCH_DTYPES = {name: TORCH.has(facts.torch) for name, facts in DTYPES.items()}
 

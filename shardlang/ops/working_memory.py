@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shardlang.frozen.records import dataclass
 from shardlang.ops.saved_activations import LocalOp, Shape, elements, size
-from shardlang.records import dataclass
 from shardlang.types.dim import BYTES
 
 

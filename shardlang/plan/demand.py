@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph
 from shardlang.ops.rule import DimFactors
 from shardlang.plan.plan import Pipeline, Recomputed
 from shardlang.plan.time_axis import TimeSplit
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.types.layout import Layout, PartSizes
 from shardlang.types.mesh import Mesh
 

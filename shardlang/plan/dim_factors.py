@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Op
 from shardlang.ops.rule import DimFactors, FactorRule
-from shardlang.records import dataclass
 from shardlang.types.dim import Dim, TensorType, Term
 from shardlang.types.layout import PartSizes
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import Kind, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.plan import Plan, PlannedOp
 from shardlang.plan.reads import makers
-from shardlang.records import dataclass, remembered
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from shardlang.check.program import CheckedProgram
 from shardlang.facts.actions import Action
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph
-from shardlang.records import dataclass
 from shardlang.types.dim import BYTES
 from shardlang.types.layout import Layout, PartSizes, local_shape
 from shardlang.types.mesh import Mesh

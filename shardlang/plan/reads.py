@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 
+from shardlang.frozen.records import remembered
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.plan import MoveKind, OperandUse, Plan, PlannedOp, Step
-from shardlang.records import remembered
 from shardlang.types.layout import Layout
 
 Form = tuple[int, int]  # value id, conversion id (-1: as produced)

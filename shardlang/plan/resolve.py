@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, GraphValue, Kind
 from shardlang.plan.demand import BUCKET_BYTES, Demand, ResolvedStrategy
 from shardlang.plan.dim_factors import uneven_dims
@@ -36,8 +37,7 @@ from shardlang.plan.strategy.rules import Rules
 from shardlang.plan.strategy.shared_parameters import check_parameters
 from shardlang.plan.strategy.splits import SplitRules
 from shardlang.plan.time_axis import NAME, TimeSplit
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.frozen.records import dataclass
+from shardlang.sources.source import Span
 from shardlang.types.layout import Layout
 
 NAME = "microbatch"

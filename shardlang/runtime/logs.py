@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from shardlang.display import Aligned, Live, duration, one_line
 from shardlang.errors import RunError
 from shardlang.runtime.speed import Speed
+from shardlang.terminal.display import Aligned, Live, duration, one_line
 
 # Of a run of fewer epochs so many lines stay besides, at most.
 _FEW, _LINES = 5, 10

@@ -9,9 +9,9 @@ import importlib
 import sys
 from pathlib import Path
 
-from shardlang.disk.owned import EMITTED, is_own
-from shardlang.ending import FAILED
+from shardlang.disk.overwrite_guard import EMITTED, is_own
 from shardlang.errors import lacking
+from shardlang.terminal.signals import FAILED
 
 _NEEDED = ("torch", "numpy", "safetensors")
 

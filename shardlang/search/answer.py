@@ -9,9 +9,8 @@ from typing import Any
 from shardlang.cost.hardware import Hardware
 from shardlang.cost.planned import work
 from shardlang.cost.predict import Prediction, plain, predict_work
-from shardlang.display import duration, percent, rounded_up, size
+from shardlang.frozen.records import dataclass
 from shardlang.paths.runs import in_runs
-from shardlang.records import dataclass
 from shardlang.search import made
 from shardlang.search.fitted import FittedPoint
 from shardlang.search.made import FOUND
@@ -19,6 +18,7 @@ from shardlang.search.outer import Outcome
 from shardlang.search.tune import Tuned
 from shardlang.search.write import MARK, text_of
 from shardlang.syntax import ast
+from shardlang.terminal.display import duration, percent, rounded_up, size
 
 VERSION = 1
 

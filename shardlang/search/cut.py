@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shardlang.check.program import CheckedProgram, Training
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import LEAF, Graph, Kind, Op
-from shardlang.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from shardlang.plan.strategy.instead import rules_of
-from shardlang.source import Source, Span
+from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 
 _SEGMENT = re.compile(r"([^.\[\]]+)(?:\[([^\]]*)\])?")

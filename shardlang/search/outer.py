@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from shardlang.display import duration
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 from shardlang.search.cut import arrays, cut
 from shardlang.search.deep.best_first import BestFirst
 from shardlang.search.fitted import FittedPoint, Fitting, Short, costs
@@ -23,6 +22,7 @@ from shardlang.search.space import BUCKETS, MB, Open, Point, points
 from shardlang.search.splits.ways import Splitting
 from shardlang.search.wanted import DYNAMIC, EXACT, RECURSIVE, SearchRequest
 from shardlang.syntax import ast
+from shardlang.terminal.display import duration
 
 # Of the budget, for bounds and estimates; the rest is for whole plans.
 ESTIMATES = 0.35

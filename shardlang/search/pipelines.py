@@ -8,11 +8,11 @@ from functools import cached_property
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.facts.actions import Action, alone
+from shardlang.frozen.records import dataclass
 from shardlang.plan.pipeline.balance import balance
 from shardlang.plan.pipeline.rules import StageRule
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.strategy.axis_sizes import evaluate
-from shardlang.records import dataclass
 from shardlang.search.cut import Elements
 from shardlang.search.space import Open, Point, stage_count
 from shardlang.syntax import ast

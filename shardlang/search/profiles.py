@@ -18,6 +18,7 @@ from shardlang.cost.items import class_of
 from shardlang.cost.planned import run, work
 from shardlang.cost.work import Coordinate, Segment, StageWork, Transfer, Workload
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.plan.bytes.fits import Device, device
 from shardlang.plan.bytes.memory import all_held, held_bytes, local_bytes
 from shardlang.plan.bytes.peak.step import step_peaks
@@ -27,7 +28,6 @@ from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
 from shardlang.plan.reads import inputs
 from shardlang.plan.rewrite.derived import rearranges
-from shardlang.records import dataclass
 from shardlang.search.cut import Elements, cut
 from shardlang.search.deep.degrees import Degrees, published
 from shardlang.search.deep.memory import MemoryEstimate, fewest, moments, most, summed

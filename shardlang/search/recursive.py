@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from shardlang.frozen.records import dataclass
 from shardlang.plan.strategy.axis_sizes import divisors
-from shardlang.records import dataclass
 from shardlang.search.fitted import FittedPoint, Fitting, Short
 from shardlang.search.space import BUCKETS, Cuts, Open, Point, points
 from shardlang.search.splits.ways import Splitting

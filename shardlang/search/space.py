@@ -17,12 +17,12 @@ from shardlang.check.program import CheckedProgram
 from shardlang.check.selectors import matcher
 from shardlang.cost.work import Workload
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.plan.layouts.known import LayoutTables
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.pipeline.stages import ancestors, enclosing
 from shardlang.plan.strategy.axis_sizes import SizedAxis, declared, divisors, evaluate
 from shardlang.plan.strategy.holes import is_hole, narrowed
-from shardlang.records import dataclass
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from shardlang.check.program import CheckedProgram
 from shardlang.cost.planned import work
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.display import rounded_up, size
+from shardlang.frozen.records import dataclass
 from shardlang.hints.nearest import offer
 from shardlang.plan.bytes.fits import needed
 from shardlang.plan.bytes.too_large import Offers, Tried
@@ -19,7 +19,6 @@ from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
 from shardlang.plan.strategy.holes import holes
 from shardlang.plan.strategy.instead import instead
-from shardlang.records import dataclass
 from shardlang.search.filled import filled
 from shardlang.search.fitted import FittedPoint, Fitting, Short
 from shardlang.search.made import FOUND
@@ -28,9 +27,10 @@ from shardlang.search.space import Open, Point
 from shardlang.search.splits.integer_program import is_there
 from shardlang.search.splits.ways import needs_solver
 from shardlang.search.wanted import EXACT, PROPAGATION, SearchRequest
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
+from shardlang.terminal.display import rounded_up, size
 
 # The part of a device's memory whose price is told.
 MARGIN = 0.05

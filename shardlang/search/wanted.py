@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardlang.cost.hardware import Hardware
+from shardlang.frozen.records import dataclass
 from shardlang.plan.plan import Plan
-from shardlang.records import dataclass
 from shardlang.search.space import Seconds
 
 EXACT, PROPAGATION = "exact", "sharding_propagation"

@@ -5,8 +5,8 @@ Expressions and strategies have modules of their own, and are read from here too
 
 from __future__ import annotations
 
-from shardlang.records import dataclass
-from shardlang.source import Source, Span
+from shardlang.frozen.records import dataclass
+from shardlang.sources.source import Source, Span
 from shardlang.syntax.expressions import *
 from shardlang.syntax.expressions import Node, node
 from shardlang.syntax.rules import *

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Source, Span
+from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.syntax.build import Builder
 from shardlang.syntax.literals import number, string

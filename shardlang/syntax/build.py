@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.syntax.expressions import Node
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TypeVar, dataclass_transform
 
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.frozen.records import dataclass
+from shardlang.sources.source import Span
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.hints.nearest import nearest
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 
 _PARTS = re.compile(r"([0-9][0-9_]*(?:\.[0-9][0-9_]*)?(?:[eE][+-]?[0-9][0-9_]*)?)(.*)", re.DOTALL)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.automaton import Automaton
 from shardlang.syntax.recover import Recovery

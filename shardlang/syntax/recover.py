@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.hints.nearest import nearest
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax.automaton import DEEPEST, Automaton
 from shardlang.syntax.mistakes import MISTAKES
 from shardlang.syntax.tables import END, Tables

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 PLACE = Path(__file__).with_name("tables.json")
 END = "$END"

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import field
 
-from shardlang.records import dataclass
-from shardlang.source import Source
+from shardlang.frozen.records import dataclass
+from shardlang.sources.source import Source
 from shardlang.syntax.tables import END, Tables
 
 Token = tuple[str, int, int]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import math
 from functools import cached_property
 
 from shardlang.facts.dtypes import DTYPES
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.frozen.records import dataclass
+from shardlang.sources.source import Span
 
 BYTES = {name: facts.bytes for name, facts in DTYPES.items()}
 FLOATS = tuple(name for name, facts in DTYPES.items() if facts.floating)

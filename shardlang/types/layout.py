@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 from shardlang.types.dim import Dim, TensorType, Term, term_size, term_text
 from shardlang.types.mesh import Mesh
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from shardlang.check.program import CheckedProgram
 from shardlang.cost.hardware import Hardware
 from shardlang.cost.predict import predict
 from shardlang.diagnostics.diagnostic import Diagnostic, Severity, Sink
+from shardlang.frozen.records import dataclass
 from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.bytes.traffic import sent_bytes
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import plan
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shardlang.frozen.records import dataclass
 from shardlang.paths.runs import called, in_runs, patterns, unindexed
 from shardlang.plan.plan import Plan
-from shardlang.records import dataclass
 from shardlang.views.values import Form, forms
 
 VERSION = 1

@@ -11,7 +11,7 @@ from shardlang.paths.runs import in_runs
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.instead import layers_of, rules_of, summed_over, without
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.views.alternatives import Alternative, StrategyCase, entry, head, place
 from shardlang.views.axes import axis_rows

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shardlang.display import duration, percent, size
 from shardlang.ops.declaration import REGISTRY
 from shardlang.paths.runs import called, patterns, unindexed
+from shardlang.terminal.display import duration, percent, size
 
 Found = Mapping[str, Any]
 Entry = dict[str, Any]

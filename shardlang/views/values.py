@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import Kind
 from shardlang.paths.runs import called
 from shardlang.plan.bytes.traffic import sends, sent
 from shardlang.plan.plan import ParamPlan, Plan
-from shardlang.records import dataclass, remembered
 from shardlang.types.layout import Layout, layout_text
 
 

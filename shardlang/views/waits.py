@@ -11,10 +11,10 @@ from shardlang.cost.planned import work
 from shardlang.cost.prices import Prices
 from shardlang.cost.scripts import Scripts
 from shardlang.cost.work import Collective, Item
+from shardlang.frozen.records import dataclass
 from shardlang.plan.bytes.traffic import runs_again
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.rewrite.once_a_step import Phases, phases
-from shardlang.records import dataclass
 
 # Seconds of what a step sends, and those that ranks wait for it.
 Both = tuple[float, float]

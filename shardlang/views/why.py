@@ -73,7 +73,7 @@ def _named(graph: Graph, name: str, sink: Sink) -> tuple[ast.Selector, list[int]
 def _selector(text: str) -> ast.Selector | None:
     """The selector that a text is; None for what is none. The model's result can be asked for, and
     no rule can name it."""
-    from shardlang.source import Source, Span
+    from shardlang.sources.source import Source, Span
     from shardlang.syntax.parse import parse_rules
 
     if text == RESULT:

@@ -14,8 +14,8 @@ from shardlang.check.program import NameMap, NameRule
 from shardlang.check.train.weight_names import pattern, put_in
 from shardlang.checkpoints.headers import Saved
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.hints.nearest import offer
-from shardlang.records import dataclass
 from shardlang.weights.elements import FLOATS, convertible
 
 # What helps where the two are of different models.

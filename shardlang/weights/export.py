@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from shardlang import ending
 from shardlang.check.program import NameMap
 from shardlang.checkpoints import headers
 from shardlang.checkpoints.headers import Saved
@@ -25,8 +24,9 @@ from shardlang.checkpoints.parts import STORED
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.locks import synced, unwritable
 from shardlang.errors import RunError
-from shardlang.files import umask
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
+from shardlang.sources.files import umask
+from shardlang.terminal import signals
 from shardlang.weights.backwards import Backwards, Filling, backwards
 from shardlang.weights.elements import converted
 from shardlang.weights.files import SafetensorsFile, Weights
@@ -93,9 +93,9 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     require_free(folder)
     with ExitStack() as stack:
         try:
-            with ending.held():
+            with signals.held():
                 draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-                stack.enter_context(ending.at_once(lambda: shutil.rmtree(draft, ignore_errors=True)))
+                stack.enter_context(signals.at_once(lambda: shutil.rmtree(draft, ignore_errors=True)))
                 stack.callback(shutil.rmtree, draft, ignore_errors=True)
             yield draft
             draft.chmod(0o777 & ~umask())

@@ -14,7 +14,7 @@ from shardlang.check.program import NameMap
 from shardlang.checkpoints.headers import Saved, require_plain
 from shardlang.errors import RunError
 from shardlang.facts.dtypes import DTYPES
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 from shardlang.weights.backwards import their_names
 from shardlang.weights.files import SafetensorsFile
 

@@ -9,8 +9,8 @@ from shardlang.check.program import NameMap
 from shardlang.check.train.weight_names import read_names
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
-from shardlang.files import Files, Unreadable, read_text
-from shardlang.source import Source
+from shardlang.sources.files import Files, Unreadable, read_text
+from shardlang.sources.source import Source
 
 
 def name_map(given: str, sink: Sink) -> NameMap | None:

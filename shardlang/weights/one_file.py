@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shardlang.checkpoints import headers
 from shardlang.disk.locks import Claims, drafted
-from shardlang.disk.owned import SAVED_MARK, WEIGHTS
+from shardlang.disk.overwrite_guard import SAVED_MARK, WEIGHTS
 from shardlang.weights.export import rows_of
 from shardlang.weights.files import Weights
 

@@ -9,9 +9,9 @@ from textwrap import dedent
 from shardlang.check.check import check
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
-from shardlang.files import MISSING, Files, Unreadable
 from shardlang.graph.graph import Graph, GraphValue, Op
-from shardlang.source import Source
+from shardlang.sources.files import MISSING, Files, Unreadable
+from shardlang.sources.source import Source
 from shardlang.syntax.parse import parse
 
 TRAIN = """

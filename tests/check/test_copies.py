@@ -15,7 +15,7 @@ from shardlang.check.model import copies
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.plan.bytes.report import report
-from shardlang.source import Source, Span
+from shardlang.sources.source import Source, Span
 from shardlang.types.dim import Dim
 from tests.end_to_end.curves import ROOT
 from tests.generated import program

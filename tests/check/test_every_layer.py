@@ -8,7 +8,7 @@ import pytest
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.format.format import format_file
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from shardlang.syntax.parse import parse
 from tests.check.checked import Checked, checked
 

@@ -8,7 +8,7 @@ from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.diagnostics.lines import concise
 from shardlang.diagnostics.runs import in_runs
 from shardlang.plan.planner import plan
-from shardlang.source import Source, Span
+from shardlang.sources.source import Source, Span
 from tests.check.checked import checked
 
 PROGRAM = """

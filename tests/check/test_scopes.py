@@ -9,7 +9,7 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.check.checked import checked, net
 
 

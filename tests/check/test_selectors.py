@@ -6,7 +6,7 @@ import pytest
 
 from shardlang.check.selectors import select, specificity
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
 from tests.check.checked import checked, net

@@ -14,7 +14,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.full import full
 from shardlang.plan.bytes.report import report
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.mdtest import blocks, texts
 
 ROOT = Path(__file__).resolve().parents[2]

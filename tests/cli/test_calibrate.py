@@ -21,7 +21,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.format.format import format_file
 from shardlang.ops.declaration import REGISTRY
 from shardlang.runtime.calibrate import clock, kernels
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from shardlang.syntax.parse import parse
 from tests import warm
 from tests.cli.process import NET, shardc

@@ -20,14 +20,14 @@ from shardlang.cli.plan_view.program import Detail, program
 from shardlang.cli.plan_view.screen import heading, screen, sizes
 from shardlang.cli.verify_text import Check, VerifyRequest, tell
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.display import rounded_up, size, width
 from shardlang.driver import check_source, plan_program
-from shardlang.files import read_program
 from shardlang.paths.runs import endings, in_runs, patterns
 from shardlang.plan.bytes.block_report import same_layers
 from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.files import read_program
+from shardlang.sources.source import Source
+from shardlang.terminal.display import rounded_up, size, width
 from tests.cli.test_commands import run
 from tests.emit.sources import planned
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardlang.display import duration
+from shardlang.terminal.display import duration
 from tests.cli.process import shardc
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from shardlang.cli.main import run
-from shardlang.display import QUIET, Live
+from shardlang.terminal.display import QUIET, Live
 from tests.cli.test_commands import QUICKSTART
 
 

@@ -10,7 +10,7 @@ import pytest
 from shardlang import driver
 from shardlang.cli.main import run
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 # Nothing but activations takes much.
 TEXT = """\

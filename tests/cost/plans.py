@@ -9,7 +9,7 @@ from pathlib import Path
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.plan.small_llama import llama
 
 ROOT = Path(__file__).resolve().parents[2]

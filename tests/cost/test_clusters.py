@@ -8,7 +8,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.bytes.fits import device, needed
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 DEVICES = ("a100", "h100", "h200", "b200", "gb200", "l40s")
 # A parameter of d times 65,536 numbers, and as many of its gradient.

@@ -11,7 +11,7 @@ from shardlang import driver
 from shardlang.check.program import CheckedProgram
 from shardlang.cost.hardware import DATA_SHEET, DEFAULT, Level, described, missing, with_speeds
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 ROOT = Path(__file__).resolve().parents[2]
 

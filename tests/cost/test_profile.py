@@ -150,7 +150,7 @@ def test_numbers_of_a_profile_are_measured(tmp_path: Path) -> None:
     from shardlang import driver
     from shardlang.cost.hardware import described
     from shardlang.diagnostics.diagnostic import Sink
-    from shardlang.source import Source
+    from shardlang.sources.source import Source
     from tests.cost.test_hardware import PROGRAM
 
     (tmp_path / "round.json").write_text(json.dumps(PROFILE))

@@ -13,7 +13,7 @@ from shardlang.plan.bytes.fits import device
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.bytes.reserved.communicators import PAIR
 from shardlang.plan.bytes.reserved.footprint import footprint
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.cost.plans import plan_of
 from tests.plan.small_llama import llama
 

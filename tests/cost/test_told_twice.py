@@ -18,7 +18,7 @@ from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.text import read
 from shardlang.plan.bytes.peak.reductions import Buckets, sizes_of
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.end_to_end.curves import ROOT
 from tests.matched.recorded import recorded
 

@@ -19,7 +19,7 @@ from shardlang.cli.options import PATH
 from shardlang.diagnostics import explain_pages
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.ops.declaration import REGISTRY
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from shardlang.syntax.parse import parse
 from shardlang.syntax.tables import tables
 from shardlang.syntax.words import CLAUSES, ITEMS, MEMBERS, RULES, Word

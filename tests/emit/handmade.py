@@ -9,7 +9,7 @@ from shardlang.check.program import CheckedProgram, DataSource, OptimizerSetting
 from shardlang.graph.graph import Graph, GraphValue, Init, Kind, Op
 from shardlang.ops.rule import Factor, Split, factor_rule
 from shardlang.plan.plan import Conversion, Move, MoveKind, OperandUse, ParamPlan, Plan, PlannedOp, Step
-from shardlang.source import Source, Span
+from shardlang.sources.source import Source, Span
 from shardlang.types.dim import Dim, TensorType, Term
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh

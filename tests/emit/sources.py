@@ -11,7 +11,7 @@ import pytest
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 
 def planned(

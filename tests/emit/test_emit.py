@@ -13,8 +13,8 @@ from shardlang.emit.text.lines import Stmt, Titled, block_text, call_text
 from shardlang.emit.text.names import Naming, attribute, identifier
 from shardlang.emit.text.sizes import Groups
 from shardlang.ops.code import RT, Code, around, call_of, infix, method
+from shardlang.ops.python_text import literal
 from shardlang.plan.plan import MoveKind
-from shardlang.python_text import literal
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 from tests.emit.handmade import quickstart_plan

@@ -8,7 +8,7 @@ from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.driver import check_source, check_strategies
 from shardlang.emit.emit import emit
 from shardlang.plan.planner import plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 PROGRAM = """\
 use std.nn: Dropout, Linear

@@ -15,7 +15,7 @@ from shardlang.emit.functions import FunctionBody, _carried
 from shardlang.emit.scene import calls_of
 from shardlang.plan.blocks.call import BlockCall
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.emit.sources import main_file, planned
 from tests.end_to_end.test_folded import LLAMA, LOW, TRANSLATOR
 from tests.generated import program, strategies

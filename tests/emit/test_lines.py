@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.files import read_program
-from shardlang.source import Source
+from shardlang.sources.files import read_program
+from shardlang.sources.source import Source
 from tests.end_to_end.curves import ROOT
 
 LLAMA = """

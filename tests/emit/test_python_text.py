@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import InternalError, Sink
-from shardlang.python_text import comment, docstring, emitted, literal
-from shardlang.source import Source
+from shardlang.ops.python_text import comment, docstring, emitted, literal
+from shardlang.sources.source import Source
 from tests.emit.sources import parsed
 
 # What ends a line for one reader of Python or another, ends a literal, hides or reorders what is shown.

@@ -19,7 +19,7 @@ from typing import Any
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests import warm
 from tests.cli.process import SHARDC
 from tests.end_to_end.curves import ROOT

@@ -132,7 +132,7 @@ def main(name: str) -> None:
     from shardlang.diagnostics.diagnostic import Sink
     from shardlang.interpret.meaning.elements import in_type
     from shardlang.interpret.verify.judge import VerifyJob, judge, start
-    from shardlang.source import Source
+    from shardlang.sources.source import Source
 
     fault = FAULTS[name]
     file = ROOT / f"{fault.program}.shard"

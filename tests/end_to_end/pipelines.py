@@ -22,7 +22,7 @@ from shardlang.plan.bytes.peak.report import lacks, moment
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.bytes.traffic import sent_bytes
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.end_to_end.peaks import peaks
 from tests.end_to_end.wired import wired
 

@@ -17,7 +17,7 @@ from shardlang.interpret.meaning import initial, whole
 from shardlang.interpret.ranks import ranks
 from shardlang.plan.plan import Plan
 from shardlang.runtime.functions import indices
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.cli.process import shardc
 
 TEXT = """\

@@ -13,7 +13,7 @@ import pytest
 from shardlang import driver
 from shardlang.cli.main import run
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 BASE = """dim batch = 16, input = 32, hidden = 16, output = 16
 

@@ -13,7 +13,7 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.emit.sources import emitted_files, parsed
 from tests.end_to_end.curves import Figures, RunOf, figures
 

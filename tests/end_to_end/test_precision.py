@@ -18,7 +18,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Kind
 from shardlang.runtime import random
 from shardlang.runtime.step.model import RankModel
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 PROGRAM = """
 use std.nn: LayerNorm, Linear

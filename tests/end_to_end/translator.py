@@ -25,7 +25,7 @@ from pathlib import Path
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.end_to_end.curves import ROOT
 from tests.generated.worlds import World
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.ops.declared import Declaration
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 HEAD = "import torch\nimport torch.nn.functional as F\n\n\n"
 

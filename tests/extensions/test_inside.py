@@ -11,7 +11,7 @@ import pytest
 from shardlang import driver
 from shardlang.cli.main import run as shardc
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 PYTHON = """\
 def centred(x, group):

@@ -16,7 +16,7 @@ from shardlang.cli.main import run as shardc
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.brute.apart import verify
 from shardlang.plan.bytes.own_optimizers import gathered
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests import warm
 from tests.cli.process import SHARDC
 

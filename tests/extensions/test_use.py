@@ -13,7 +13,7 @@ import pytest
 from shardlang import driver
 from shardlang.cli.main import run as shardc
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests import mdtest, warm
 from tests.cli.process import SHARDC
 from tests.documents.bless import SPECS

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.fuzz.case import Case
 from tests.fuzz.found import FOUND
 from tests.fuzz.kinds import KINDS, counts, made

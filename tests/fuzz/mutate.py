@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.fuzz.words import ABSURD, STRANGE, pieces, word
 from tests.mdtest import fences
 

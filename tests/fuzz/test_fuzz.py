@@ -11,8 +11,8 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Diagnostic, Label, Sink
-from shardlang.files import decoded
-from shardlang.source import Source, Span
+from shardlang.sources.files import decoded
+from shardlang.sources.source import Source, Span
 from tests.fuzz.found import FOUND
 from tests.fuzz.kinds import KINDS, counts, made
 from tests.fuzz.mutate import ROOT

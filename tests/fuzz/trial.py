@@ -27,8 +27,8 @@ from shardlang.cli.main import run as command
 from shardlang.diagnostics import explain_pages
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.diagnostics.rendered import OUTPUTS, SHOWN, rendered
-from shardlang.files import Unreadable, decoded, read_program
-from shardlang.source import Source
+from shardlang.sources.files import Unreadable, decoded, read_program
+from shardlang.sources.source import Source
 from shardlang.syntax.expressions import Node
 from tests.fuzz.case import Case
 from tests.syntax.comments import comments

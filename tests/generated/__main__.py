@@ -21,7 +21,7 @@ import torch
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.generated import program, strategies
 from tests.generated.cases import AGREED, Outcome, case
 from tests.generated.real import RANKS, Real

@@ -19,7 +19,7 @@ from shardlang.plan.bytes.peak.step import step_peaks, steps_of_memory
 from shardlang.plan.bytes.report import report
 from shardlang.plan.bytes.reserved.footprint import Footprint, beside_tensors, footprint, gone
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 # A feature of programs, and the device that they then have: so many bytes that all plans have room there.
 RESERVED = "a device with reserved"

@@ -15,7 +15,7 @@ from shardlang.interpret.verify.batches import own
 from shardlang.interpret.verify.judge import StartedJob, VerifyJob, judge
 from shardlang.plan.plan import Plan
 from shardlang.runtime.launch.launcher import read_program
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.generated.worlds import trial
 
 _STRATEGY = re.compile(r"^strategy \w+ \{\n.*?^\}\n", re.DOTALL | re.MULTILINE)

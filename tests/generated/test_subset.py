@@ -16,7 +16,7 @@ import torch
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.generated import figures, program, roads
 from tests.generated.cases import AGREED, ILL, REFUSED, WRONG, case, judged, reached
 from tests.generated.memory import RESERVED

@@ -17,7 +17,7 @@ from pathlib import Path
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.diagnostics.rendered import rendered
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.hostile.programs import Written, program
 from tests.hostile.texts import Hostile, Plain
 

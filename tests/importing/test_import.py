@@ -17,7 +17,7 @@ from shardlang.errors import RunError
 from shardlang.importing import compare as comparison
 from shardlang.importing.example import load
 from shardlang.importing.imported import Imported, Wanted, import_module
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.importing import modules
 
 HERE = Path(__file__).parent

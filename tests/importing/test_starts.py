@@ -16,7 +16,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.graph.graph import Init
 from shardlang.importing.imported import Imported, Wanted, import_module
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 Made = tuple[nn.Module, dict[str, Tensor]]
 _LINE = re.compile(r"(\S+) = (\S+?)( transposed)?(?: part (\d) of (\d))?")

@@ -14,7 +14,7 @@ pytest.importorskip("transformers", reason="the library transformers is not inst
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.importing.fourteen.cases import CASES
 from tests.importing.trained import CLOSE, EXACT, STRATEGIES, imported, losses, prepared
 

@@ -16,7 +16,7 @@ from shardlang.graph.graph import Graph, GraphValue, Init, Kind, Op
 from shardlang.ops.declaration import REGISTRY, CallSite
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import plan
-from shardlang.source import Source, Span
+from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
 from shardlang.types.dim import Dim, TensorType, Term

@@ -12,7 +12,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.ranks import optimizers
 from shardlang.interpret.ranks.optimizers import Optimizers
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.interpret.verify_plan import verify_plan
 
 SHIFTED = Path(__file__).resolve().parents[1] / "end_to_end" / "shifted.shard"

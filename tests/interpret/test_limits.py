@@ -9,7 +9,7 @@ import pytest
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.ranks.limits import needed
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests import warm
 from tests.end_to_end.curves import ROOT
 

@@ -25,7 +25,7 @@ from shardlang.interpret.brute.splits import Case
 from shardlang.interpret.meaning import initial, whole
 from shardlang.interpret.meaning.call import computed
 from shardlang.interpret.meaning.operators import OPERATORS
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.interpret.test_operators import call_of
 from tests.interpret.verify_plan import verify_plan
 from tests.ops.calls import call

@@ -10,7 +10,7 @@ from shardlang.interpret.meaning import initial, whole
 from shardlang.interpret.meaning.elements import in_type
 from shardlang.interpret.verify.one_device import moves_as_far
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.interpret.verify_plan import verify_plan
 
 # Both scores of an example are equal but for rounding, since ranks add them up in another order.

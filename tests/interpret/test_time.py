@@ -12,7 +12,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
 from shardlang.plan.rewrite.once_a_step import phases
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.interpret.building import Builder, digits, planned, quickstart
 from tests.interpret.generated import model, strategy
 from tests.interpret.verify_plan import verify_plan

@@ -15,7 +15,7 @@ from shardlang.interpret.meaning import whole
 from shardlang.interpret.ranks import ranks
 from shardlang.interpret.verify.one_device import FURTHER
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.interpret.verify_plan import verify_plan
 
 # `batch_norm` takes `shift` out again. `faint` has a gradient of about 1e-6, which is none of rounding.

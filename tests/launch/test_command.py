@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardlang.cli.main import shardc
-from shardlang.disk.owned import LOG_MARK
+from shardlang.disk.overwrite_guard import LOG_MARK
 from tests.launch.programs import NET, ROOT
 
 TORCHRUN = ("--ranks", "4", "--nodes", "2", "--to", "torchrun", "--hosts", "localhost,127.0.0.1", "-o", "job")

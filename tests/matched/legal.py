@@ -7,7 +7,7 @@ import random
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.generated import program, strategies
 
 

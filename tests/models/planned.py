@@ -9,7 +9,7 @@ from shardlang import driver
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 HERE = Path(__file__).resolve().parent
 

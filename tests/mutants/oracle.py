@@ -75,7 +75,7 @@ FAULTS = (
     Fault("Adam divides by another eps", "a parameter whose true gradient is zero", "runtime/state/optimizers.py",
           '"beta2": betas[1], "eps": eps,', '"beta2": betas[1], "eps": 10 * eps,',
           ("end_to_end/test_verify.py::test_where_all_is_right_nothing_is_found",)),
-    Fault("nothing is said without a terminal", "minutes of silence in a file", "display.py",
+    Fault("nothing is said without a terminal", "minutes of silence in a file", "terminal/display.py",
           "return self.clock() >= self._next", "return self.clock() < self._next", ("cli/test_progress.py",)),
     Fault("a gradient is its first part", "weights on two ways of a backward in two", "runtime/launch/observe.py",
           "found[path] + part if path in found else part", "found.get(path, part)",

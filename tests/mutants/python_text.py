@@ -7,16 +7,16 @@ from tests.mutants.fault import Fault
 TEXTS = ("emit/test_python_text.py",)
 
 FAULTS = (
-    Fault("a comment ends where the text's line does", "texts as code", "display.py",
+    Fault("a comment ends where the text's line does", "texts as code", "terminal/display.py",
           'return safe(text).replace("\\n", "<U+000A>")', "return safe(text)", TEXTS),
-    Fault("a comment holds the text as it is", "texts as code", "display.py",
+    Fault("a comment holds the text as it is", "texts as code", "terminal/display.py",
           'return safe(text).replace("\\n", "<U+000A>")', "return text", TEXTS),
-    Fault("a literal ends at the text's quote", "texts as code", "python_text.py",
+    Fault("a literal ends at the text's quote", "texts as code", "ops/python_text.py",
           'QUOTE: f"\\\\{QUOTE}", ', "", TEXTS),
-    Fault("a literal holds control characters", "what a reader takes for the end of a line", "python_text.py",
+    Fault("a literal holds control characters", "what a reader takes for the end of a line", "ops/python_text.py",
           "    if character.isprintable():\n        return _ESCAPES.get(character, character)\n",
           "    return _ESCAPES.get(character, character)\n", TEXTS),
-    Fault("a docstring ends at the text's quotes", "texts as code", "python_text.py",
+    Fault("a docstring ends at the text's quotes", "texts as code", "ops/python_text.py",
           '"".join(_ESCAPES.get(c, c) for c in one_line(line))', "one_line(line)", TEXTS),
     Fault("a statement is cited as it is", "texts as code", "emit/text/lines.py",
           "texts = [comment(block.title, room)] if block.title else []",

@@ -9,7 +9,7 @@ import shardlang.ops.all_families  # noqa: F401
 from shardlang.check.graph.unify import Unifier
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.ops.declaration import REGISTRY, CallSite, Inference
-from shardlang.source import Source, Span
+from shardlang.sources.source import Source, Span
 from shardlang.types.dim import DTYPES, Dim, TensorType, Term
 
 _SOURCE = Source("test.shard", "call")

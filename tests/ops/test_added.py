@@ -23,7 +23,7 @@ from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import Split
 from shardlang.ops.saved_activations import first
 from shardlang.ops.site import OpSite
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from shardlang.types.dim import TensorType
 
 PROGRAM = """\

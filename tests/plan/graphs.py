@@ -11,7 +11,7 @@ from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, GraphValue, Kind, Op
 from shardlang.ops.rule import Factor, FactorRule, Split, factor_rule
-from shardlang.source import Source, Span
+from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
 from shardlang.types.dim import Dim, TensorType

@@ -16,7 +16,7 @@ from shardlang.plan.bytes.peak.step import step_peaks, steps_of_memory
 from shardlang.plan.bytes.reserved.allocator import Allocator, AllocatorBlock, rounded, segment_size
 from shardlang.plan.bytes.reserved.footprint import footprint, gone, replayed
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.emit.sources import planned
 from tests.plan.small_llama import llama
 

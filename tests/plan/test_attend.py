@@ -8,7 +8,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.bytes.report import report
 from shardlang.plan.bytes.saved_activations import saved_activations
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.emit.sources import planned
 from tests.plan.small_llama import llama
 

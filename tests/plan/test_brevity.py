@@ -10,7 +10,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Kind
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.end_to_end.curves import ROOT
 
 SMALL = {"batch": "8", "model.d": "32", "model.ffn": "64", "model.heads": "4", "model.vocab": "64", "model.layers": "2"}

@@ -14,7 +14,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.paths.patterns import SingleLayers
 from shardlang.plan.layouts.equal_layers import EqualLayers
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 # What a line of a layer does with the value of the one before.
 LINES = (

@@ -11,7 +11,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import check_source, plan_program
 from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.plan.calculus import verify
 
 PROGRAM = (Path(__file__).parents[1] / "emit" / "programs" / "clicks.shard").read_text()

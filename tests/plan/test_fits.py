@@ -12,7 +12,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.facts.actions import Action
 from shardlang.plan.pipeline import schedules
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.end_to_end.curves import ROOT
 
 EXAMPLE = (ROOT / "examples" / "transformer.shard").read_text()

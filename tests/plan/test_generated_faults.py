@@ -6,7 +6,7 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.interpret.verify_plan import verify_plan
 from tests.plan.calculus import verify
 from tests.plan.test_uneven import planned

@@ -12,7 +12,7 @@ from shardlang.driver import check_source
 from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 PROGRAM = """
 dim batch = 64, fields = 8, vocab = VOCAB, width = 100

@@ -10,7 +10,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.plan.bytes.fits import needed
 from shardlang.plan.resolve import OF_SIZES
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 TEXT = """\
 use std.llama: Llama

@@ -7,7 +7,7 @@ import pytest
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 TEXT = """\
 dim batch = 8, heads = 2, width = 6

@@ -9,7 +9,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.bytes.memory import memory
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.traffic import conversion_bytes, copied_bytes
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.emit.sources import planned
 from tests.plan.small_llama import llama
 

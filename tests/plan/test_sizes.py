@@ -10,7 +10,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.interpret.verify_plan import verify_plan
 
 # A table and a head that share `vocab`, a bias, softmax and loss over it, and a relabelled copy.

@@ -9,7 +9,7 @@ import pytest
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 PROGRAM = """
 dim batch = 8, heads = 4, head_dim = 6

@@ -15,7 +15,7 @@ from shardlang.plan.pipeline.actions import most_alive, timeline
 from shardlang.plan.pipeline.balance import cut
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.plan import Pipeline, Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.interpret.verify_plan import verify_plan
 from tests.plan.calculus import verify
 

@@ -11,7 +11,7 @@ from shardlang.graph.graph import Graph
 from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.resolve import resolve
 from shardlang.plan.strategy.rules import SplitRule
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.fuzz.large import deep
 from tests.plan.graphs import MATMUL, GraphMaker, chain, mlp, program, quickstart
 

@@ -13,7 +13,7 @@ from shardlang.driver import check_source, emit_plan, plan_program
 from shardlang.plan.bytes.memory import memory
 from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.emit.sources import planned as planned_text
 from tests.plan.test_exchange import PROGRAM, RULES
 

@@ -13,7 +13,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
 from shardlang.plan.work import peak_flops, step_flops, step_tokens
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,9 +16,9 @@ from shardlang.diagnostics.full import full
 from shardlang.diagnostics.lines import concise, jsonlines
 from shardlang.diagnostics.rendered import OUTPUTS, SHOWN, rendered
 from shardlang.diagnostics.sarif import sarif
-from shardlang.display import laid_out, safe, width
 from shardlang.hints.nearest import distance, nearest
-from shardlang.source import Source, Span
+from shardlang.sources.source import Source, Span
+from shardlang.terminal.display import laid_out, safe, width
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"
 TEXT = "a\n  mesh pp = 2, mp = 3\n\n  split heads, ffn over mp\n"

@@ -19,7 +19,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.runtime import compiled
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests import warm
 from tests.end_to_end.curves import ROOT, RunOf
 from tests.runtime.compiling import Both, trained

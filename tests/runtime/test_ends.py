@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 import torch
 
-from shardlang import ending
 from shardlang import runtime as rt
 from shardlang.launch.started import Started
 from shardlang.runtime.comm import mesh
@@ -27,6 +26,7 @@ from shardlang.runtime.launch.alone import Alone
 from shardlang.runtime.launch.answers import Answers
 from shardlang.runtime.launch.meeting import rendezvous
 from shardlang.runtime.launch.reports import RankStatus, records
+from shardlang.terminal import signals
 from tests.runtime.apart import apart, begun
 from tests.runtime.test_launch import finish, start, write
 from tests.waits import LIMIT, until
@@ -268,7 +268,7 @@ def test_a_host_without_an_address_is_told(tmp_path: Path) -> None:
 
 HEARS = """
 import os, signal, time
-from shardlang import ending
+from shardlang.terminal import signals
 """
 
 
@@ -278,17 +278,17 @@ from shardlang import ending
         # A signal that comes as soon as the handler is there.
         ("set_ = signal.signal\n"
          "signal.signal = lambda *given: (set_(*given), os.kill(os.getpid(), 15), time.sleep(0.01))\n"
-         "found = ending.heard()\nos._exit(9 if ending.has_come(found) else 1)", 9),
-        ("found = ending.heard()\n[os.kill(os.getpid(), n) for n in (15, 15)]\n"
-         "os._exit(9 if ending.has_come(found) and not ending.has_come(found) else 1)", 9),
+         "found = signals.heard()\nos._exit(9 if signals.has_come(found) else 1)", 9),
+        ("found = signals.heard()\n[os.kill(os.getpid(), n) for n in (15, 15)]\n"
+         "os._exit(9 if signals.has_come(found) and not signals.has_come(found) else 1)", 9),
         # One that nobody has asked for ends the process, as a later one does.
-        ("ending.heard()\nos.kill(os.getpid(), 15)\nending.unheard()\ntime.sleep(1)", -15),
-        ("ending.heard()\nending.unheard()\nos.kill(os.getpid(), 15)\ntime.sleep(1)", -15),
-        ("found = ending.heard()\nos.kill(os.getpid(), 15)\nended = ending.has_come(found)\nending.unheard()\n"
+        ("signals.heard()\nos.kill(os.getpid(), 15)\nsignals.unheard()\ntime.sleep(1)", -15),
+        ("signals.heard()\nsignals.unheard()\nos.kill(os.getpid(), 15)\ntime.sleep(1)", -15),
+        ("found = signals.heard()\nos.kill(os.getpid(), 15)\nended = signals.has_come(found)\nsignals.unheard()\n"
          "os._exit(9 if ended else 1)", 9),
         # One that is ignored stays so.
-        ("signal.signal(15, signal.SIG_IGN)\nfound = ending.heard()\nos.kill(os.getpid(), 15)\n"
-         "came = ending.has_come(found)\nending.unheard()\nos.kill(os.getpid(), 15)\nos._exit(1 if came else 9)", 9),
+        ("signal.signal(15, signal.SIG_IGN)\nfound = signals.heard()\nos.kill(os.getpid(), 15)\n"
+         "came = signals.has_come(found)\nsignals.unheard()\nos.kill(os.getpid(), 15)\nos._exit(1 if came else 9)", 9),
     ],
     ids=["at once", "twice", "not asked for", "afterwards", "asked for", "ignored"],
 )  # fmt: skip
@@ -435,12 +435,12 @@ def test_a_second_ctrl_c_may_come_while_the_first_is_told(monkeypatch: pytest.Mo
     def say(text: bytes) -> None:
         told.append(text)
         if len(told) < 3:  # where it were told again, this would have no end
-            ending._end(signal.SIGINT, None)
+            signals._end(signal.SIGINT, None)
 
-    monkeypatch.setattr(ending, "_say", say)
-    monkeypatch.setattr(ending, "_come", [])
-    with ending.save_heeded(True):
-        ending.heed_save(True, lambda: None)
-        with pytest.raises(ending.Interrupted):
-            ending._end(signal.SIGINT, None)
-    assert told == [ending._SAVES]
+    monkeypatch.setattr(signals, "_say", say)
+    monkeypatch.setattr(signals, "_come", [])
+    with signals.save_heeded(True):
+        signals.heed_save(True, lambda: None)
+        with pytest.raises(signals.Interrupted):
+            signals._end(signal.SIGINT, None)
+    assert told == [signals._SAVES]

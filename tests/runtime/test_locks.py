@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardlang.disk import locks, owned, run_files
+from shardlang.disk import locks, overwrite_guard, run_files
 from shardlang.disk.locks import Claims, draft_of
-from shardlang.disk.owned import EMITTED, FIGURES, TOKENS, WEIGHTS
+from shardlang.disk.overwrite_guard import EMITTED, FIGURES, TOKENS, WEIGHTS
 from shardlang.errors import RunError
 from tests.emit.sources import emitted_files
 from tests.runtime.test_launch import TORCHRUN, finish, left, start, write
@@ -24,7 +24,7 @@ HOLD = r"""
 import os, sys, time
 from pathlib import Path
 from shardlang.disk.locks import Claims
-from shardlang.disk.owned import FIGURES, TOKENS
+from shardlang.disk.overwrite_guard import FIGURES, TOKENS
 claims = Claims()
 claims.folder(Path("kept"), "checkpoints")
 claims.lines(Path("m.jsonl"), FIGURES)
@@ -147,7 +147,7 @@ def test_an_empty_file_or_a_stream_may_be_written_to(here: Path) -> None:
 )
 def test_figures_are_told_from_other_lines(here: Path, text: str, own: bool) -> None:
     (here / "m.jsonl").write_text(text)
-    assert owned.FIGURES.is_own(here / "m.jsonl") is own
+    assert overwrite_guard.FIGURES.is_own(here / "m.jsonl") is own
 
 
 def test_every_emitted_file_says_who_wrote_it(here: Path) -> None:
@@ -155,14 +155,14 @@ def test_every_emitted_file_says_who_wrote_it(here: Path) -> None:
         text = (Path(__file__).parents[2] / "examples" / f"{name}.shard").read_text()
         for file, content in emitted_files(text, 8).items():
             (here / file).write_text(content)
-            assert owned.is_own(here / file, EMITTED), (name, file)
+            assert overwrite_guard.is_own(here / file, EMITTED), (name, file)
 
 
 def test_old_log_folders_go_but_not_what_a_user_put_there(here: Path) -> None:
     def one() -> Path:
         with Claims() as claims:
             folder = run_files.claim(claims, 1, None, None, None, {"main.py": text, "stage1.py": text}).log_dir
-            (folder / "rank-0.log").write_text(f"{owned.LOG_MARK}\n")
+            (folder / "rank-0.log").write_text(f"{overwrite_guard.LOG_MARK}\n")
             for name in ("main.py", "stage1.py"):
                 (folder / name).write_text(text)
         return folder
@@ -171,14 +171,14 @@ def test_old_log_folders_go_but_not_what_a_user_put_there(here: Path) -> None:
         (here / "shardlang-logs" / name).parent.mkdir(exist_ok=True, parents=True)
         (here / "shardlang-logs" / name).write_text(text)
 
-    text = f'"""A program.\n\n{owned.EMITTED_MARK}\n"""\n'
+    text = f'"""A program.\n\n{overwrite_guard.EMITTED_MARK}\n"""\n'
     mine("run-1/main.py", text)
     (here / "shardlang-logs" / "run-2").mkdir()
     for _ in range(7):
         one()
     changed = {
         "run-1/main.py": text, "run-4/notes.txt": "mine", "run-5/edited.py": text, "run-6/main.py": f"{text}mine = 1\n",
-        "run-7/mine.log": f"{owned.LOG_MARK}\n", "run-8/.shardlang-run": "mine\n",
+        "run-7/mine.log": f"{overwrite_guard.LOG_MARK}\n", "run-8/.shardlang-run": "mine\n",
     }  # fmt: skip
     for name, content in changed.items():
         mine(name, content)
@@ -215,12 +215,12 @@ def test_what_the_flight_recorder_wrote_goes_with_its_log_folder(here: Path) -> 
 
 AGAIN = """
 from shardlang.disk import run_files
-from shardlang.disk import owned
+from shardlang.disk import overwrite_guard
 from shardlang.disk.locks import Claims
 for _ in range(30):
     with Claims() as claims:
         folder = run_files.claim(claims, 1, None, None, None).log_dir
-        (folder / "rank-0.log").write_text(owned.LOG_MARK)
+        (folder / "rank-0.log").write_text(overwrite_guard.LOG_MARK)
 """
 
 

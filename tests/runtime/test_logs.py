@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from shardlang.display import Live
 from shardlang.launch.log_targets import LogTarget
 from shardlang.runtime.events.consumers import open_function
 from shardlang.runtime.events.stream import Asking, EventStream
 from shardlang.runtime.logs import Log
 from shardlang.runtime.speed import Speed, Work
+from shardlang.terminal.display import Live
 
 
 class Terminal(io.StringIO):

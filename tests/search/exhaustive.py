@@ -28,7 +28,7 @@ from shardlang.plan.planner import laid_out
 from shardlang.search.tune import Tuned, tune
 from shardlang.search.wanted import SearchRequest
 from shardlang.search.write import text_of
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 PROGRAM = """use std.nn: Linear
 

@@ -16,7 +16,7 @@ from shardlang import driver
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.search.wanted import DYNAMIC, EXACT, RECURSIVE
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.end_to_end.curves import ROOT
 
 RANKS: Mapping[str, Sequence[int]] = {"llama": (64, 512)}

@@ -22,7 +22,7 @@ from shardlang.search.splits.choices import Choices, found_choices, resolved
 from shardlang.search.splits.halving import greedily
 from shardlang.search.splits.integer_program import solved
 from shardlang.search.splits.seconds import SplitPrices
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 PROGRAM = """dim batch = 8, p = 8, q = 16, r = 4
 

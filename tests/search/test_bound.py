@@ -26,7 +26,7 @@ from shardlang.search.pipelines import pipe
 from shardlang.search.profiles import Profiles
 from shardlang.search.space import Cuts, Open, Point, courses, heads, zeros
 from shardlang.search.tune import everything
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 GPT2 = """use std.gpt2: GPT2
 

@@ -8,7 +8,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.format.format import format_file
 from shardlang.plan.strategy.holes import holes
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from tests.search.exhaustive import PROGRAM
 
 USED = ["split batch over dp", "split classes over tp"]

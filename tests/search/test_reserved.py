@@ -15,7 +15,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.bytes.fits import device, needed
 from shardlang.plan.bytes.reserved.footprint import footprint
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 # A device that the tensors of the fastest plan fill, and no more: torch's segments, NCCL's buffers and the context
 # need room too.

@@ -15,7 +15,7 @@ from shardlang.cost.predict import predict_work
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.format.format import format_file
 from shardlang.plan.bytes.fits import device, needed
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 FOLDER = Path(__file__).parent.parent.parent / "examples" / "tuned"
 

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from shardlang import driver, ending
+from shardlang import driver
 from shardlang.check.program import CheckedProgram
 from shardlang.cli.main import run
 from shardlang.cost.hardware import with_speeds
 from shardlang.cost.planned import work
 from shardlang.cost.predict import predict
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.display import Live
 from shardlang.format.format import format_file
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.layouts.known import LayoutTables
@@ -32,7 +31,9 @@ from shardlang.search.splits.ways import Splitting
 from shardlang.search.splits.written import Writing
 from shardlang.search.tune import everything
 from shardlang.search.wanted import SearchRequest
-from shardlang.source import Source
+from shardlang.sources.source import Source
+from shardlang.terminal import signals
+from shardlang.terminal.display import Live
 from tests.search.exhaustive import seconds, wrong
 
 DEEP = """use std.nn: Linear
@@ -303,11 +304,11 @@ def test_a_search_that_is_ended_prints_the_best_so_far(
     def tell(self: Live, text: str) -> None:
         told.append(text)
         if "the best takes" in text:
-            raise ending.Interrupted("SIGTERM")
+            raise signals.Interrupted("SIGTERM")
 
     monkeypatch.setattr(Live, "__call__", tell)
     (tmp_path / "t.shard").write_text(DEEP)
-    assert run(["tune", str(tmp_path / "t.shard"), "--ranks", "8", *more]) == ending.FAILED
+    assert run(["tune", str(tmp_path / "t.shard"), "--ranks", "8", *more]) == signals.FAILED
     shown = capsys.readouterr()
     assert "ended by SIGTERM: these are the best so far" in shown.err and len(told) >= 1
     assert "strategy " in shown.out and (tmp_path / "t.shard").read_text() == DEEP
@@ -317,11 +318,11 @@ def test_a_search_that_is_ended_before_anything_is_found_says_that_it_ended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def tell(self: Live, text: str) -> None:
-        raise ending.Interrupted("SIGTERM")
+        raise signals.Interrupted("SIGTERM")
 
     monkeypatch.setattr(Live, "__call__", tell)
     (tmp_path / "t.shard").write_text(DEEP.replace("memory = 1MB", "memory = 1kB"))
-    assert run(["tune", str(tmp_path / "t.shard"), "--ranks", "8"]) == ending.FAILED
+    assert run(["tune", str(tmp_path / "t.shard"), "--ranks", "8"]) == signals.FAILED
     assert "ended by SIGTERM" in capsys.readouterr().err
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from shardlang.syntax.tables import tables
 from shardlang.syntax.tokens import NEWLINE, Tokens
 

@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pygments.token import Error
 
-from shardlang import highlight
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.facts.dtypes import DTYPES
 from shardlang.format.format import format_file
-from shardlang.source import Source, Span
-from shardlang.syntax import ast
+from shardlang.sources.source import Source, Span
+from shardlang.syntax import ast, highlight
 from shardlang.syntax.mistakes import MISTAKES, Mistake
 from shardlang.syntax.parse import parse, parse_expression
 from shardlang.syntax.tables import PLACE, tables

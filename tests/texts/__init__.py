@@ -15,7 +15,7 @@ from typing import Any
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
-from shardlang.source import Span
+from shardlang.sources.source import Span
 
 # What is replaced, if anything: also in processes that tests start.
 KIND = "TESTS_TEXTS"

@@ -26,7 +26,7 @@ from shardlang.matched.read_back.buckets import Joint
 from shardlang.matched.stages import prove_order, prove_types
 from shardlang.matched.ties import prove_ties
 from shardlang.runtime.predict.generate import Drawing, Generate
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from shardlang.weights.like import like
 from tests.cli.process import NET
 from tests.emit.sources import planned

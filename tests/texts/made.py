@@ -10,7 +10,7 @@ from typing import Any
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.full import full
 from shardlang.errors import RunError
-from shardlang.source import Source, Span
+from shardlang.sources.source import Source, Span
 from tests import warm
 from tests.cli.process import SHARDC
 

@@ -19,7 +19,7 @@ from shardlang.cli.main import run
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import check_source, page_of_plans, plan_program
 from shardlang.plan.bytes.peak.step import peaks_by_action, step_peaks
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from shardlang.views.report import TEMPLATE
 from tests.cli.process import NET
 from tests.cli.test_plan_text import plan_of

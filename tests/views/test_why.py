@@ -12,14 +12,14 @@ import pytest
 from shardlang.cli.main import run
 from shardlang.cli.why_text import lines
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.display import width
 from shardlang.driver import check_source, explain_plan, plan_program, predict_plan, with_cluster
-from shardlang.files import read_program
 from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.bytes.traffic import sent_bytes
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.files import read_program
+from shardlang.sources.source import Source
+from shardlang.terminal.display import width
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 H100 = "std.clusters.h100_pod"

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from shardlang.checkpoints import headers
 from shardlang.cli.main import run
-from shardlang.disk.owned import SAVED_MARK
+from shardlang.disk.overwrite_guard import SAVED_MARK
 from shardlang.errors import RunError
 from shardlang.runtime.state import weights as state
 from shardlang.weights import files

@@ -12,11 +12,11 @@ from typing import Any
 from shardlang.check.context import Frame
 from shardlang.extensions import locks
 from shardlang.facts.dtypes import DTYPES
-from shardlang.files import beneath
 from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import Param
 from shardlang.ops.declared import REST, Signature
-from shardlang.source import Source, Span
+from shardlang.sources.files import beneath
+from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.syntax.tables import tables
 from shardlang.syntax.tokens import NEWLINE, Tokens

@@ -16,8 +16,8 @@ from shardlang.check.files.arrows import require_read
 from shardlang.check.files.operators import declare_operator
 from shardlang.check.files.own import declare_own
 from shardlang.check.values import UNKNOWN, DimValue, FileScope, FunctionDecl, HardwareDecl, ModelDecl, Numbering
+from shardlang.frozen.records import dataclass
 from shardlang.hints.nearest import nearest, offer
-from shardlang.records import dataclass
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
 from shardlang.types.dim import Dim

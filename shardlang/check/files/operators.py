@@ -14,10 +14,10 @@ from shardlang.check.context import Frame
 from shardlang.check.files.declarations import DeclarationReader
 from shardlang.check.values import UNKNOWN, FileScope, OperatorDecl
 from shardlang.extensions import locks
-from shardlang.files import folder_of
 from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import Param
 from shardlang.ops.declared import GROUP, REST, RESULT, Declaration, Signature, operator_of
+from shardlang.sources.files import folder_of
 from shardlang.syntax import ast
 from shardlang.types.dim import FLOATS
 

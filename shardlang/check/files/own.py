@@ -17,10 +17,10 @@ from shardlang.check.own import NEEDS, OwnDecl, OwnDefinition
 from shardlang.check.values import UNKNOWN, FileScope
 from shardlang.extensions import locks
 from shardlang.facts.dtypes import INTEGERS
-from shardlang.files import folder_of
 from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import Param
 from shardlang.ops.declared import REST
+from shardlang.sources.files import folder_of
 from shardlang.syntax import ast
 
 # Arguments that every call of a source may have, and so no setting of one.

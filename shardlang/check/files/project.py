@@ -12,9 +12,9 @@ from typing import Any
 
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.files import STDIN, Unreadable, beneath, folder_of, read_text
 from shardlang.ops.declared import DECLARED
-from shardlang.source import Source, Span
+from shardlang.sources.files import STDIN, Unreadable, beneath, folder_of, read_text
+from shardlang.sources.source import Source, Span
 
 PROJECT = "shard.toml"
 

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import Any
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Init, Kind, LayerCall
 from shardlang.ops.declaration import Operator
 from shardlang.ops.rule import FactorRule
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import TensorType
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.frozen.records import dataclass
+from shardlang.sources.source import Span
 from shardlang.types.dim import Dim, TensorType, Term, term_size
 
 

@@ -16,11 +16,11 @@ from shardlang.check.declared import LIMITS, called
 from shardlang.check.model.types import hidden_by, named_term, namesake, operand_dims, written_terms
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe, unfit
 from shardlang.facts.dtypes import DTYPES
+from shardlang.frozen.records import dataclass
 from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import Arrow, Operator, Param
 from shardlang.ops.torch_words import torch_help
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Term
 

@@ -33,7 +33,7 @@ from shardlang.check.values import (
 from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import REGISTRY, Operator
 from shardlang.ops.torch_words import torch_help
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 
 _CALLABLE = (Instance, LayerArray, FunctionDecl, ModelDecl)

@@ -18,9 +18,9 @@ from shardlang.check.graph.drafts import GraphBuilder, OpDraft, ValueDraft
 from shardlang.check.graph.unify import Unifier
 from shardlang.check.model.forward import CALLS_LIMIT
 from shardlang.check.values import DimValue, Instance, LayerArray, Tensor
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind, LayerCall
 from shardlang.paths.patterns import count
-from shardlang.records import dataclass
 from shardlang.types.dim import FLOATS, Dim, TensorType, Term
 
 # A test takes copies away here, and finds the same graph.

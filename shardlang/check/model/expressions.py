@@ -32,7 +32,7 @@ from shardlang.ops.families.lookups import PICK
 from shardlang.ops.families.shapes import SLICE
 from shardlang.ops.torch_words import torch_help
 from shardlang.paths.patterns import SingleLayers, count
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import TensorType
 

@@ -13,7 +13,7 @@ from shardlang.check.context import Frame
 from shardlang.check.model.arguments import number
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, unfit
 from shardlang.hints.nearest import offer
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 
 KINDS = ("dim", "int", "float", "bool", "str")

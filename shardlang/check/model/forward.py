@@ -13,7 +13,7 @@ from shardlang.check.model.arguments import Argument, by_name, missing_argument
 from shardlang.check.model.formals import bind_static
 from shardlang.check.model.signatures import bind_tensor, check_result
 from shardlang.check.values import UNKNOWN, CallResults, FunctionDecl, Instance, Tensor, unfit
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 
 Given = tuple[Any, Span]

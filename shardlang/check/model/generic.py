@@ -15,7 +15,7 @@ from shardlang.check.model.forward import call_function, call_layer
 from shardlang.check.model.instantiate import declare_model
 from shardlang.check.values import UNKNOWN, DimValue, FileScope, FunctionDecl, Instance, ModelDecl, Tensor
 from shardlang.facts.dtypes import DTYPES
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim, TensorType, Term
 

@@ -20,7 +20,7 @@ from shardlang.check.model.types import too_many_factors, written_type
 from shardlang.check.values import UNKNOWN, DimValue, Instance, LayerArray, ModelDecl, Tensor, describe
 from shardlang.graph.graph import Kind
 from shardlang.paths.patterns import RUN
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 

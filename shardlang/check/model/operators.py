@@ -16,7 +16,7 @@ from shardlang.check.model.precision import in_precision
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
 from shardlang.ops.declaration import FAMILIES, REGISTRY, CallSite, Inference, Operator
 from shardlang.ops.families.shapes import CAST
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.types.dim import FLOATS, Dim, TensorType, Term
 
 

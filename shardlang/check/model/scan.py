@@ -16,11 +16,11 @@ from shardlang.check.model.forward import call_layer
 from shardlang.check.model.operators import infer
 from shardlang.check.model.types import named_term, operand_dims
 from shardlang.check.values import UNKNOWN, CallResults, Instance, Tensor, describe
+from shardlang.frozen.records import dataclass
 from shardlang.ops.families.extents import STACK
 from shardlang.ops.families.lookups import STEP
 from shardlang.ops.families.shapes import REARRANGE
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Term, term_size, term_text
 

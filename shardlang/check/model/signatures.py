@@ -12,7 +12,7 @@ from shardlang.check.constants import whole
 from shardlang.check.context import Frame
 from shardlang.check.model.types import check_plain, element_type, twice, written_term, written_terms
 from shardlang.check.values import UNKNOWN, DimValue, Tensor
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import FLOATS, Dim, TensorType, Term, term_size, term_text, told_apart
 

@@ -13,7 +13,7 @@ from shardlang.check.context import Frame
 from shardlang.check.values import UNKNOWN, DimValue, describe
 from shardlang.facts.dtypes import DTYPES
 from shardlang.hints.nearest import offer
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim, TensorType, Term, term_size, term_text
 

@@ -14,7 +14,7 @@ from shardlang.check.context import Frame
 from shardlang.check.declared import TEXTS, WORDS
 from shardlang.check.model.arguments import Argument, by_name, declared_arguments, settled
 from shardlang.check.values import UNKNOWN, CsvText, CsvWords, unfit
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 
 # CRC-32 gives no more numbers.

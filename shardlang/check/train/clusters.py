@@ -13,8 +13,8 @@ from shardlang.check.files.imports import LIBRARIES, Library
 from shardlang.check.program import CheckedProgram, Machine
 from shardlang.check.train.hardware import machines
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.files import Unreadable
 from shardlang.hints.nearest import offer
+from shardlang.sources.files import Unreadable
 from shardlang.syntax.parse import parse
 
 CLUSTERS = "std.clusters"

@@ -18,9 +18,9 @@ from shardlang.check.own import OwnDecl
 from shardlang.check.program import DataSource
 from shardlang.check.values import UNKNOWN, CsvText, CsvWords, DimValue, Numbering, Tensor
 from shardlang.facts.dtypes import INTEGERS
+from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import Param
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import BYTES, Dim, TensorType, Term, term_size
 

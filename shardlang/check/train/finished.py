@@ -13,7 +13,7 @@ from shardlang.graph.graph import Graph, GraphValue, Kind, Op
 from shardlang.hints.nearest import nearest
 from shardlang.ops.declared import DECLARED
 from shardlang.ops.torch_words import training_help
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.types.dim import Dim, TensorType
 
 _HINTS = {

@@ -18,7 +18,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.bounds import pointed
 from shardlang.graph.graph import Graph, GraphValue, Kind, Op
 from shardlang.ops.declaration import REGISTRY, written
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.types.dim import term_text
 
 

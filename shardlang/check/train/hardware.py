@@ -13,8 +13,8 @@ from shardlang.check.declared import require_once
 from shardlang.check.program import Machine
 from shardlang.check.values import UNKNOWN, FileScope, HardwareDecl
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.hints.nearest import offer
-from shardlang.records import dataclass
 from shardlang.syntax import ast
 
 

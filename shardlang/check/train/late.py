@@ -13,10 +13,10 @@ from shardlang.check.context import Frame
 from shardlang.check.graph.drafts import GraphBuilder, OpDraft
 from shardlang.check.values import Figure
 from shardlang.facts.figures import GRAD_NORM, is_told, made_of
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, GraphValue, Kind, Op
 from shardlang.ops.declared import DECLARED
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.syntax.words import Word
 

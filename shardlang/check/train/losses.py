@@ -19,12 +19,12 @@ from shardlang.check.model.operators import infer, too_many_operators
 from shardlang.check.selectors import EVERYWHERE, Specificity
 from shardlang.check.train.frozen import covered
 from shardlang.check.values import UNKNOWN, Tensor
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph
 from shardlang.ops.declaration import REGISTRY, SYMBOLS, Precision
 from shardlang.ops.families.shapes import DETACH
 from shardlang.paths.patterns import SingleLayers
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 
 # The call of a layer (index into `Builder.calls`) and the statement that read a value.

@@ -13,7 +13,7 @@ from shardlang.check.files.removed_members import flat
 from shardlang.check.train.settings import SETTINGS
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.hints.nearest import nearest
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse_expression
 

@@ -18,7 +18,7 @@ from shardlang.check.train.weight_names import read_names
 from shardlang.check.values import UNKNOWN, unfit
 from shardlang.hints.nearest import nearest, offer
 from shardlang.ops.declaration import Param
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.syntax.words import Word
 from shardlang.types.dim import LOW

@@ -25,9 +25,9 @@ from shardlang.check.train.settings import RESERVED, check_evaluation, read_sett
 from shardlang.check.train.weight_names import fitted, require_filled
 from shardlang.check.values import UNKNOWN, Instance, Tensor, describe
 from shardlang.facts.figures import BESIDE, is_told
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Kind
 from shardlang.hints.nearest import nearest
-from shardlang.records import dataclass
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 

@@ -15,13 +15,13 @@ from typing import Any
 from shardlang.check.context import Context, Frame
 from shardlang.check.program import NameMap, NameRule
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.disk.owned import MODEL_MARK
-from shardlang.files import folder_of
+from shardlang.disk.overwrite_guard import MODEL_MARK
 from shardlang.graph.graph import Graph
 from shardlang.graph.places import PathIndex
 from shardlang.hints.nearest import offer
 from shardlang.paths.patterns import SingleLayers
-from shardlang.source import Source, Span
+from shardlang.sources.files import folder_of
+from shardlang.sources.source import Source, Span
 
 Setting = tuple[str, Mapping[str, Any]] | None
 

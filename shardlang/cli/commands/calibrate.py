@@ -14,11 +14,11 @@ from shardlang import driver
 from shardlang.cli import output
 from shardlang.cli.files import claimed, replace, write_files
 from shardlang.diagnostics.diagnostic import InternalError, Sink
-from shardlang.disk.owned import MACHINE, PROFILE
+from shardlang.disk.overwrite_guard import MACHINE, PROFILE
 from shardlang.disk.scratch import scratch
 from shardlang.errors import RunError
 from shardlang.launch.started import require_alone
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 if TYPE_CHECKING:
     from shardlang.cost.work import Workload

@@ -14,7 +14,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.rendered import OUTPUTS
 from shardlang.errors import RunError
 from shardlang.hints.nearest import offer
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 
 @click.command(

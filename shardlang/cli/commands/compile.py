@@ -15,9 +15,9 @@ from shardlang.cli import options, output
 from shardlang.cli.files import write_files
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.locks import Claims
-from shardlang.disk.owned import EMITTED, target
+from shardlang.disk.overwrite_guard import EMITTED, target
 from shardlang.errors import RunError
-from shardlang.files import folder_of
+from shardlang.sources.files import folder_of
 
 
 def emitted(

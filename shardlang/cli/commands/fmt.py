@@ -13,7 +13,7 @@ from shardlang import driver
 from shardlang.cli import options, output
 from shardlang.cli.files import replace
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.display import one_line
+from shardlang.terminal.display import one_line
 
 
 @click.command("fmt", epilog="Examples: shardc fmt *.shard; shardc fmt --check *.shard; shardc fmt - < model.shard")

@@ -16,9 +16,9 @@ import click
 
 from shardlang.cli import output
 from shardlang.cli.files import apart, claimed, replace_all
-from shardlang.disk.owned import MODEL, NAMES, OPAQUE, REPORT, WEIGHTS, FileKind
+from shardlang.disk.overwrite_guard import MODEL, NAMES, OPAQUE, REPORT, WEIGHTS, FileKind
 from shardlang.errors import RunError
-from shardlang.files import Unreadable, read_text
+from shardlang.sources.files import Unreadable, read_text
 
 _CODES = ("SH604", "SH608")
 # How lines behind a name map begin, each with the digest of a file that was written with it.
@@ -45,7 +45,7 @@ def _require_name(dim: str, ctx: click.Context, param: click.Parameter) -> None:
     """BadParameter where the language has no dim of such a name."""
     from shardlang import driver
     from shardlang.diagnostics.diagnostic import Sink
-    from shardlang.source import Source
+    from shardlang.sources.source import Source
 
     sink = Sink()
     driver.parse_source(Source("--dims", f"dim {dim} = 1\n"), sink)

@@ -19,12 +19,12 @@ from shardlang.cli.files import write_files
 from shardlang.cost.hardware import hosts_of, of_gpus
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.locks import Claims
-from shardlang.disk.owned import EMITTED, JOB, target
+from shardlang.disk.overwrite_guard import EMITTED, JOB, target
 from shardlang.errors import RunError
-from shardlang.files import folder_of
 from shardlang.launch import job as jobs
 from shardlang.launch import kubernetes, rank_table, slurm, torchrun
 from shardlang.launch.job import Job, quoted
+from shardlang.sources.files import folder_of
 
 TARGETS = ("torchrun", "slurm", "kubernetes", "ranktable")
 _BY_SIZE = '''"""{name}, strategy `{strategy}`, on as many ranks as there are: {sizes}.

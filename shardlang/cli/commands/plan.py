@@ -12,7 +12,7 @@ import click
 from shardlang import driver
 from shardlang.cli import files, options, output
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.disk.owned import COURSE
+from shardlang.disk.overwrite_guard import COURSE
 
 if TYPE_CHECKING:
     from shardlang.cost.predict import Prediction

@@ -10,7 +10,7 @@ import click
 from shardlang import driver
 from shardlang.cli import files, options, output
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.disk.owned import PAGE
+from shardlang.disk.overwrite_guard import PAGE
 from shardlang.plan.plan import Plan
 
 

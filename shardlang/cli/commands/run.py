@@ -20,10 +20,10 @@ from shardlang.disk.locks import Claims
 from shardlang.disk.run_files import RunFiles, claim, steps_of
 from shardlang.disk.scratch import scratch
 from shardlang.errors import RunError
-from shardlang.files import folder_of
 from shardlang.launch.log_targets import LogTarget, target_of
 from shardlang.launch.log_targets import require as require_targets
 from shardlang.launch.started import require_alone
+from shardlang.sources.files import folder_of
 from shardlang.types.dim import low
 
 _NO_CHECKPOINTS = "simulated ranks neither write checkpoints nor go on from them"

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import click
 
-from shardlang import driver, ending
+from shardlang import driver
 from shardlang.cli import options, output
 from shardlang.cli.files import replace
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.display import Live
 from shardlang.search.wanted import EXACT, MODES
+from shardlang.terminal import signals
+from shardlang.terminal.display import Live
 
 
 @click.command(
@@ -70,7 +71,7 @@ def command(
     if found.stopped:
         unwritten = f"; nothing was written into {file}" if write else ""
         output.tell(f"ended by {found.stopped}: these are the best so far{unwritten}", sys.stderr)
-        ctx.exit(ending.FAILED)
+        ctx.exit(signals.FAILED)
     if write:
         text = written_into(driver.parse_source(source, Sink()), found.behind, found.title, found.text)
         if text is None:

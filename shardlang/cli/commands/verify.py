@@ -22,8 +22,8 @@ from shardlang.cli.files import write_files
 from shardlang.cli.verify_text import Check, VerifyRequest
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.scratch import Scratch, scratch
-from shardlang.display import Live
-from shardlang.files import folder_of
+from shardlang.sources.files import folder_of
+from shardlang.terminal.display import Live
 
 if TYPE_CHECKING:
     from shardlang.check.program import CheckedProgram

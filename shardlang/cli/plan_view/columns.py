@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from shardlang.display import width
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
+from shardlang.terminal.display import width
 
 # Where what is beside a text begins at most, and where numbers at the end of a line end at most.
 COLUMN, END = 66, 100

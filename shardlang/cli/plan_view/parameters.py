@@ -8,8 +8,8 @@ from typing import Any
 
 from shardlang.cli.plan_view.columns import PlanLine, beside, filled
 from shardlang.cli.plan_view.screen import over
-from shardlang.display import one_line, size, width
 from shardlang.paths.runs import endings, patterns
+from shardlang.terminal.display import one_line, size, width
 
 Found = Mapping[str, Any]
 

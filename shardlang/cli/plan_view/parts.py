@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 from shardlang.types.mesh import Axis, Mesh
 
 

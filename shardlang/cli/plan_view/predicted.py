@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardlang.cli.plan_view.columns import PlanLine, filled, table
-from shardlang.display import duration, percent
+from shardlang.terminal.display import duration, percent
 
 # Rows of exposed collectives, and the share of a step from which on one is shown.
 MOST, LEAST = 4, 0.005

@@ -19,10 +19,10 @@ from shardlang.cli import output
 from shardlang.cli.plan_view.columns import END, PlanLine, beside, filled, shortened
 from shardlang.cli.plan_view.parameters import parameters
 from shardlang.cli.plan_view.screen import collective, heading, over, screen, sent
-from shardlang.display import one_line, safe, width
+from shardlang.frozen.records import dataclass
 from shardlang.ops.families.internal import SENT, TRANSFER
 from shardlang.paths.runs import called, in_runs
-from shardlang.records import dataclass
+from shardlang.terminal.display import one_line, safe, width
 
 Found = Mapping[str, Any]
 

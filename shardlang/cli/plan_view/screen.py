@@ -9,8 +9,8 @@ from typing import Any
 
 from shardlang.cli.plan_view.columns import PlanLine, filled, table
 from shardlang.cli.plan_view.predicted import predicted
-from shardlang.display import lasting, one_line, percent, rounded_up, size
 from shardlang.paths.runs import called, in_runs, patterns
+from shardlang.terminal.display import lasting, one_line, percent, rounded_up, size
 
 Found = Mapping[str, Any]
 # Lines of a screen, and how many rows of stages, of the drawing and of what is kept it has.

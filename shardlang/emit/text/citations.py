@@ -5,10 +5,10 @@ from __future__ import annotations
 import posixpath
 import re
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Op
 from shardlang.plan.blocks.call import relative
-from shardlang.records import dataclass
-from shardlang.source import Source, Span
+from shardlang.sources.source import Source, Span
 
 _COMMENT = re.compile(r'\s*#[^"]*$')
 

@@ -13,8 +13,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from shardlang.frozen.records import dataclass
 from shardlang.paths.patterns import SingleLayers, indexes, span
-from shardlang.records import dataclass
 
 _LAYER = re.compile(r"(.*?)\[([\d-]+)\]\.(.+)")
 _PART = re.compile(r"[^.\[\]]+|\[[\d-]+\]")

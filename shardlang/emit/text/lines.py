@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 
+from shardlang.frozen.records import dataclass
 from shardlang.ops.code import Code, around, used
-from shardlang.python_text import comment
-from shardlang.records import dataclass
+from shardlang.ops.python_text import comment
 
 WIDTH = 120
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardlang.emit.text.names import number_text
 from shardlang.emit.text.sizes import Common, LocalSizes
+from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import Kind, Op
 from shardlang.ops.code import RT
 from shardlang.ops.declaration import REGISTRY
@@ -14,7 +15,6 @@ from shardlang.plan.dim_factors import of_factors
 from shardlang.plan.plan import MoveKind, OperandUse, Plan, PlannedOp, Step
 from shardlang.plan.reads import Form
 from shardlang.plan.rewrite.recomputed_steps import Owners
-from shardlang.records import dataclass, remembered
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from shardlang.emit.text.names import RESERVED, TakenNames, identifier, is_plain
+from shardlang.frozen.records import dataclass
 from shardlang.ops.code import Code, around
+from shardlang.ops.python_text import literal
 from shardlang.ops.rule import Factor, FactorRule
 from shardlang.ops.site import Offset, Size
 from shardlang.plan.plan import Plan
-from shardlang.python_text import literal
-from shardlang.records import dataclass
 from shardlang.types.dim import Dim, TensorType, Term, term_size
 from shardlang.types.layout import Layout, chunk_sizes, layout_text, uneven_sizes
 from shardlang.types.mesh import Mesh

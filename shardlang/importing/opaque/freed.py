@@ -14,7 +14,7 @@ from shardlang.errors import RunError
 from shardlang.importing.opaque.operations import Operations
 from shardlang.interpret.brute.apart import verify
 from shardlang.interpret.brute.declared import TrialVerdict
-from shardlang.source import Source
+from shardlang.sources.source import Source
 
 
 def freed(operations: Operations, folder: Path, name: str) -> str:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from shardlang.disk.owned import MODEL_MARK, OPAQUE_MARK
+from shardlang.disk.overwrite_guard import MODEL_MARK, OPAQUE_MARK
 from shardlang.importing.opaque.python import HEAD, PythonFunction
 from shardlang.importing.opaque.sizes import Sizes
-from shardlang.python_text import docstring
+from shardlang.ops.python_text import docstring
 
 _USUAL = {1: ("d",), 2: ("batch", "d"), 3: ("batch", "seq", "d"), 4: ("batch", "channels", "height", "width")}
 

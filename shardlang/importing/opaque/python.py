@@ -15,7 +15,7 @@ import torch
 from shardlang.importing.opaque.pieces import OpaquePiece, is_fixed
 from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node
 from shardlang.importing.steps.unfold import is_number
-from shardlang.python_text import comment, literal
+from shardlang.ops.python_text import comment, literal
 
 _OPERANDS = ("x", "y", "z")
 # What a step may read of a constant, in numbers.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from shardlang.disk.owned import NAMES_MARK
+from shardlang.disk.overwrite_guard import NAMES_MARK
 from shardlang.errors import RunError
 from shardlang.importing.bodies.body import Body, Layer
 from shardlang.importing.steps.nodes import Stored

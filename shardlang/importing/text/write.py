@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from shardlang.disk.owned import MODEL_MARK
+from shardlang.disk.overwrite_guard import MODEL_MARK
 from shardlang.importing.bodies.body import BY_DIMS, Body, Layer, Own, Value
 from shardlang.importing.bodies.dims import Atom, Term, flat
 from shardlang.importing.bodies.library import FUNCTIONS, arguments

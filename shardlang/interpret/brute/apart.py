@@ -18,11 +18,11 @@ from io import RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardlang import ending
 from shardlang.check.own import OwnDecl
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.errors import RunError
 from shardlang.runtime.launch.children import begin
+from shardlang.terminal import signals
 
 if TYPE_CHECKING:
     from shardlang.interpret.brute.declared import TrialVerdict
@@ -126,7 +126,7 @@ def _lines(pipe: RawIOBase, limit: float) -> Iterator[bytes]:
 
 def _in_child(write: int, work: Callable[[Callable[[Any], None]], None]) -> None:
     """Does the work. Its output goes to standard error, not among ours."""
-    ending.in_rank()
+    signals.in_rank()
     os.dup2(2, 1)
 
     def tell(found: Any) -> None:

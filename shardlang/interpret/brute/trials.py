@@ -25,7 +25,7 @@ from shardlang.interpret.meaning.call import ELEMENTS
 from shardlang.ops.declaration import CallSite, Inference
 from shardlang.ops.declared import DECLARED, Declaration, Signature, operator_of
 from shardlang.ops.declared import evaluate as size_of
-from shardlang.source import Source, Span
+from shardlang.sources.source import Source, Span
 from shardlang.types.dim import Dim, TensorType, Term
 
 # For each set of sizes: pools to take them from, the first that serves.

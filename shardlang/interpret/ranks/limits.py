@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.display import size
 from shardlang.plan.bytes.memory import held_bytes, local_bytes, memory
 from shardlang.plan.bytes.saved_activations import made_bytes
 from shardlang.plan.plan import ParamPlan, Plan
+from shardlang.terminal.display import size
 
 # A value, the gradient at it, and one more while both are compared or made: nothing is given up
 # before backward ends.

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from shardlang.disk.locks import Claims
-from shardlang.disk.owned import FIGURES, WEIGHTS
-from shardlang.ending import FAILED
+from shardlang.disk.overwrite_guard import FIGURES, WEIGHTS
 from shardlang.errors import RunError
 from shardlang.interpret.meaning.call import ELEMENTS
 from shardlang.interpret.ranks import ranks
@@ -37,6 +36,7 @@ from shardlang.runtime.step.microbatches import Accumulation
 from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.totals import Pending
 from shardlang.runtime.step.train import TrainingRun, datasets
+from shardlang.terminal.signals import FAILED
 
 
 class Simulated(Accumulation):

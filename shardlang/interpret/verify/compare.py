@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from shardlang.frozen.records import remembered
 from shardlang.interpret.meaning import whole
 from shardlang.interpret.meaning.undecided import scale_of, spreading, undecided
 from shardlang.interpret.ranks import ranks
@@ -24,7 +25,6 @@ from shardlang.interpret.ranks.stored import storage
 from shardlang.interpret.verify.one_device import following, form_gradients, moves_as_far, zero_in_truth
 from shardlang.plan.plan import Plan
 from shardlang.plan.reads import Form, layout_of, makers, makes
-from shardlang.records import remembered
 from shardlang.types.layout import Layout, layout_text
 
 

@@ -23,6 +23,7 @@ from shardlang.emit.forward import Forward
 from shardlang.emit.scene import calls_of
 from shardlang.emit.scope import FileContents
 from shardlang.emit.stages import LAYERS
+from shardlang.frozen.records import remembered
 from shardlang.interpret.ranks.coordinates import MeshPositions
 from shardlang.interpret.ranks.ranks import Locals, RankResults
 from shardlang.interpret.verify.compare import forms_of
@@ -30,7 +31,6 @@ from shardlang.plan.blocks.call import BlockCall as LayerCall
 from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import MoveKind, Plan, Step
 from shardlang.plan.reads import Form, final_form, made_form, makes, steps_for
-from shardlang.records import remembered
 from shardlang.runtime.launch.observe import RecordedCall, StepRecord
 
 Named = Mapping[str, Tensor]

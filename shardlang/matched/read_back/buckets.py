@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from shardlang.facts.buckets import filled
+from shardlang.frozen.records import dataclass
 from shardlang.matched.lines import AxisGroup, Line
 from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.settings import parameter
 from shardlang.matched.read_back.text import Variable
-from shardlang.records import dataclass
 from shardlang.types.dim import BYTES
 
 

@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.frozen.records import dataclass
 from shardlang.matched.lines import AxisGroup, Items, Local
 from shardlang.matched.read_back.text import Emitted, File
 from shardlang.matched.read_back.walk import NOTHING, Bound, Closure, LayerRef, LocalValue, Reader, Result, Returned
-from shardlang.records import dataclass
 
 ONCE = ("before_microbatch", "before_step", "conclude")
 # The functions of a file, each after those whose results it is given.

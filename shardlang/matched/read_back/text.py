@@ -16,10 +16,10 @@ from operator import itemgetter
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.frozen.records import dataclass
 from shardlang.matched.lines import AxisGroup, Local, Size, Uneven
 from shardlang.paths.patterns import covered, expanded
-from shardlang.records import dataclass
-from shardlang.source import Source, Span
+from shardlang.sources.source import Source, Span
 from shardlang.types.layout import chunk_sizes
 
 # Where the path of something around a path ends.

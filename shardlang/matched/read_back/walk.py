@@ -15,11 +15,11 @@ from functools import cached_property
 from itertools import groupby
 
 from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.frozen.records import dataclass
 from shardlang.matched.lines import Again, AxisGroup, Items, Line, Local, Repeated, Size, Uneven
 from shardlang.matched.read_back.text import Emitted, File, Places, is_runtime, parts_of
 from shardlang.matched.shapes import made_by
 from shardlang.matched.table import CONVERSIONS, EXCHANGES, HALVES, KEEPING, MEMBERS, SILENT, STATISTICS
-from shardlang.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

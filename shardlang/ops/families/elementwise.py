@@ -10,9 +10,9 @@ from collections.abc import Callable
 from shardlang.ops.code import TORCH, Code, F, Module
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, between, calls, declare
 from shardlang.ops.factors import each_element, elementwise, promote, require
+from shardlang.ops.python_text import literal
 from shardlang.ops.saved_activations import LocalOp, Residuals, first, made
 from shardlang.ops.site import OpSite
-from shardlang.python_text import literal
 
 _X, _PAIR = Param("x", "tensor"), (Param("left", "tensor"), Param("right", "tensor"))
 _GIVEN = Precision.GIVEN

@@ -13,13 +13,13 @@ from shardlang.ops.code import RT, Code, F, around, atom, call_of, infix, method
 from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Precision, Total, declare
 from shardlang.ops.factors import Factors, Mark, namesakes, quoted, require, same_dims, sized
 from shardlang.ops.families.reductions import tally_text
+from shardlang.ops.python_text import literal, tuple_text
 from shardlang.ops.rule import Split, Statistics
 from shardlang.ops.saved_activations import LocalOp, Residuals, elements, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.streams import KernelIO, Streams, in_kernels
 from shardlang.ops.texts import cut, factors_of, group_text, groups_of, offset_text
 from shardlang.ops.working_memory import WorkingMemory, plain
-from shardlang.python_text import literal, tuple_text
 from shardlang.types.dim import BYTES, Dim, TensorType, Term, low, term_text, wide
 
 KEPT_COUNT = "kept_count"

@@ -9,11 +9,11 @@ from typing import Any
 from shardlang.ops.code import RT, TORCH, Code, F, infix, method
 from shardlang.ops.declaration import Arrow, CallSite, Inference, Param, Precision, between, declare
 from shardlang.ops.factors import Factors, namesakes, promote, quoted, sized
+from shardlang.ops.python_text import literal
 from shardlang.ops.rule import DimFactors, FactorRule
 from shardlang.ops.saved_activations import LocalOp, Residuals, elements, others, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.working_memory import products
-from shardlang.python_text import literal
 from shardlang.types.dim import Dim, TensorType, Term, term_size, term_text, told_apart
 
 

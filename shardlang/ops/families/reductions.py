@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from shardlang.ops.code import RT, Code, around, infix, method
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, Total, declare
 from shardlang.ops.factors import Factors, marked, quoted, require, sized
+from shardlang.ops.python_text import tuple_text
 from shardlang.ops.rule import DimFactors, Split, Statistics
 from shardlang.ops.saved_activations import LocalOp, Residuals, elements, nothing, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import TORCH_DTYPES, cut, dims_text, factors_of, group_text, offset_text
-from shardlang.python_text import tuple_text
 from shardlang.types.dim import TensorType, Term, low, term_size, term_text
 
 _OVER = Param("over", "dims", None)

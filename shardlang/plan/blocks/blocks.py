@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind, LayerCall
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.blocks.call import ROOT, BlockCall, called_as, is_below, origin, relative, without_call
@@ -17,7 +18,6 @@ from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.blocks.tree import BlockTree
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form
-from shardlang.records import dataclass
 from shardlang.types.dim import Dim
 
 _THERE = (Kind.PARAM, Kind.STATE, Kind.CONSTANT)  # what no step need make for a layer to have it

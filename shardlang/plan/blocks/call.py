@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, LayerCall
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.paths.patterns import indexes
 from shardlang.plan.plan import Step
 from shardlang.plan.reads import Form
-from shardlang.records import dataclass
 
 ROOT = -1
 _STAGE = re.compile(r"(@\d+)+$")

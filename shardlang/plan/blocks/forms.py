@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import field
 
+from shardlang.frozen.records import dataclass
 from shardlang.plan.plan import MoveKind, Plan, Step
 from shardlang.plan.reads import Form, inputs
 from shardlang.plan.rewrite.once_a_step import summed_in_time
-from shardlang.records import dataclass
 
 
 @dataclass

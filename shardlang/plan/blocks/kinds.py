@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import field
 
+from shardlang.frozen.records import dataclass, remembered
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.rule import FactorRule
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, layout_of
-from shardlang.records import dataclass, remembered
 from shardlang.types.dim import Dim, TensorType, Term
 from shardlang.types.layout import local_shape
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import field
 from functools import cached_property
 
+from shardlang.frozen.records import dataclass
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.blocks.call import ROOT
 from shardlang.plan.blocks.forms import Forms
@@ -20,7 +21,6 @@ from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.plan import Conversion, Step
 from shardlang.plan.reads import Form, makes
 from shardlang.plan.rewrite.recomputed_steps import Owners
-from shardlang.records import dataclass
 
 
 @dataclass

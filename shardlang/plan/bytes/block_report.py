@@ -11,7 +11,7 @@ from shardlang.plan.blocks.blocks import call_tree
 from shardlang.plan.blocks.call import BlockCall, is_below, runs
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.rewrite.recomputed_steps import Owners
-from shardlang.source import Span
+from shardlang.sources.source import Span
 
 _COMMENT = re.compile(r'\s*#[^"]*$', re.MULTILINE)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 
 from shardlang.check.program import CheckedProgram
-from shardlang.files import Files
+from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import Kind
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.bytes.reserved.footprint import Footprint, beside_tensors, footprint
 from shardlang.plan.plan import ParamPlan, Plan
-from shardlang.records import dataclass, remembered
-from shardlang.source import Source, Span
+from shardlang.sources.files import Files
+from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 
 # From this part of a device's memory on, torch's allocator decides whether a rank's tensors fit.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from shardlang.frozen.records import remembered
 from shardlang.plan.bytes.memory import (
     coordinates_of,
     local_bytes,
@@ -19,7 +20,6 @@ from shardlang.plan.bytes.memory import (
 )  # fmt: skip
 from shardlang.plan.bytes.zero3_gathers import part_bytes
 from shardlang.plan.plan import ParamPlan, Plan
-from shardlang.records import remembered
 from shardlang.types.dim import BYTES
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from shardlang.facts.actions import Action
 from shardlang.facts.optimizers import OPTIMIZERS
+from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import Kind
 from shardlang.ops.rule import shared_axes
 from shardlang.plan.blocks.kinds import kinds_of
@@ -19,7 +20,6 @@ from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.zero3_gathers import orders
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.plan.rewrite.tables import gradient_lookups
-from shardlang.records import dataclass, remembered
 from shardlang.types.dim import BYTES
 
 Found = TypeVar("Found")

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shardlang.frozen.records import dataclass, remembered
 from shardlang.plan.bytes.memory import local_bytes, stored_type
 from shardlang.plan.bytes.zero3_gathers import part_bytes
 from shardlang.plan.plan import ParamPlan, Plan
-from shardlang.records import dataclass, remembered
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST
 from shardlang.ops.rule import ROWS
@@ -23,7 +24,6 @@ from shardlang.plan.pipeline.steps import conversion_stages
 from shardlang.plan.plan import ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.reads import layout_of
 from shardlang.plan.work import amounts
-from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
 from shardlang.types.layout import Layout, layout_text, local_shape, uneven_sizes
 from shardlang.types.mesh import Mesh

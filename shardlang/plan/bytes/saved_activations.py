@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import shardlang.ops.all_families  # noqa: F401  (fills the registry)
+from shardlang.frozen.records import remembered
 from shardlang.graph.graph import Kind
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TRANSFER
@@ -21,7 +22,6 @@ from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.plan import MoveKind, Plan, PlannedOp, Recomputed, Step
 from shardlang.plan.reads import Form, inputs, layout_of
 from shardlang.plan.rewrite.recomputed_steps import Owners
-from shardlang.records import remembered
 
 # Conversions that give a view of what they are given.
 _VIEWS = (MoveKind.I_TO_R, MoveKind.R_TO_I, MoveKind.I_TO_S, MoveKind.R_TO_S, MoveKind.VIEW)

@@ -10,7 +10,7 @@ from dataclasses import field
 from textwrap import wrap
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.display import rounded_up, size
+from shardlang.frozen.records import dataclass
 from shardlang.plan.bytes.fits import Device, device, fits, is_table, needed, taken
 from shardlang.plan.bytes.memory import by_coordinate, coordinates_of, held_bytes
 from shardlang.plan.bytes.peak.report import lacks, moment, parts
@@ -18,7 +18,7 @@ from shardlang.plan.bytes.peak.step import Peak, step_peaks
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.plan.strategy.axis_sizes import RANKS_LIMIT
 from shardlang.plan.strategy.instead import layers_of, summed_over
-from shardlang.records import dataclass
+from shardlang.terminal.display import rounded_up, size
 
 # By how much microbatches are multiplied in the search for a number that fits, and ranks; columns
 # of a note.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
+from shardlang.frozen.records import dataclass, remembered
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST, TRANSFER
 from shardlang.plan.bytes.gradient_sums import gradient_sums, summed_bytes
 from shardlang.plan.bytes.memory import stages_by_coordinate
@@ -18,7 +19,6 @@ from shardlang.plan.layouts.assignment import local_size
 from shardlang.plan.pipeline.steps import conversion_stages
 from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.rewrite.once_a_step import phases
-from shardlang.records import dataclass, remembered
 from shardlang.types.dim import BYTES
 
 

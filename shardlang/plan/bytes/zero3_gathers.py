@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import Op
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.bytes.saved_activations import saved_activations
@@ -21,7 +22,6 @@ from shardlang.plan.pipeline.steps import steps_of_stages
 from shardlang.plan.plan import MoveKind, ParamPlan, Plan, Step
 from shardlang.plan.reads import inputs, made_form
 from shardlang.plan.rewrite.recomputed_steps import Owners
-from shardlang.records import dataclass, remembered
 from shardlang.types.dim import BYTES
 
 Params = frozenset[int]

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from weakref import WeakValueDictionary
 
+from shardlang.frozen.records import dataclass
 from shardlang.ops.rule import DimFactors, FactorRule, Split, shared_axes
 from shardlang.plan.dim_factors import stranded_factor
-from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
 from shardlang.ops.rule import HALVES, ROWS, FactorRule, Split, shared_axes
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign, legal_products, local_size
 from shardlang.plan.layouts.inside import all_reduce_bytes, inside_bytes
 from shardlang.plan.layouts.op_classes import OpClass
-from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 
 from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable
 from shardlang.plan.layouts.op_classes import Planning, ValueFacts
@@ -17,7 +18,6 @@ from shardlang.plan.plan import Conversion, MoveKind, OperandUse
 from shardlang.plan.redistribute import along_time
 from shardlang.plan.redistribute.cheapest import VIEW
 from shardlang.plan.redistribute.steiner_tree import Edge, Target, tree
-from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 
 # Moves whose forward does nothing.

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph
 from shardlang.paths.patterns import RUN, SingleLayers, count, indexes
-from shardlang.records import dataclass
 
 
 @dataclass(frozen=True)

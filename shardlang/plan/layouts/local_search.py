@@ -6,12 +6,12 @@ choice is known."""
 
 from __future__ import annotations
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import LEAF
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign
 from shardlang.plan.layouts.candidates import alternatives, own_cost
 from shardlang.plan.layouts.op_classes import OpClass, Planning, ValueFacts
 from shardlang.plan.layouts.propagate import REPEATED, Distances
-from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 
 SWEEPS = 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field, replace
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import LEAF, Graph, Kind
 from shardlang.ops.families.internal import SENT
 from shardlang.ops.rule import FactorRule
@@ -18,7 +19,6 @@ from shardlang.plan.layouts.assignment import Assignment, LayoutTable
 from shardlang.plan.layouts.equal_layers import EqualLayers
 from shardlang.plan.layouts.known import Found, LayoutTables
 from shardlang.plan.time_axis import InTime, TimeSplit, in_time
-from shardlang.records import dataclass
 from shardlang.types.dim import BYTES, TensorType
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh

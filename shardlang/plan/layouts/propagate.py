@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import LEAF
 from shardlang.paths.patterns import SingleLayers
 from shardlang.plan.layouts.assignment import Assignment
@@ -19,7 +20,6 @@ from shardlang.plan.layouts.candidates import BYTE, Candidates, alternatives, ca
 from shardlang.plan.layouts.equal_layers import LayerRun
 from shardlang.plan.layouts.op_classes import OpClass, Planning, ValueFacts
 from shardlang.plan.redistribute.cheapest import Router, router
-from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 
 # More than any plan costs: where no chain of conversions leads.

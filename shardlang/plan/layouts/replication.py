@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import field
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import LEAF, Kind, Op
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign, local_size
 from shardlang.plan.layouts.inside import all_reduce_bytes
 from shardlang.plan.layouts.min_cut import CutValue, decide
 from shardlang.plan.layouts.op_classes import OpClass, Planning, ValueFacts
 from shardlang.plan.redistribute.steiner_tree import Target, tree
-from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 
 

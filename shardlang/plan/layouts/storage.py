@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
 from shardlang.plan.layouts.assignment import local_size
 from shardlang.plan.layouts.inside import all_reduce_bytes
 from shardlang.plan.layouts.op_classes import ValueFacts
 from shardlang.plan.redistribute.mesh_factorings import translate
 from shardlang.plan.redistribute.steiner_tree import Target, tree
-from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from shardlang.facts.actions import Action
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 Lines = Sequence[Sequence[Action]]
 _ACTION = re.compile(r"(\d{1,6})(F|B|I|W)(\d{1,6})")

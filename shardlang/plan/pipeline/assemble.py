@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.facts.actions import Action
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Kind
 from shardlang.hints.nearest import nearest
 from shardlang.plan.pipeline import actions as lists
@@ -21,8 +22,7 @@ from shardlang.plan.pipeline.stages import assign, divide, of_data_alone
 from shardlang.plan.plan import Pipeline
 from shardlang.plan.rewrite.stage_transfers import loss_stage, with_transfers
 from shardlang.plan.strategy.axis_sizes import SizedAxis, either
-from shardlang.records import dataclass
-from shardlang.source import Source, Span
+from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.types.mesh import Axis, Mesh
 

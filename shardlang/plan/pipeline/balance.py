@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import SENT
 from shardlang.plan.pipeline.rules import StageRule
 from shardlang.plan.pipeline.stages import StageAssignment, ancestors, enclosing
-from shardlang.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 
 from shardlang.check.model.instantiate import LAYERS_LIMIT
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.plan.strategy.axis_sizes import SizedAxis, divisors, either, evaluate
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 
 Offer = Callable[[str, int], str]

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 
 from shardlang.facts.actions import Action
+from shardlang.frozen.records import dataclass
 from shardlang.plan.strategy.axis_sizes import divisors
-from shardlang.records import dataclass
 
 Actions = tuple[tuple[Action, ...], ...]
 

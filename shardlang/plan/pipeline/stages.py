@@ -11,14 +11,14 @@ from dataclasses import field
 
 from shardlang.check.selectors import select, text
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.graph.places import PathIndex
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.pipeline.rules import StageRule
 from shardlang.plan.rewrite.stage_transfers import loss_stage
 from shardlang.plan.strategy.axis_sizes import either
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 
 
 def enclosing(op: Op) -> str:

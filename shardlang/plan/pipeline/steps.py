@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from shardlang.frozen.records import remembered
 from shardlang.plan.plan import Plan, Step
-from shardlang.records import remembered
 
 
 @remembered

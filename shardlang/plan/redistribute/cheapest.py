@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
+from shardlang.frozen.records import dataclass
 from shardlang.plan.plan import Move, MoveKind
 from shardlang.plan.redistribute import along_time
 from shardlang.plan.redistribute.axis_groups import axis_groups
@@ -21,7 +22,6 @@ from shardlang.plan.redistribute.greedy import greedy
 from shardlang.plan.redistribute.least_parts import least_parts
 from shardlang.plan.redistribute.mesh_factorings import bridges
 from shardlang.plan.redistribute.searches import EXACT_AXES, TIE, Nearest, engine
-from shardlang.records import dataclass
 from shardlang.types.layout import Layout, identical
 from shardlang.types.mesh import Mesh
 

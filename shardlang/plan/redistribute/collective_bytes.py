@@ -14,8 +14,8 @@ from functools import lru_cache
 from itertools import combinations, groupby, permutations, product
 from typing import Any, NamedTuple
 
+from shardlang.frozen.records import dataclass
 from shardlang.plan.plan import MoveKind
-from shardlang.records import dataclass
 
 
 class BitLayout(NamedTuple):

@@ -7,9 +7,9 @@ from __future__ import annotations
 import math
 from dataclasses import field
 
+from shardlang.frozen.records import dataclass
 from shardlang.plan.plan import MoveKind
 from shardlang.plan.redistribute.collective_bytes import BitLayout, Hop, Space
-from shardlang.records import dataclass
 
 Axes = tuple[int, ...]
 _CUT = {"I": MoveKind.I_TO_S, "R": MoveKind.R_TO_S, "P": MoveKind.P_TO_S}

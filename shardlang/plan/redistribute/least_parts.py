@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from shardlang.frozen.records import dataclass
 from shardlang.plan.redistribute.collective_bytes import BitLayout, Space, members
 from shardlang.plan.redistribute.searches import TIE, Search, engine
-from shardlang.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

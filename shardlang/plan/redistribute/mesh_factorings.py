@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise, permutations, product
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 

@@ -11,12 +11,12 @@ import heapq
 from collections.abc import Sequence
 from itertools import permutations
 
+from shardlang.frozen.records import dataclass
 from shardlang.plan.plan import Move
 from shardlang.plan.redistribute import along_time
 from shardlang.plan.redistribute.cheapest import Router, router, search_space
 from shardlang.plan.redistribute.collective_bytes import BitLayout
 from shardlang.plan.redistribute.searches import EXACT_AXES, Search, engine
-from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 

@@ -12,7 +12,7 @@ from shardlang.ops.rule import HALVES
 from shardlang.plan.demand import AttendRule, Demand
 from shardlang.plan.dim_factors import of_factors
 from shardlang.plan.rewrite.insert import Rewriting
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.types.layout import PartSizes
 from shardlang.types.mesh import Mesh
 

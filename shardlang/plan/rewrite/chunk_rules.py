@@ -10,13 +10,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.losses_in_chunks import chunked_rule
 from shardlang.plan.demand import ChunkRule
 from shardlang.plan.rewrite.insert import Rewriting, with_counts
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 
 
 @dataclass(frozen=True)

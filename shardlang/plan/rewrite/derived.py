@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import field, replace
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.ops.declaration import REGISTRY
-from shardlang.records import dataclass
 
 
 @dataclass

@@ -10,10 +10,10 @@ from dataclasses import field, replace
 from operator import is_
 from typing import Any
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, GraphValue, Kind, Op
 from shardlang.ops.families.losses import KEPT_COUNT
 from shardlang.ops.rule import FactorRule, factor_rule
-from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.ops.declaration import written
 from shardlang.ops.rule import DimFactors, Split
@@ -19,8 +20,7 @@ from shardlang.plan.demand import Demand
 from shardlang.plan.dim_factors import dim_runs
 from shardlang.plan.strategy.axis_sizes import divisors, either
 from shardlang.plan.time_axis import PENDING, WHOLE, InTime, MicrobatchRule, TimeSplit
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import field
 
+from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import Kind
 from shardlang.plan.plan import Conversion, MoveKind, Plan, Step
 from shardlang.plan.reads import Form, final_form, inputs, layout_of, made_form, makes, steps_for
-from shardlang.records import dataclass, remembered
 
 
 @dataclass(frozen=True)

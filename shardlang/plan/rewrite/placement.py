@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST, TRANSFER, transfer_rule
 from shardlang.plan.rewrite.insert import Rewriting
-from shardlang.records import dataclass
 
 HOST, DEVICE = "host", "device"
 _COPY = {HOST: TO_HOST, DEVICE: TO_DEVICE}

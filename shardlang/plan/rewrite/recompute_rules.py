@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 
 from shardlang.check.selectors import text
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Op
 from shardlang.graph.places import MOST_LOOKED, PathIndex
 from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.plan import Recomputed
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 
 GATHERS, NO_PRODUCTS, TO_HOST = "gathers", "all but products", "place saved on host"

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Op
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.plan import Recomputed
 from shardlang.plan.rewrite.derived import Derived, of_reader
 from shardlang.plan.rewrite.insert import Rewriting
-from shardlang.records import dataclass
 
 Groups = tuple[Recomputed, ...]
 OUTSIDE = -1

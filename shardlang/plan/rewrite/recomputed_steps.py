@@ -9,10 +9,10 @@ import math
 from collections.abc import Sequence, Set
 from functools import cached_property
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
 from shardlang.plan.plan import Conversion, MoveKind, Plan, Step
 from shardlang.plan.reads import Form, layout_of
-from shardlang.records import dataclass
 from shardlang.types.layout import local_shape
 
 _GATHERS = (MoveKind.S_TO_R, MoveKind.S_TO_I)

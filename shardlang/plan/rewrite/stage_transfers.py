@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field, replace
 
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Op
 from shardlang.ops.families.internal import TRANSFER, transfer_rule
 from shardlang.plan.rewrite.derived import Derived, of_reader
 from shardlang.plan.rewrite.insert import Rewriting
-from shardlang.records import dataclass
 
 
 def with_transfers(graph: Graph, stages: Sequence[int], copied: set[int]) -> tuple[Graph, tuple[int, ...]]:

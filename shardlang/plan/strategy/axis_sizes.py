@@ -10,8 +10,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.frozen.records import dataclass
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 
 # More than the largest clusters have: above it a number is a slip.

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.demand import Demand
 from shardlang.plan.dim_factors import spread
 from shardlang.plan.strategy.dims_over_axes import majors_used_up
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.types.layout import Layout
 
 Cut = tuple[tuple[str, ...], ...]

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.ops.rule import FactorRule
 from shardlang.plan.dim_factors import stranded_factor
 from shardlang.plan.strategy.axis_sizes import UNEVEN_PARTS, Legal, SizedAxis, closest, divisors, either
 from shardlang.plan.strategy.rules import SplitRule
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.types.dim import Dim
 from shardlang.types.layout import PartSizes
 

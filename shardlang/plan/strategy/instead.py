@@ -11,7 +11,7 @@ from shardlang.check.selectors import text as selector_text
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.graph.graph import Graph
 from shardlang.plan.plan import Plan
-from shardlang.source import Source
+from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse, parse_rules
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
+from shardlang.ops.python_text import tuple_text
 from shardlang.plan.demand import Demand
 from shardlang.plan.dim_factors import in_products, uneven_dims
 from shardlang.plan.strategy.axis_sizes import evaluate
 from shardlang.plan.strategy.dims_over_axes import Axes
 from shardlang.plan.strategy.rules import SplitRule
-from shardlang.python_text import tuple_text
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 from shardlang.types.layout import PartSizes

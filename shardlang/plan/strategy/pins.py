@@ -6,13 +6,13 @@ from __future__ import annotations
 import math
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, GraphValue, Op
 from shardlang.ops.rule import FactorRule, Split
 from shardlang.plan.demand import Demand
 from shardlang.plan.dim_factors import runs, spread
 from shardlang.plan.strategy.dims_over_axes import Axes, majors_used_up
 from shardlang.plan.strategy.rules import Rules
-from shardlang.records import dataclass
 from shardlang.syntax import ast
 from shardlang.types.dim import Term, term_text
 from shardlang.types.layout import Layout

@@ -11,15 +11,15 @@ import math
 from dataclasses import field
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, GraphValue, Kind, Op
 from shardlang.ops.families.losses import KEPT_COUNT
+from shardlang.ops.python_text import tuple_text
 from shardlang.ops.rule import DimFactors, FactorRule, Split
 from shardlang.plan.strategy.axis_sizes import divisors, either
 from shardlang.plan.strategy.dims_over_axes import Axes, majors_used_up
 from shardlang.plan.strategy.rules import Rules
-from shardlang.python_text import tuple_text
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import term_text
 

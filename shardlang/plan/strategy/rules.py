@@ -13,14 +13,14 @@ from typing import TypeVar
 
 from shardlang.check.selectors import EVERYWHERE, SelectorScope, Specificity, select
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Kind
 from shardlang.hints.nearest import nearest, offer
 from shardlang.ops.declaration import REGISTRY, Operator
 from shardlang.plan.demand import BUCKET_BYTES, AttendRule, ChunkRule, ZeroRule
 from shardlang.plan.strategy.axis_sizes import evaluate
 from shardlang.plan.time_axis import MicrobatchRule
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 

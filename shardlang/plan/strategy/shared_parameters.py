@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind
 from shardlang.plan.demand import Demand
-from shardlang.source import Span
+from shardlang.sources.source import Span
 
 
 def check_parameters(graph: Graph, demands: Mapping[int, Demand], sink: Sink) -> None:

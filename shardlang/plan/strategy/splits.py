@@ -12,6 +12,7 @@ from itertools import combinations, pairwise
 
 from shardlang.check.selectors import Specificity
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import LEAF, Graph, Op
 from shardlang.ops.rule import RING, ROWS, FactorRule
 from shardlang.plan.demand import Demand
@@ -19,8 +20,7 @@ from shardlang.plan.dim_factors import DimRun, dim_runs, spread, stranded_factor
 from shardlang.plan.strategy.axis_sizes import divisors, either
 from shardlang.plan.strategy.dims_over_axes import Axes
 from shardlang.plan.strategy.rules import SplitRule
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.sources.source import Span
 from shardlang.types.dim import Dim, TensorType, term_text
 
 

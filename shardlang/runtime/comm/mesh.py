@@ -20,9 +20,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shardlang.runtime.as_it_is import as_it_is
 from shardlang.runtime.comm.allocator import keep_freed_memory
 from shardlang.runtime.device import HOST, KINDS, Cpu, kind_of
+from shardlang.runtime.untraced import as_it_is
 
 
 class World:

@@ -23,11 +23,11 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch._guards import TracingContext
 
-from shardlang.disk.owned import RECORD_MARK
-from shardlang.runtime.as_it_is import as_it_is
+from shardlang.disk.overwrite_guard import RECORD_MARK
 from shardlang.runtime.citations import cited
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.device import TIMEOUT
+from shardlang.runtime.untraced import as_it_is
 
 KEPT, TEXTS = 64, 512
 # What the head of the file has in which of its words of 8 bytes: whole numbers, then seconds. A

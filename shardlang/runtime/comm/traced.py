@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardlang.runtime.as_it_is import as_it_is
 from shardlang.runtime.comm.record import about, here
+from shardlang.runtime.untraced import as_it_is
 
 # The calls that compiled programs make, each with its line of the program; the name and number of a
 # call stand in what is compiled.

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shardlang.disk.locks import Claims, drafted
-from shardlang.disk.owned import TOKENS, TOKENS_MARK
+from shardlang.disk.overwrite_guard import TOKENS, TOKENS_MARK
 from shardlang.errors import RunError
 from shardlang.hints.paths import typed
 from shardlang.runtime.data import data_files

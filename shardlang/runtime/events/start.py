@@ -9,7 +9,7 @@ from typing import Any
 
 from shardlang import __version__
 from shardlang.disk.locks import Claims
-from shardlang.disk.owned import EMITTED, EVENTS, is_own
+from shardlang.disk.overwrite_guard import EMITTED, EVENTS, is_own
 from shardlang.runtime.events.consumers import open_function
 from shardlang.runtime.events.stream import Asking, EventStream
 from shardlang.runtime.events.told import size

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 aten = torch.ops.aten
 Pair = tuple[Tensor, Tensor]

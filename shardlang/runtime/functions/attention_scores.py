@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 from shardlang.runtime import random
 from shardlang.runtime.functions.attention_kernels import (
     AttentionScores,

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 from shardlang.runtime.compiled import CompiledFunction
 from shardlang.runtime.functions import lookups
 from shardlang.runtime.functions.statistics import Groups, extreme, greatest, summed

@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from shardlang.runtime.as_it_is import as_it_is
+from shardlang.runtime.untraced import as_it_is
 
 __all__ = ["rotary"]
 

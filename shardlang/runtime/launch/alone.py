@@ -18,12 +18,9 @@ from typing import TextIO
 
 import torch.distributed as dist
 
-from shardlang import ending
 from shardlang.disk.locks import unwritable
-from shardlang.disk.owned import LOG, RECORD, target
+from shardlang.disk.overwrite_guard import LOG, RECORD, target
 from shardlang.disk.run_files import log_file, record_file
-from shardlang.display import safe
-from shardlang.ending import FAILED
 from shardlang.errors import RunError
 from shardlang.launch.started import Started, started_before
 from shardlang.runtime.comm import record as form
@@ -33,6 +30,9 @@ from shardlang.runtime.launch.answers import Answers, NoAnswer
 from shardlang.runtime.launch.launcher import report_alone
 from shardlang.runtime.launch.rank import redirect, report_of, written
 from shardlang.runtime.program import RunProgram
+from shardlang.terminal import signals
+from shardlang.terminal.display import safe
+from shardlang.terminal.signals import FAILED
 
 # Seconds within which the rank that failed first has said why.
 _PATIENCE = 5.0
@@ -113,7 +113,7 @@ class Alone:
         except OSError as error:
             return f"no collective is on record, as {path} cannot be written: {error.strerror}"
         if self.store is not None:
-            self.signals = ending.heard()
+            self.signals = signals.heard()
             threading.Thread(target=self._thread, name="watch", daemon=True).start()
         return ""
 
@@ -121,7 +121,7 @@ class Alone:
         """All is well, on all ranks."""
         self.over = True
         record.phase("ended")
-        ending.unheard()
+        signals.unheard()
 
     def said(self, error: Exception) -> str:
         """The text of this rank about its failure; "" where another one speaks for it."""
@@ -228,7 +228,7 @@ class Alone:
             for descriptor in {**come, **dict(poll.poll(0))}.keys() & watched.keys():
                 poll.unregister(descriptor)
                 self._died(watched[descriptor])
-            if self.signals in come and ending.has_come(self.signals):
+            if self.signals in come and signals.has_come(self.signals):
                 record.words[form.TOLD] = 1
                 os._exit(128 + signal.SIGTERM)
             self._leave()

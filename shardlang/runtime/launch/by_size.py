@@ -10,11 +10,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from shardlang.ending import FAILED
 from shardlang.errors import RunError
 from shardlang.launch.started import started
 from shardlang.runtime.launch.entry import main
 from shardlang.runtime.launch.launcher import read_program
+from shardlang.terminal.signals import FAILED
 
 
 def main_by_size(folders: Mapping[int, str]) -> None:

@@ -13,11 +13,9 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from shardlang import ending
 from shardlang.disk.locks import Claims, unwritable
-from shardlang.disk.owned import FIGURES, TRACE, WEIGHTS, target
+from shardlang.disk.overwrite_guard import FIGURES, TRACE, WEIGHTS, target
 from shardlang.disk.run_files import steps_of, trace_file
-from shardlang.ending import FAILED
 from shardlang.errors import RunError
 from shardlang.launch.log_targets import KINDS as TARGETS
 from shardlang.launch.log_targets import LogTarget, target_of
@@ -36,6 +34,8 @@ from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Profiled, RunProgram
 from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.train import datasets, require_ranks, run
+from shardlang.terminal import signals
+from shardlang.terminal.signals import FAILED
 
 
 def _target(text: str) -> LogTarget:
@@ -124,11 +124,11 @@ def main(program: RunProgram, main_file: Path | None = None) -> None:
         print(error, file=sys.stderr)
         _leave(FAILED)
     if place is not None:
-        ending.heed_save(program.checkpoint is not None)
+        signals.heed_save(program.checkpoint is not None)
         with Claims() as claims:
             code = _one_rank(claims, program, main_file, options, place)
         _leave(code)
-    ending.watch()
+    signals.watch()
     try:
         code = launch_program(
             program, main_file, program.ranks, chosen(options.device, program.ranks), options.log_dir,
@@ -138,10 +138,10 @@ def main(program: RunProgram, main_file: Path | None = None) -> None:
     except RunError as error:
         print(error, file=sys.stderr)
         code = FAILED
-    except ending.Interrupted as signal:
+    except signals.Interrupted as signal:
         print(f"\nthe run was ended by {signal}", file=sys.stderr)
         code = FAILED
-    ending.over()
+    signals.over()
     sys.exit(code)
 
 
@@ -178,8 +178,8 @@ def _trained(program: RunProgram, log: Log, save_weights: Path | None) -> int:
     """Trains; the exit code."""
     try:
         run(program, datasets(program), log, save_weights)
-    except ending.SavedAndEnded:
-        return ending.SAVED
+    except signals.SavedAndEnded:
+        return signals.SAVED
     return 0
 
 

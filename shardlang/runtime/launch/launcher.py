@@ -21,12 +21,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shardlang import ending
 from shardlang.disk.locks import Claims
 from shardlang.disk.run_files import claim, log_file, record_file
 from shardlang.disk.scratch import scratch
-from shardlang.display import safe
-from shardlang.ending import FAILED
 from shardlang.errors import RunError
 from shardlang.launch.log_targets import LogTarget
 from shardlang.runtime.compiled import asked, require
@@ -43,6 +40,9 @@ from shardlang.runtime.program import Profiled, RunProgram, load_own
 from shardlang.runtime.step.model import given_weights
 from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.train import datasets, require_ranks, run
+from shardlang.terminal import signals
+from shardlang.terminal.display import safe
+from shardlang.terminal.signals import FAILED
 
 # After a first failure: time for the ranks to report theirs, so that the cause is told and not what
 # followed from it.
@@ -128,7 +128,7 @@ def launch_program(
         raise RunError("SH508", fact, help='add `checkpoint = every(100, keep = 4, to = "checkpoints")` to `train`')
     require(program, devices.kind)
     Timeout.outlast(stall)
-    with ending.save_heeded(program.checkpoint is not None), Claims() as claims:
+    with signals.save_heeded(program.checkpoint is not None), Claims() as claims:
         files = claim(claims, ranks, log_dir, metrics, save_weights, traces=profile is not None)
         program.where, program.log_dir = devices.told(ranks), files.log_dir
         program.profile = Profiled(profile, files.log_dir, main_file.parent) if profile is not None else None
@@ -150,11 +150,11 @@ def _with_restarts(task: Task, log_dir: Path, stall: float | None, restarts: int
     before: Failure | None = None
     for left in range(restarts, -1, -1):
         watch = Watch(log_dir, task.program, stall)
-        with ending.at_once(watch.kill):
+        with signals.at_once(watch.kill):
             try:
                 # Without checkpoints the ranks need not know.
                 saves = task.program.checkpoint is not None
-                ending.heed_save(saves, watch.ask_to_save if saves else None)
+                signals.heed_save(saves, watch.ask_to_save if saves else None)
                 watch.fork(task)
                 code = watch.wait()
             finally:
@@ -233,7 +233,7 @@ class Watch:
         gc.collect()
         gc.freeze()
         # A signal between a fork and what follows it would find a rank that nobody knows of.
-        signal.pthread_sigmask(signal.SIG_BLOCK, (*ending.SIGNALS, signal.SIGUSR1))
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*signals.SIGNALS, signal.SIGUSR1))
         self.scratch = task.store.parent
         wait_end, self.release = os.pipe()
         parent = os.getpid()
@@ -249,7 +249,7 @@ class Watch:
             os.close(write)
             self.children.append(Child(rank, pid, read))
         os.close(wait_end)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*ending.SIGNALS, signal.SIGUSR1))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*signals.SIGNALS, signal.SIGUSR1))
 
     def wait(self) -> int:
         """Waits for the end; prints what went wrong. The exit code."""
@@ -263,7 +263,7 @@ class Watch:
             self._until(lambda: all(c.status is not None for c in self.children), time.monotonic() + stalls.LEAST)
         if not any(child.failed for child in self.children):
             self._tell_unlogged()
-            return ending.saved() if any(c.report and c.report.kind == "saved" for c in self.children) else 0
+            return signals.saved() if any(c.report and c.report.kind == "saved" for c in self.children) else 0
         self._until(lambda: all(child.failed for child in self.children), time.monotonic() + _GRACE)
         # The cause is looked for before the rest is killed, which would look like one.
         return self._told(min((child for child in self.children if child.failed), key=self._weight))

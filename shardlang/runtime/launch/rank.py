@@ -17,10 +17,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from shardlang import ending
 from shardlang.disk.locks import unwritable
-from shardlang.disk.owned import LOG_MARK
-from shardlang.ending import FAILED
+from shardlang.disk.overwrite_guard import LOG_MARK
 from shardlang.errors import RunError
 from shardlang.runtime.citations import cited
 from shardlang.runtime.comm import mesh
@@ -33,6 +31,8 @@ from shardlang.runtime.launch.devices import DeviceChoice
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import RunProgram
 from shardlang.runtime.step.train import run
+from shardlang.terminal import signals
+from shardlang.terminal.signals import FAILED
 
 Work = Callable[[RunProgram, Mapping[str, Dataset], Log, Path | None], None]
 # What a rank sees when another one is gone: it is not the cause.
@@ -137,8 +137,8 @@ def main(task: Task, rank: int, parent: int, log_file: Path, report: int, releas
     die_with_parent(parent)
     code, logs = FAILED, False
     try:
-        ending.in_rank()
-        ending.heed_save(task.program.checkpoint is not None)
+        signals.in_rank()
+        signals.heed_save(task.program.checkpoint is not None)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         terminal = _logging(log_file, task.again)
         logs = True
@@ -192,7 +192,7 @@ def _run(task: Task, rank: int, terminal: int) -> str:
     try:
         task.work(task.program, task.data, log, task.save_weights)
         return "done"
-    except ending.SavedAndEnded:
+    except signals.SavedAndEnded:
         return "saved"
     finally:
         log.close()

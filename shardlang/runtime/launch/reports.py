@@ -14,14 +14,14 @@ from pathlib import Path
 
 from shardlang.checkpoints.index import Damaged
 from shardlang.checkpoints.looked_at import opened_newest
-from shardlang.disk.owned import RECORD_MARK
+from shardlang.disk.overwrite_guard import RECORD_MARK
 from shardlang.disk.run_files import record_file
-from shardlang.display import one_line
 from shardlang.facts.actions import ACTIONS
 from shardlang.runtime.comm import record as form
 from shardlang.runtime.comm.record import CALL, HEAD, PHASES, TEXT, TEXT_BYTES, TEXTS, spans
 from shardlang.runtime.program import RunProgram
 from shardlang.runtime.step.resume import checkpoints
+from shardlang.terminal.display import one_line
 
 
 @dataclass(frozen=True)

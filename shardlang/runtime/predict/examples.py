@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from shardlang.disk.locks import drafted
-from shardlang.disk.owned import PREDICTED_MARK
+from shardlang.disk.overwrite_guard import PREDICTED_MARK
 from shardlang.runtime.comm.mesh import microbatches, world
 from shardlang.runtime.comm.primitives import put_together
 from shardlang.runtime.comm.record import record

@@ -20,7 +20,7 @@ from shardlang.checkpoints import headers
 from shardlang.checkpoints.headers import Saved
 from shardlang.checkpoints.index import ITEM_BYTES
 from shardlang.disk.locks import drafted
-from shardlang.disk.owned import CATEGORIES, SAVED_MARK, WORDS_MARK
+from shardlang.disk.overwrite_guard import CATEGORIES, SAVED_MARK, WORDS_MARK
 from shardlang.errors import RunError
 from shardlang.facts.dtypes import INTEGERS
 from shardlang.hints.nearest import nearest, offer

@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection
 import torch
 from torch import Tensor
 
-from shardlang import ending
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import everyone, world
 from shardlang.runtime.device import kind_of
+from shardlang.terminal import signals
 
 # Seconds between two sums, about, and steps at most.
 _PAUSE, _MOST = 0.5, 64
@@ -36,7 +36,7 @@ class StepRequests:
         """Those of ASKS that are to be done after this step. here: what callbacks have asked this
         rank for since the step before."""
         self._mine.update(here)
-        if ending.asked_to_save():
+        if signals.asked_to_save():
             self._mine.add("save")
         if world.size == 1:
             return self._taken()

@@ -22,7 +22,7 @@ import torch
 from torch.autograd.profiler import record_function
 
 from shardlang.disk.locks import drafted
-from shardlang.disk.owned import TRACE_MARK
+from shardlang.disk.overwrite_guard import TRACE_MARK
 from shardlang.disk.run_files import trace_file
 from shardlang.errors import RunError
 from shardlang.runtime.citations import cited

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from shardlang.checkpoints.index import INDEX
-from shardlang.ending import SavedAndEnded
 from shardlang.errors import RunError
 from shardlang.runtime import compiled
 from shardlang.runtime.comm.mesh import world
@@ -45,6 +44,7 @@ from shardlang.runtime.step.resume import save as save_checkpoint
 from shardlang.runtime.step.stepper import Stepper
 from shardlang.runtime.step.totals import Waiting, shown
 from shardlang.runtime.step.watched import first
+from shardlang.terminal.signals import SavedAndEnded
 
 # Seconds for which a step's figures may be held back: what a live line does not show either.
 _PAUSE = 0.1

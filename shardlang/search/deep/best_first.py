@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from itertools import count
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 from shardlang.search.deep.priced import Priced
 from shardlang.search.deep.usual import usual
 from shardlang.search.guess import Guess

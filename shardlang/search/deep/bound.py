@@ -17,7 +17,7 @@ from shardlang.cost.overlap import EMITTED
 from shardlang.cost.prices import Prices
 from shardlang.cost.scripts import PIECES, Scripts
 from shardlang.cost.work import AGAIN, FORWARD, INPUTS, WEIGHTS, Segment, Workload
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 # Sums of bytes are priced as a part of so many of them: then what each costs beside its bytes,
 # which larger buckets save, is not counted.

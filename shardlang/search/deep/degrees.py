@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from shardlang.cost.work import Coordinate, Gather, Item, MemoryBound, Place, Reduction, Segment, Update
+from shardlang.frozen.records import dataclass
 from shardlang.plan.bytes.gradient_sums import sum_bytes
 from shardlang.plan.bytes.memory import local_bytes
 from shardlang.plan.plan import ParamPlan, Plan
-from shardlang.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from shardlang.facts.actions import Action, alone
+from shardlang.frozen.records import dataclass
 from shardlang.plan.pipeline.schedules import SCHEDULES
-from shardlang.records import dataclass
 
 # The microbatches that each stage of a coordinate keeps, and the gradients that it has, at a time.
 Moment = tuple[tuple[int, ...], tuple[int, ...]]

@@ -14,9 +14,9 @@ from shardlang.cost.hardware import Hardware
 from shardlang.cost.planned import work
 from shardlang.cost.prices import Prices
 from shardlang.cost.work import WEIGHTS, Attention, Item, MemoryBound, Product, Segment, Workload
+from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.bytes.memory import local_bytes, zero_degree
-from shardlang.records import dataclass
 from shardlang.search.deep.bound import MANY, Costs, PipelineBound, SegmentCost, bound
 from shardlang.search.deep.degrees import published
 from shardlang.search.deep.memory import fewest, moments, most

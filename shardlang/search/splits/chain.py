@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 from shardlang.search.splits.choices import Choices, Handed
 
 # Steps of the bytes, and states that are kept at an operator.

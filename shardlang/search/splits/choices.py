@@ -13,6 +13,7 @@ from dataclasses import replace
 from shardlang.check.program import CheckedProgram
 from shardlang.cost.items import class_of
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import LEAF, Op
 from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign
@@ -21,7 +22,6 @@ from shardlang.plan.layouts.op_classes import OpClass, Planning, ValueFacts, bui
 from shardlang.plan.layouts.propagate import Distances, Sweep
 from shardlang.plan.layouts.replication import replication
 from shardlang.plan.resolve import Resolving
-from shardlang.records import dataclass
 from shardlang.search.splits.seconds import SplitPrices
 from shardlang.syntax import ast
 from shardlang.types.layout import Layout

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shardlang.check.program import CheckedProgram
+from shardlang.frozen.records import dataclass
 from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.layouts.assignment import Assignment
-from shardlang.records import dataclass
 from shardlang.search.splits.chain import in_sequence
 from shardlang.search.splits.choices import Choices, found_choices
 from shardlang.search.splits.halving import greedily

@@ -12,7 +12,7 @@ from dataclasses import field
 from importlib.util import find_spec
 from typing import Any
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 from shardlang.search.splits.choices import Choices, Handed
 
 NODES = 2_000

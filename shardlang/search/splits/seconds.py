@@ -14,13 +14,13 @@ from shardlang.cost.hardware import Hardware
 from shardlang.cost.items import Steps, per
 from shardlang.cost.prices import Prices
 from shardlang.cost.work import FORWARD, INPUTS, Collective, Item, MemoryBound, Place, Update, Workload
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, local_size
 from shardlang.plan.layouts.inside import all_reduce_bytes, inside_bytes
 from shardlang.plan.layouts.op_classes import Planning, ValueFacts
 from shardlang.plan.plan import MoveKind, OperandUse, Plan, PlannedOp, Step
 from shardlang.plan.redistribute.cheapest import TooManyLayouts, router
-from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 

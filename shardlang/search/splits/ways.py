@@ -12,10 +12,10 @@ from functools import cached_property
 from itertools import product
 
 from shardlang.cost.planned import work
+from shardlang.frozen.records import dataclass
 from shardlang.plan.bytes.memory import all_held
 from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.holes import holes, is_hole
-from shardlang.records import dataclass
 from shardlang.search.filled import filled
 from shardlang.search.fitted import costs
 from shardlang.search.space import Cuts, Open, Pins, Point, all_sizes, splittable

@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field, replace
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import LEAF, Op
 from shardlang.ops.rule import Split
 from shardlang.paths.runs import unindexed
 from shardlang.plan.layouts.assignment import Assignment
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
-from shardlang.records import dataclass
 from shardlang.search.filled import filled
 from shardlang.search.space import Cuts, Open, Point, Splits, splittable
 from shardlang.search.splits.choices import Choices

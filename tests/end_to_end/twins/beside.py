@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from shardlang.resources import folder
+from shardlang.sources.resources import folder
 from tests.end_to_end.curves import ROOT
 
 STEPS, BATCH = 4, 64

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import click
 
-from shardlang import resources
 from shardlang.cli import output
-from shardlang.disk.owned import TOKENS_MARK
-from shardlang.files import umask
+from shardlang.disk.overwrite_guard import TOKENS_MARK
+from shardlang.sources import resources
+from shardlang.sources.files import umask
 
 
 @click.command(

@@ -13,8 +13,8 @@ import click
 
 from shardlang.cli import output
 from shardlang.cli.options import Finite, There
-from shardlang.display import safe
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
+from shardlang.terminal.display import safe
 
 if TYPE_CHECKING:
     from shardlang.runtime.data.dataset import Dataset

@@ -19,13 +19,13 @@ from shardlang.cli.commands.ranks import generation
 from shardlang.cli.files import require_folder, write_files
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.locks import Claims
-from shardlang.disk.owned import GENERATED, PREDICTED, SAVED, is_own
+from shardlang.disk.overwrite_guard import GENERATED, PREDICTED, SAVED, is_own
 from shardlang.disk.run_files import claim
 from shardlang.disk.scratch import scratch
 from shardlang.errors import RunError
-from shardlang.files import folder_of
 from shardlang.hints.nearest import offer
 from shardlang.launch.started import require_alone
+from shardlang.sources.files import folder_of
 
 if TYPE_CHECKING:
     from shardlang.check.program import CheckedProgram

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
-from shardlang.display import Live
+from shardlang.terminal.display import Live
 
 # Seconds between two lines, and before the first.
 _PACE = 0.2

@@ -10,9 +10,9 @@ from shardlang.ops.code import RT, Code, F
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
 from shardlang.ops.factors import Factors
 from shardlang.ops.families.images.spatial import KINDS, SPATIAL, X, each, image, options, perhaps_none, plain, windows
+from shardlang.ops.python_text import literal
 from shardlang.ops.saved_activations import LocalOp, Residuals, elements, first, nothing
 from shardlang.ops.site import OpSite
-from shardlang.python_text import literal
 from shardlang.types.dim import BYTES, TensorType, Term, term_size
 
 Through = tuple[tuple[int, ...], ...]

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from shardlang.frozen.records import remembered
 from shardlang.plan.bytes.memory import all_held, coordinates_of
 from shardlang.plan.plan import MoveKind, Plan, Step
 from shardlang.plan.reads import Form, inputs, made_form
-from shardlang.records import remembered
 
 
 def parameters_read(plan: Plan, step: Step) -> Sequence[int]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from shardlang.frozen.records import dataclass
 from shardlang.plan.bytes.peak.ledger import NONE, OVER, Beside, Event, Ledger, PassPeak
 from shardlang.plan.bytes.peak.windows import LEFT, Shallow
-from shardlang.records import dataclass
 
 
 @dataclass(frozen=True)

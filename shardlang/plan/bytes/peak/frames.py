@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shardlang.frozen.records import remembered
 from shardlang.graph.graph import Graph
 from shardlang.plan.blocks.blocks import call_tree
 from shardlang.plan.blocks.call import ROOT, BlockCall, runs
 from shardlang.plan.bytes.saved_activations import SavedActivations, saved_activations
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, final_form, form, inputs, makes, transfers
-from shardlang.records import remembered
-from shardlang.source import Span
+from shardlang.sources.source import Span
 
 Chain = tuple[int, ...]  # the functions around a step, from the outermost in
 

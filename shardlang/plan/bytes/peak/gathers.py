@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shardlang.frozen.records import remembered
 from shardlang.plan.bytes.peak.ledger import Beside
 from shardlang.plan.bytes.zero3_gathers import Brought, Params, part_bytes
 from shardlang.plan.plan import Plan
-from shardlang.records import remembered
 
 GATHERED, COMING = "gathered parameters", "collectives"
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 # A parameter is read; its gradient is whole; a window, or what is in none, is over.
 USED, WHOLE, OVER = "used", "whole", "over"

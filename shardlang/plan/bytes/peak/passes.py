@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from shardlang.frozen.records import remembered
 from shardlang.graph.graph import Kind
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TRANSFER
@@ -26,7 +27,6 @@ from shardlang.plan.bytes.saved_activations import form_bytes, saved_activations
 from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, final_form, form, inputs, layout_of, makes, transfers
-from shardlang.records import remembered
 
 KEPT, NAMED, MESSAGES = "activations", "values", "messages"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardlang.display import rounded_up
+from shardlang.frozen.records import remembered
 from shardlang.plan.bytes.peak.step import Peak
 from shardlang.plan.plan import Plan
-from shardlang.records import remembered
+from shardlang.terminal.display import rounded_up
 
 # What a rank does, as the report calls it.
 _DOING = {"again": "recomputation", "reduce": "reduction of gradients"}

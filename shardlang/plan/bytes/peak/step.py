@@ -9,6 +9,7 @@ from dataclasses import field
 from functools import cached_property
 
 from shardlang.facts.actions import Action, alone
+from shardlang.frozen.records import dataclass, remembered
 from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.bytes.memory import all_held, of_alike, stages_by_coordinate
 from shardlang.plan.bytes.peak.casts import cast_together
@@ -24,7 +25,6 @@ from shardlang.plan.bytes.zero3_gathers import Brought, orders
 from shardlang.plan.pipeline.steps import steps_of_stages
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import inputs, transfers
-from shardlang.records import dataclass, remembered
 
 # Parts that belong to one microbatch of a stage.
 _OF_PASSES = (KEPT, NAMED, FLOWING)

@@ -12,11 +12,11 @@ from dataclasses import field, replace
 from functools import cached_property
 from itertools import pairwise
 
+from shardlang.frozen.records import dataclass
 from shardlang.plan.blocks.call import is_below
 from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.plan import OperandUse, Plan, PlannedOp, Step
 from shardlang.plan.reads import Form, inputs, makes
-from shardlang.records import dataclass
 
 LEFT = 4
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import Final
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 # kMinBlockSize: all sizes are multiples of it. kSmallSize: the most that small blocks have.
 # kSmallBuffer: a segment of small blocks. kMinLargeAlloc: from here on a segment has one request's

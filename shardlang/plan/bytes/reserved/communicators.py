@@ -10,11 +10,11 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
+from shardlang.frozen.records import dataclass, remembered
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.traffic import handed_bytes, sent
 from shardlang.plan.plan import ParamPlan, Plan
-from shardlang.records import dataclass, remembered
 
 # Of a group of two, and of more: github.com/NVIDIA/nccl/issues/964. Beyond two nodes it does not
 # grow: issues/864.

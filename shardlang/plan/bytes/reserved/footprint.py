@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from shardlang.frozen.records import dataclass
 from shardlang.plan.bytes.peak.ledger import MEANWHILE
 from shardlang.plan.bytes.peak.step import steps_of_memory
 from shardlang.plan.bytes.reserved.allocator import Allocator, AllocatorBlock
 from shardlang.plan.bytes.reserved.communicators import communicators
 from shardlang.plan.plan import Plan
-from shardlang.records import dataclass
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.display import one_line
+from shardlang.terminal.display import one_line
 
 QUOTE = '"'
 _ESCAPES = {"\\": "\\\\", QUOTE: f"\\{QUOTE}", "\n": "\\n", "\r": "\\r", "\t": "\\t"}

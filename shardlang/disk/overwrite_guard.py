@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shardlang.errors import RunError
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 # The second paragraph of every emitted file begins so.
 EMITTED_MARK = "Written by shardc from the program and its strategy."

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from dataclasses import field
 from functools import cached_property
 
-from shardlang.records import dataclass
+from shardlang.frozen.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,9 @@ import sys
 from dataclasses import field
 from pathlib import Path
 
-from shardlang.records import dataclass
-from shardlang.resources import folder
-from shardlang.source import Source
+from shardlang.frozen.records import dataclass
+from shardlang.sources.resources import folder
+from shardlang.sources.source import Source
 
 LARGEST = 4_000_000
 _STD = "std."

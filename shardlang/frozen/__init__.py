@@ -1,0 +1,1 @@
+"""The frozen values that passes take and give."""

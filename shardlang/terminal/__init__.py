@@ -1,0 +1,1 @@
+"""Texts on a terminal, made safe, and the signals that come from there."""
