@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shardlang.cost.predict import Prediction
     from shardlang.ops.declared import Declaration
     from shardlang.plan.plan import Plan
-    from shardlang.search.answer import Answer
+    from shardlang.search.result import Answer
     from shardlang.syntax import ast
     from shardlang.views.diff import PlanFacts
 
@@ -227,9 +227,9 @@ def tune_program(
     from shardlang.cost.predict import predict_work
     from shardlang.plan.bytes.fits import device
     from shardlang.plan.planner import can_be_planned
-    from shardlang.search.answer import answer
+    from shardlang.search.request import SearchRequest
+    from shardlang.search.result import answer
     from shardlang.search.tune import tune
-    from shardlang.search.wanted import SearchRequest
 
     hardware, has = with_speeds(program, asked.ranks, sink), device(program)
     if hardware is None or not can_be_planned(asked.ranks, sink):

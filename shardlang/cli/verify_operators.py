@@ -23,13 +23,13 @@ from shardlang.extensions import locks
 if TYPE_CHECKING:
     from shardlang.check.own import OwnDecl
     from shardlang.check.values import OperatorDecl
-    from shardlang.interpret.brute.declared import TrialVerdict
+    from shardlang.interpret.trials.declared import TrialVerdict
 
 
 def verify(name: str, operators: Sequence[OperatorDecl | OwnDecl], as_json: bool, limit: float) -> int:
     """Verifies the operators and optimizers of file `name`, and writes its lock; the exit code.
     limit: the seconds that a trial under one split may take."""
-    from shardlang.interpret.brute.apart import verify
+    from shardlang.interpret.trials.processes import verify
 
     sink, told, passed = Sink(), [], {}
     lock = Path(os.path.splitext(name)[0] + ".lock")

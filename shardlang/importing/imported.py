@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from shardlang.disk.overwrite_guard import NAMED_MARK
 from shardlang.disk.scratch import scratch
 from shardlang.errors import RunError
+from shardlang.importing.attempt import Attempt, elsewhere
+from shardlang.importing.attempt import Wanted as Wanted
 from shardlang.importing.eager import own_backwards
 from shardlang.importing.example import example, left_out
 from shardlang.importing.opaque import words  # noqa: F401  (it fills WORDS)
@@ -23,8 +25,6 @@ from shardlang.importing.steps.starts import SEEDS
 from shardlang.importing.steps.trace import all_tensors
 from shardlang.importing.text import maps
 from shardlang.importing.text.formulas import Unlike, solve
-from shardlang.importing.way import Attempt, elsewhere
-from shardlang.importing.way import Wanted as Wanted
 
 
 @dataclass(frozen=True)

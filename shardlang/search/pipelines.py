@@ -13,8 +13,8 @@ from shardlang.plan.pipeline.balance import balance
 from shardlang.plan.pipeline.rules import StageRule
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.strategy.axis_sizes import evaluate
-from shardlang.search.cut import Elements
 from shardlang.search.space import Open, Point, stage_count
+from shardlang.search.truncate import Elements
 from shardlang.syntax import ast
 
 

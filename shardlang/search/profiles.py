@@ -28,12 +28,12 @@ from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
 from shardlang.plan.reads import inputs
 from shardlang.plan.rewrite.derived import rearranges
-from shardlang.search.cut import Elements, cut
 from shardlang.search.deep.degrees import Degrees, published
 from shardlang.search.deep.memory import MemoryEstimate, fewest, moments, most, summed
-from shardlang.search.filled import filled
+from shardlang.search.fill_holes import filled
 from shardlang.search.pipelines import Pipe, pipe
 from shardlang.search.space import BUCKETS, MB, Open, Point
+from shardlang.search.truncate import Elements, cut
 from shardlang.syntax import ast
 from shardlang.types.mesh import Axis, Mesh
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 
 from shardlang.frozen.records import dataclass
 from shardlang.plan.strategy.axis_sizes import divisors
-from shardlang.search.fitted import FittedPoint, Fitting, Short
+from shardlang.search.fit_memory import FittedPoint, Fitting, Short
+from shardlang.search.request import SearchRequest
 from shardlang.search.space import BUCKETS, Cuts, Open, Point, points
 from shardlang.search.splits.ways import Splitting
-from shardlang.search.wanted import SearchRequest
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """A strategy with holes and a rank count -> the points among which the best is looked for.
 
 A point says what stands in each hole. Which layers are computed again, and which tables the host
-has, follows from the memory of a point: fitted.py finds it."""
+has, follows from the memory of a point: fit_memory.py finds it."""
 
 from __future__ import annotations
 

@@ -19,14 +19,14 @@ from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
 from shardlang.plan.strategy.holes import holes
 from shardlang.plan.strategy.instead import instead
-from shardlang.search.filled import filled
-from shardlang.search.fitted import FittedPoint, Fitting, Short
-from shardlang.search.made import FOUND
-from shardlang.search.outer import Outcome, searched
+from shardlang.search.best_of_space import Outcome, searched
+from shardlang.search.fill_holes import filled
+from shardlang.search.fit_memory import FittedPoint, Fitting, Short
+from shardlang.search.print_rules import FOUND
+from shardlang.search.request import EXACT, PROPAGATION, SearchRequest
 from shardlang.search.space import Open, Point
 from shardlang.search.splits.integer_program import is_there
 from shardlang.search.splits.ways import needs_solver
-from shardlang.search.wanted import EXACT, PROPAGATION, SearchRequest
 from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse

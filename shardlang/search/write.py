@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.format.format import format_file
-from shardlang.search.made import FOUND
+from shardlang.search.print_rules import FOUND
 from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from shardlang.errors import RunError
-from shardlang.interpret.brute.apart import child
+from shardlang.interpret.trials.processes import child
 from shardlang.runtime import device
 from shardlang.runtime.launch import children
 from shardlang.torch import RankError, bind, launch
@@ -22,7 +22,7 @@ from tests.bind.test_mistakes import TWO
 # for torch's pool of threads there.
 COMPILED = """
 import torch
-from shardlang.interpret.brute.apart import child
+from shardlang.interpret.trials.processes import child
 torch.set_num_threads(1)
 torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))
 def gradient(tell):

@@ -141,7 +141,7 @@ def test_an_option_of_the_other_use_is_refused(words: list[str], told: str, tmp_
 
 THREADS = """
 import torch
-from shardlang.interpret.brute.apart import child
+from shardlang.interpret.trials.processes import child
 
 torch.set_num_threads(2)
 numbers = torch.arange(1 << 20, dtype=torch.float64)

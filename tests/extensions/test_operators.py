@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardlang.interpret.brute.declared import verify
+from shardlang.interpret.trials.declared import verify
 from tests.extensions.cases import RIGHT, WRONG, Example
 
 LIMIT = 5.0  # seconds of a processor

@@ -14,7 +14,7 @@ from shardlang import driver
 from shardlang.check.own import OwnDecl
 from shardlang.cli.main import run as shardc
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.interpret.brute.apart import verify
+from shardlang.interpret.trials.processes import verify
 from shardlang.plan.bytes.own_optimizers import gathered
 from shardlang.sources.source import Source
 from tests import warm

@@ -102,7 +102,7 @@ def test_what_no_formula_says_is_refused(name: str, function: Forward) -> None:
 
 def test_a_third_size_is_asked_before_numbers_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """The texts alone tell that a line through two sizes is none of the third."""
-    monkeypatch.setattr("shardlang.importing.way.Attempt.compared", lambda way, found: 0.0)
+    monkeypatch.setattr("shardlang.importing.attempt.Attempt.compared", lambda way, found: 0.0)
     with pytest.raises(RunError) as error:
         imported(lambda net, x: net.fc(x) * ((x.shape[1] + 1) // 2), "SH605")
     assert error.value.code == "SH603"

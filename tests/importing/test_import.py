@@ -67,7 +67,7 @@ def test_a_text_that_computes_something_else_is_refused(fault: str, monkeypatch:
         assert FAULTS[fault][0] in text
         return ours(text.replace(*FAULTS[fault]), *rest)
 
-    monkeypatch.setattr("shardlang.importing.way.ours", wrong)
+    monkeypatch.setattr("shardlang.importing.attempt.ours", wrong)
     with pytest.raises(RunError, match=r"result 1 differs from the module's") as error:
         imported("mlp")
     assert error.value.code == "SH607"
@@ -77,7 +77,7 @@ def test_a_gradient_that_differs_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     """The result stays as it is."""
     ours, twice = comparison.ours, "relu(2.0 * fc1(x) - detach(fc1(x)))"
     wrong = lambda text, *rest: ours(text.replace("relu(fc1(x))", twice), *rest)  # noqa: E731
-    monkeypatch.setattr("shardlang.importing.way.ours", wrong)
+    monkeypatch.setattr("shardlang.importing.attempt.ours", wrong)
     with pytest.raises(RunError, match=r"the gradient of `fc1.weight` differs from the module's") as error:
         imported("mlp")
     assert error.value.code == "SH607"
@@ -114,7 +114,7 @@ def test_a_layer_that_computes_something_else_when_it_is_called_again_is_refused
 def test_a_text_with_a_mistake_is_a_fault_that_says_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = comparison.ours
     wrong = lambda text, *rest: ours(text.replace("relu(fc1(x))", "relu(fc9(x))"), *rest)  # noqa: E731
-    monkeypatch.setattr("shardlang.importing.way.ours", wrong)
+    monkeypatch.setattr("shardlang.importing.attempt.ours", wrong)
     with pytest.raises(RunError, match=r"has a mistake, SH\d+ in `h = relu\(fc9\(x\)\)`: ") as error:
         imported("mlp")
     assert error.value.code == "SH607"

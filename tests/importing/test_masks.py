@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shardlang.errors import RunError
+from shardlang.importing.attempt import Attempt
 from shardlang.importing.compare import masked
 from shardlang.importing.imported import Imported, Wanted, import_module
-from shardlang.importing.way import Attempt
 
 See = Callable[[Tensor], Tensor]
 Made = tuple[nn.Module, dict[str, Tensor]]

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from shardlang import runtime as rt
-from shardlang.interpret.brute.splits import Case, LocalCase, evaluate, site, text
+from shardlang.interpret.trials.splits import Case, LocalCase, evaluate, site, text
 from shardlang.ops import saved_activations
 from shardlang.ops.code import Code
 from shardlang.ops.declaration import REGISTRY, Precision

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
-from shardlang.interpret.brute.splits import Case, gradients, whole
 from shardlang.interpret.meaning.call import ELEMENTS, OperatorCall, PassSettings, computed
 from shardlang.interpret.meaning.draws import key_of
 from shardlang.interpret.meaning.operators import OPERATORS
+from shardlang.interpret.trials.splits import Case, gradients, whole
 from shardlang.ops.declaration import REGISTRY
 from tests.ops.test_factor_rules import EXAMPLES, Example, case_of, named
 

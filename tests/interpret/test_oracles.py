@@ -13,10 +13,10 @@ import torch
 
 import shardlang.ops.all_families  # noqa: F401
 from shardlang import runtime as rt
-from shardlang.interpret.brute.splits import Case, gradients, whole
 from shardlang.interpret.meaning.call import computed
 from shardlang.interpret.meaning.operators import OPERATORS
 from shardlang.interpret.meaning.statistics import moved_statistics
+from shardlang.interpret.trials.splits import Case, gradients, whole
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.declared import DECLARED
 from tests.interpret.test_operators import call_of
@@ -106,7 +106,7 @@ def test_running_statistics_move_towards_the_batchs(momentum: float) -> None:
     wanted = (1 - momentum) * mean + momentum * batch.mean(1), (1 - momentum) * variance + momentum * unbiased
     for mine, theirs in zip(moved_statistics(call_of(case), *case.inputs), wanted, strict=True):
         np.testing.assert_allclose(mine.numpy(), theirs, rtol=1e-12)
-    from shardlang.interpret.brute.splits import evaluate, text
+    from shardlang.interpret.trials.splits import evaluate, text
 
     values = [t.clone() for t in case.inputs]
     evaluate(text(case), values)

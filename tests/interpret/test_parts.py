@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from shardlang.interpret.brute.splits import Case, LocalCase, _pending_parts, joined, labelled, splits
-from shardlang.interpret.brute.threads import Ranks
 from shardlang.interpret.meaning.call import computed
 from shardlang.interpret.meaning.operators import OPERATORS
 from shardlang.interpret.ranks.split_operators import SplitOperator, on_ranks
+from shardlang.interpret.trials.fake_ranks import Ranks
+from shardlang.interpret.trials.splits import Case, LocalCase, _pending_parts, joined, labelled, splits
 from shardlang.ops.rule import Split as Mark
 from shardlang.types.mesh import Axis, Mesh
 from tests.interpret.test_operators import call_of

@@ -21,10 +21,10 @@ from shardlang import driver
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
-from shardlang.interpret.brute.splits import Case
 from shardlang.interpret.meaning import initial, whole
 from shardlang.interpret.meaning.call import computed
 from shardlang.interpret.meaning.operators import OPERATORS
+from shardlang.interpret.trials.splits import Case
 from shardlang.sources.source import Source
 from tests.interpret.test_operators import call_of
 from tests.interpret.verify_plan import verify_plan

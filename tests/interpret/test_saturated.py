@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from shardlang.interpret.brute.splits import Case, evaluate, text
 from shardlang.interpret.meaning.call import computed
 from shardlang.interpret.meaning.operators import OPERATORS
 from shardlang.interpret.ranks.split_operators import SplitOperator, on_ranks
+from shardlang.interpret.trials.splits import Case, evaluate, text
 from shardlang.ops.declaration import REGISTRY
 from shardlang.types.mesh import Axis, Mesh
 from tests.interpret.test_operators import call_of

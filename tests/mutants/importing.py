@@ -77,7 +77,7 @@ FAULTS = (
           "return float(furthest) * math.sqrt(count) < _REJECTED", "return float(furthest) >= 0", IMPORT),
     Fault("a deviation is told with digits of chance", "normal(1.01) where normal(1) is drawn",
           "importing/steps/starts.py", "if seeded or anew else std:.3g", "if seeded and anew else std:.3g", OPTIONS),
-    Fault("a buffer is updated in silence", "training that differs", "importing/way.py",
+    Fault("a buffer is updated in silence", "training that differs", "importing/attempt.py",
           "for name, node in self.traced.updated.items():", "for name, node in list(self.traced.inputs.items())[:0]:",
           IMPORT),
     Fault("gates of an LSTM are in another order", "a cell that forgets", "importing/bodies/recurrent.py",

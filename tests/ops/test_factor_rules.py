@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shardlang.interpret.brute.splits import Case, check, labelled, splits, whole
+from shardlang.interpret.trials.splits import Case, check, labelled, splits, whole
 from tests.ops.calls import call
 from tests.ops.oracle import Example, below, positive, ties, truth
 from tests.ops.oracles_images import IMAGES

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from shardlang import runtime as rt
-from shardlang.interpret.brute.splits import Case, LocalCase, check, evaluate, sharded, splits, text, whole
+from shardlang.interpret.trials.splits import Case, LocalCase, check, evaluate, sharded, splits, text, whole
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.rule import Split
 from tests.ops.calls import call
@@ -50,7 +50,7 @@ def test_running_statistics_are_those_of_the_whole_batch() -> None:
 
 
 def _locals(case: Case) -> list[LocalCase]:
-    from shardlang.interpret.brute.threads import Ranks
+    from shardlang.interpret.trials.fake_ranks import Ranks
 
     return [LocalCase(case, at) for at in Ranks(case.sizes).coordinates]
 
@@ -114,8 +114,8 @@ def _expected(name: str, inputs: tuple, static: dict, items: object, rows: int) 
 
 def _tally(case: Case) -> torch.Tensor:
     """The sum over the axes that split a free factor; over the other axes the tallies must agree."""
-    from shardlang.interpret.brute.splits import site
-    from shardlang.interpret.brute.threads import MeshView, Ranks
+    from shardlang.interpret.trials.fake_ranks import MeshView, Ranks
+    from shardlang.interpret.trials.splits import site
 
     ranks = Ranks(case.sizes)
     accumulate = REGISTRY[case.call.operator].accumulate

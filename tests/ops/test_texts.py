@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shardlang.interpret.brute.splits import Case, text
+from shardlang.interpret.trials.splits import Case, text
 from shardlang.ops.code import TORCH, around, atom, call_of, infix, method
 from shardlang.ops.site import Offset
 from tests.ops.calls import Call, call

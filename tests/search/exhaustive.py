@@ -25,8 +25,8 @@ from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.pipeline.actions import timeline
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
+from shardlang.search.request import SearchRequest
 from shardlang.search.tune import Tuned, tune
-from shardlang.search.wanted import SearchRequest
 from shardlang.search.write import text_of
 from shardlang.sources.source import Source
 

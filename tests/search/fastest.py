@@ -15,7 +15,7 @@ from pathlib import Path
 from shardlang import driver
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.search.wanted import DYNAMIC, EXACT, RECURSIVE
+from shardlang.search.request import DYNAMIC, EXACT, RECURSIVE
 from shardlang.sources.source import Source
 from tests.end_to_end.curves import ROOT
 

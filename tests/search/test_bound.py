@@ -18,13 +18,13 @@ from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.bytes.reserved.communicators import MORE
 from shardlang.plan.bytes.reserved.footprint import beside_tensors
 from shardlang.plan.planner import laid_out
-from shardlang.search.cut import arrays
 from shardlang.search.deep.memory import moments, most
 from shardlang.search.deep.priced import Priced
-from shardlang.search.filled import filled
+from shardlang.search.fill_holes import filled
 from shardlang.search.pipelines import pipe
 from shardlang.search.profiles import Profiles
 from shardlang.search.space import Cuts, Open, Point, courses, heads, zeros
+from shardlang.search.truncate import arrays
 from shardlang.search.tune import everything
 from shardlang.sources.source import Source
 

@@ -10,7 +10,7 @@ import pytest
 
 from shardlang.cli.main import run
 from shardlang.search import tune
-from shardlang.search.wanted import MODES
+from shardlang.search.request import MODES
 from tests.search.exhaustive import PROGRAM
 from tests.search.graphs import wrong
 from tests.warm import ROOT

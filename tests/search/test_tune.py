@@ -22,15 +22,15 @@ from shardlang.format.format import format_file
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.layouts.known import LayoutTables
 from shardlang.plan.planner import laid_out
-from shardlang.search import made
-from shardlang.search.cut import arrays, cut
-from shardlang.search.filled import filled
+from shardlang.search import print_rules
+from shardlang.search.fill_holes import filled
 from shardlang.search.profiles import Profiles, without_stages
+from shardlang.search.request import SearchRequest
 from shardlang.search.space import ZERO, Open, Point
 from shardlang.search.splits.ways import Splitting
 from shardlang.search.splits.written import Writing
+from shardlang.search.truncate import arrays, cut
 from shardlang.search.tune import everything
-from shardlang.search.wanted import SearchRequest
 from shardlang.sources.source import Source
 from shardlang.terminal import signals
 from shardlang.terminal.display import Live
@@ -150,7 +150,7 @@ def test_plans_that_differ_in_zero_and_buckets_share_their_layouts(name: str, ag
     like = laid_out(program, filled(of, replace(point, zero=((0, False),)), "s"), 8, Sink())
     for level in (*ZERO, ZERO[0]):
         strategy = filled(of, replace(point, zero=(level,)), "s")
-        strategy = replace(strategy, rules=(*strategy.rules, made.bucket(5)))
+        strategy = replace(strategy, rules=(*strategy.rules, print_rules.bucket(5)))
         alone, beside = (laid_out(program, strategy, 8, Sink(), each) for each in (None, like))
         assert alone is not None and beside is not None and beside.bucket_bytes == alone.bucket_bytes == 5_000_000
         assert (beside.params, beside.recompute, beside.produced) == (alone.params, alone.recompute, alone.produced)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shardlang.search.wanted import MODES, PROPAGATION
+from shardlang.search.request import MODES, PROPAGATION
 from tests import warm
 from tests.cli.process import SHARDC
 from tests.end_to_end.agreement import FEW

@@ -56,7 +56,9 @@ sh600, sh601, sh602, sh603, sh604, sh605, sh606, sh608 = (
 def sh607(folder: Path, patch: Patch) -> Iterator[str]:
     """The text becomes another one after it is made."""
     ours, twice = compare.ours, "relu(1.5 * fc1(x) - 0.5 * detach(fc1(x)))"
-    patch.setattr("shardlang.importing.way.ours", lambda text, *rest: ours(text.replace("relu(fc1(x))", twice), *rest))
+    patch.setattr(
+        "shardlang.importing.attempt.ours", lambda text, *rest: ours(text.replace("relu(fc1(x))", twice), *rest)
+    )
     yield told(import_module, modules.mlp, Wanted("modules:mlp", {}))
 
 

@@ -14,7 +14,7 @@ from shardlang import driver
 from shardlang.cli import options, output
 from shardlang.cli.files import replace
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.search.wanted import EXACT, MODES
+from shardlang.search.request import EXACT, MODES
 from shardlang.terminal import signals
 from shardlang.terminal.display import Live
 

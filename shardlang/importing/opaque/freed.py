@@ -12,8 +12,8 @@ from shardlang.check.values import OperatorDecl
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.errors import RunError
 from shardlang.importing.opaque.operations import Operations
-from shardlang.interpret.brute.apart import verify
-from shardlang.interpret.brute.declared import TrialVerdict
+from shardlang.interpret.trials.declared import TrialVerdict
+from shardlang.interpret.trials.processes import verify
 from shardlang.sources.source import Source
 
 

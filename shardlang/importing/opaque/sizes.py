@@ -21,7 +21,7 @@ from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
 from shardlang.importing.steps.sizes import symbolic
 from shardlang.importing.steps.trace import quiet
-from shardlang.interpret.brute.apart import LIMIT, child, said_end
+from shardlang.interpret.trials.processes import LIMIT, child, said_end
 
 # What a formula of the language has of what sympy writes.
 _FORMULA = re.compile(r"([-+()\d ]|\{\d+\}|(?<!\*)\*(?!\*)|//)*")

@@ -13,11 +13,11 @@ from itertools import count
 from shardlang.frozen.records import dataclass
 from shardlang.search.deep.priced import Priced
 from shardlang.search.deep.usual import usual
-from shardlang.search.guess import Guess
 from shardlang.search.pipelines import Pipe, pipe
 from shardlang.search.profiles import Estimate, Profiles
+from shardlang.search.request import SearchRequest
+from shardlang.search.rough_time import Guess
 from shardlang.search.space import Cuts, Point, course_facts, courses, heads, zeros
-from shardlang.search.wanted import SearchRequest
 from shardlang.syntax import ast
 
 # Seconds of a processor for the bound of a point, to simulate an action, and for what is around

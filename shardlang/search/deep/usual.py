@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardlang.graph.graph import Kind
-from shardlang.search.cut import Elements
 from shardlang.search.space import Cuts, Open, Uses, splittable
+from shardlang.search.truncate import Elements
 from shardlang.types.dim import Dim
 
 

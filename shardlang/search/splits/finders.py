@@ -11,12 +11,12 @@ from shardlang.check.program import CheckedProgram
 from shardlang.frozen.records import dataclass
 from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.layouts.assignment import Assignment
+from shardlang.search.request import DYNAMIC, RECURSIVE
 from shardlang.search.splits.chain import in_sequence
 from shardlang.search.splits.choices import Choices, found_choices
 from shardlang.search.splits.halving import greedily
 from shardlang.search.splits.integer_program import solved
 from shardlang.search.splits.seconds import SplitPrices
-from shardlang.search.wanted import DYNAMIC, RECURSIVE
 
 
 @dataclass(frozen=True)

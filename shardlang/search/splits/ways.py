@@ -16,14 +16,14 @@ from shardlang.frozen.records import dataclass
 from shardlang.plan.bytes.memory import all_held
 from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.holes import holes, is_hole
-from shardlang.search.filled import filled
-from shardlang.search.fitted import costs
+from shardlang.search.fill_holes import filled
+from shardlang.search.fit_memory import costs
+from shardlang.search.request import EXACT, RECURSIVE, SearchRequest
 from shardlang.search.space import Cuts, Open, Pins, Point, all_sizes, splittable
 from shardlang.search.splits.choices import resolved
 from shardlang.search.splits.finders import Assigned, assigned
 from shardlang.search.splits.seconds import SplitPrices
 from shardlang.search.splits.written import Writing
-from shardlang.search.wanted import EXACT, RECURSIVE, SearchRequest
 from shardlang.syntax import ast
 
 # More ways than these are not all tried.

@@ -18,7 +18,7 @@ from shardlang.paths.runs import unindexed
 from shardlang.plan.layouts.assignment import Assignment
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
-from shardlang.search.filled import filled
+from shardlang.search.fill_holes import filled
 from shardlang.search.space import Cuts, Open, Point, Splits, splittable
 from shardlang.search.splits.choices import Choices
 from shardlang.types.dim import Dim

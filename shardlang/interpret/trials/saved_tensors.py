@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from shardlang.interpret.brute.splits import evaluate, text
-from shardlang.interpret.brute.trials import Trial
-from shardlang.interpret.brute.wholes import Breach
+from shardlang.interpret.trials.cases import Trial
+from shardlang.interpret.trials.splits import evaluate, text
+from shardlang.interpret.trials.whole_operator import Breach
 from shardlang.ops.declared import RESULT
 
 

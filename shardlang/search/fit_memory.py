@@ -19,7 +19,7 @@ from shardlang.plan.bytes.memory import held_bytes
 from shardlang.plan.pipeline.stages import ancestors, enclosing
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
-from shardlang.search.filled import filled
+from shardlang.search.fill_holes import filled
 from shardlang.search.space import Open, Point, Seconds
 from shardlang.syntax import ast
 

@@ -19,8 +19,8 @@ from torch import Tensor
 from shardlang.check.own import NEEDS, OwnDecl
 from shardlang.errors import RunError
 from shardlang.extensions.loaded import OwnFunction
-from shardlang.interpret.brute.declared import TrialVerdict
-from shardlang.interpret.brute.wholes import Breach
+from shardlang.interpret.trials.declared import TrialVerdict
+from shardlang.interpret.trials.whole_operator import Breach
 from shardlang.runtime.state.own_optimizers import State, stepped
 
 _SHAPES = ((), (5,), (12,), (4, 6), (7, 5), (12, 8), (3, 4, 5))

@@ -20,8 +20,8 @@ from torch import Tensor
 from shardlang.check.graph.unify import Unifier
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.errors import RunError
-from shardlang.interpret.brute.splits import Case, evaluate, text
 from shardlang.interpret.meaning.call import ELEMENTS
+from shardlang.interpret.trials.splits import Case, evaluate, text
 from shardlang.ops.declaration import CallSite, Inference
 from shardlang.ops.declared import DECLARED, Declaration, Signature, operator_of
 from shardlang.ops.declared import evaluate as size_of

@@ -12,15 +12,15 @@ from dataclasses import replace
 from itertools import islice
 
 from shardlang.frozen.records import dataclass
-from shardlang.search.cut import arrays, cut
 from shardlang.search.deep.best_first import BestFirst
-from shardlang.search.fitted import FittedPoint, Fitting, Short, costs
-from shardlang.search.guess import Guess
+from shardlang.search.fit_memory import FittedPoint, Fitting, Short, costs
 from shardlang.search.profiles import Estimate, Profiles, without_stages
 from shardlang.search.recursive import halved
+from shardlang.search.request import DYNAMIC, EXACT, RECURSIVE, SearchRequest
+from shardlang.search.rough_time import Guess
 from shardlang.search.space import BUCKETS, MB, Open, Point, points
 from shardlang.search.splits.ways import Splitting
-from shardlang.search.wanted import DYNAMIC, EXACT, RECURSIVE, SearchRequest
+from shardlang.search.truncate import arrays, cut
 from shardlang.syntax import ast
 from shardlang.terminal.display import duration
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from shardlang.paths.runs import in_runs
 from shardlang.plan.strategy.holes import is_hole
-from shardlang.search import made
+from shardlang.search import print_rules
 from shardlang.search.space import Open, Point, covers, stage_count
 from shardlang.syntax import ast
 
@@ -14,11 +14,11 @@ from shardlang.syntax import ast
 def filled(of: Open, point: Point, title: str) -> ast.Strategy:
     """The strategy of a point; axes of one rank that no rule names are left out of the mesh."""
     rules = [new for rule in of.strategy.rules for new in _Filling(of, point).rule(rule)]
-    rules += made.pins(point.pins)
+    rules += print_rules.pins(point.pins)
     named = {axis for rule in rules for axis in _axes(rule)}
     sizes = [(axis, size) for axis, size in point.sizes if size > 1 or axis in named]
-    mesh = [made.mesh(sizes)] if sizes else []
-    return made.strategy(title, [*mesh, *(rule for rule in rules if not isinstance(rule, ast.Mesh))])
+    mesh = [print_rules.mesh(sizes)] if sizes else []
+    return print_rules.strategy(title, [*mesh, *(rule for rule in rules if not isinstance(rule, ast.Mesh))])
 
 
 def _axes(rule: ast.Rule) -> Iterator[str]:
@@ -58,9 +58,10 @@ class _Filling:
         if isinstance(rule, ast.At):
             return self._at(rule)
         if isinstance(rule, ast.Recompute) and is_hole(rule):
-            return [made.at(in_runs(self.point.layers), made.recompute(self.point.again))] if self.point.layers else []
+            again = print_rules.recompute(self.point.again)
+            return [print_rules.at(in_runs(self.point.layers), again)] if self.point.layers else []
         if isinstance(rule, ast.Place) and is_hole(rule):
-            return [made.at(in_runs(self.point.hosted), made.on_host())] if self.point.hosted else []
+            return [print_rules.at(in_runs(self.point.hosted), print_rules.on_host())] if self.point.hosted else []
         return self._alone(rule, 0)
 
     def _alone(self, rule: ast.Rule, at: int) -> list[ast.Rule]:
@@ -73,18 +74,18 @@ class _Filling:
                 return self._splits(rule, at)
             case ast.Stages():
                 keep = self.staged or not self.of.hole(ast.Schedule)
-                return [made.balanced(rule.axis.text, point.virtual)] if keep else []
+                return [print_rules.balanced(rule.axis.text, point.virtual)] if keep else []
             case ast.Microbatches():
-                return [made.microbatches(point.microbatches)] if point.microbatches > 1 else []
+                return [print_rules.microbatches(point.microbatches)] if point.microbatches > 1 else []
             case ast.Schedule():
-                return [made.schedule(point.schedule)] if point.schedule else []
+                return [print_rules.schedule(point.schedule)] if point.schedule else []
             case ast.Zero():
                 level, keep = point.zero[[id(each) for each in self.of.zeros].index(id(rule))]
                 sizes = dict(point.sizes)
                 axes = [axis.text for axis in rule.axes if sizes.get(axis.text, 1) > 1]
-                return [made.zero(level, axes, keep)] if level else []
+                return [print_rules.zero(level, axes, keep)] if level else []
             case ast.Bucket():
-                return [made.bucket(point.bucket)] if point.bucket not in (0, 25) else []
+                return [print_rules.bucket(point.bucket)] if point.bucket not in (0, 25) else []
             case _:
                 return []
 
@@ -96,7 +97,7 @@ class _Filling:
         by_uses: dict[tuple[tuple[str, bool], ...], list[str]] = {}
         for _, dim, uses in (split for split in self.point.splits if split[0] == at):
             by_uses.setdefault(uses, []).append(dim)
-        return [made.split(dims, uses, rule.uneven) for uses, dims in by_uses.items()]
+        return [print_rules.split(dims, uses, rule.uneven) for uses, dims in by_uses.items()]
 
     def _at(self, at: ast.At) -> list[ast.Rule]:
         """The rules under `at`, without those that a point leaves out."""
@@ -104,11 +105,12 @@ class _Filling:
             return [at]
         number = 1 + [id(each) for each in self.of.ats].index(id(at))
         inner = [new for rule in at.rules for new in self._alone(rule, number)]
-        found: list[ast.Rule] = [made.at_selectors(at.selectors, inner)] if inner else []
+        found: list[ast.Rule] = [print_rules.at_selectors(at.selectors, inner)] if inner else []
         for rule in (rule for rule in at.rules if is_hole(rule)):
             paths = self.point.layers if isinstance(rule, ast.Recompute) else self.point.hosted
             mine = [path for path in paths if covers(at, path)]
             if mine and isinstance(rule, ast.Recompute | ast.Place):
-                new = made.recompute(self.point.again) if isinstance(rule, ast.Recompute) else made.on_host()
-                found.append(made.at(in_runs(mine), new))
+                again = isinstance(rule, ast.Recompute)
+                new = print_rules.recompute(self.point.again) if again else print_rules.on_host()
+                found.append(print_rules.at(in_runs(mine), new))
         return found

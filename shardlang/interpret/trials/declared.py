@@ -18,11 +18,11 @@ from torch import Tensor
 
 from shardlang.check.own import OwnDecl
 from shardlang.extensions import loaded
-from shardlang.interpret.brute.kept import require_keeps
-from shardlang.interpret.brute.splits import Case, LocalCase, Rank, check, splits
-from shardlang.interpret.brute.threads import Ranks
-from shardlang.interpret.brute.trials import Trial, further, large, trials
-from shardlang.interpret.brute.wholes import Breach, again, held, said, shaped, single
+from shardlang.interpret.trials.cases import Trial, further, large, trials
+from shardlang.interpret.trials.fake_ranks import Ranks
+from shardlang.interpret.trials.saved_tensors import require_keeps
+from shardlang.interpret.trials.splits import Case, LocalCase, Rank, check, splits
+from shardlang.interpret.trials.whole_operator import Breach, again, held, said, shaped, single
 from shardlang.ops.declared import REST, Declaration
 from shardlang.ops.rule import Split
 

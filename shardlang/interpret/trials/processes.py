@@ -25,7 +25,7 @@ from shardlang.runtime.launch.children import begin
 from shardlang.terminal import signals
 
 if TYPE_CHECKING:
-    from shardlang.interpret.brute.declared import TrialVerdict
+    from shardlang.interpret.trials.declared import TrialVerdict
     from shardlang.ops.declared import Declaration
 
 # So many seconds a trial under one split may take.
@@ -35,7 +35,7 @@ LIMIT = 60.0
 def verify(declaration: Declaration | OwnDecl, limit: float = LIMIT) -> TrialVerdict:
     """As `declared.verify`, or `optimizers.verify`. limit: seconds that loading the file, and a
     trial under one split, may take. RunError too where the process ends while it loads the file."""
-    from shardlang.interpret.brute.declared import TrialVerdict
+    from shardlang.interpret.trials.declared import TrialVerdict
 
     told, status = child(lambda tell: _try(declaration, tell), limit)
     last = told[-1] if told else {}
@@ -58,7 +58,7 @@ def verify(declaration: Declaration | OwnDecl, limit: float = LIMIT) -> TrialVer
 
 def _endless(declaration: Declaration | OwnDecl, trials: list[str], limit: float) -> TrialVerdict:
     """The verdict on a function that did not end in time; RunError where its file did not."""
-    from shardlang.interpret.brute.declared import TrialVerdict
+    from shardlang.interpret.trials.declared import TrialVerdict
 
     help = f"if it is as slow as that, wait longer: `--limit {5 * limit:g}`"
     if not trials:
@@ -73,8 +73,8 @@ def _python(declaration: Declaration | OwnDecl) -> str:
 
 def _try(declaration: Declaration | OwnDecl, tell: Callable[[Any], None]) -> None:
     """Tells of each trial as it begins ("" before the first), and of the verdict, in the child."""
-    from shardlang.interpret.brute import declared, optimizers
-    from shardlang.interpret.brute.wholes import said
+    from shardlang.interpret.trials import declared, optimizers
+    from shardlang.interpret.trials.whole_operator import said
 
     def begun(trial: str) -> None:
         tell({"at": trial})

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from shardlang import runtime as rt
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.interpret.brute.threads import MeshView, Ranks
+from shardlang.interpret.trials.fake_ranks import MeshView, Ranks
 from shardlang.ops.declaration import REGISTRY, Inference
 from shardlang.ops.declared import DECLARED
 from shardlang.ops.rule import DimFactors, FactorRule, Split

@@ -11,10 +11,10 @@ from shardlang.cost.planned import work
 from shardlang.cost.predict import Prediction, plain, predict_work
 from shardlang.frozen.records import dataclass
 from shardlang.paths.runs import in_runs
-from shardlang.search import made
-from shardlang.search.fitted import FittedPoint
-from shardlang.search.made import FOUND
-from shardlang.search.outer import Outcome
+from shardlang.search import print_rules
+from shardlang.search.best_of_space import Outcome
+from shardlang.search.fit_memory import FittedPoint
+from shardlang.search.print_rules import FOUND
 from shardlang.search.tune import Tuned
 from shardlang.search.write import MARK, text_of
 from shardlang.syntax import ast
@@ -106,7 +106,7 @@ def _gap(outcome: Outcome, best: Prediction) -> float:
 
 
 def _named(found: FittedPoint, title: str) -> ast.Strategy:
-    return made.strategy(title, found.strategy.rules)
+    return print_rules.strategy(title, found.strategy.rules)
 
 
 def facts(found: FittedPoint) -> dict[str, str]:

@@ -13,8 +13,8 @@ from shardlang.cost.hardware import Hardware
 from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
 from shardlang.plan.work import step_flops
-from shardlang.search.cut import arrays
 from shardlang.search.space import BUCKETS, Open, Point, Splits
+from shardlang.search.truncate import arrays
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 

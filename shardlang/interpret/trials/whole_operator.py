@@ -14,9 +14,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from shardlang.interpret.brute.splits import TOLERANCE, Case, evaluate, gradients, text
-from shardlang.interpret.brute.trials import Trial
 from shardlang.interpret.meaning.call import ELEMENTS
+from shardlang.interpret.trials.cases import Trial
+from shardlang.interpret.trials.splits import TOLERANCE, Case, evaluate, gradients, text
 
 # How far results in f32 may be from those in f64, of the largest number: half of the digits of f32.
 _ROUNDED = 1e-3
