@@ -21,11 +21,12 @@ from shardlang.checkpoints.looked_at import look
 from shardlang.checkpoints.optimizers import EMA, Change, changes, state_names, updates
 from shardlang.disk.locks import Claims, held_in, require_apart
 from shardlang.errors import RunError
+from shardlang.runtime.comm.exchanged import exchanged
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.identity import differences, identity
 from shardlang.runtime.program import Parameter, Program
 from shardlang.runtime.state import mapped
-from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun, exchanged, not_finite, place, require_one
+from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun, not_finite, place, require_one
 from shardlang.runtime.state.optimizers import optimizer
 from shardlang.runtime.state.shares import Shares
 from shardlang.runtime.step.model import Model
