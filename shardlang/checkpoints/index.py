@@ -121,6 +121,23 @@ class SavedLayout:
             raise ValueError(f"rank {twice} has two parts of one tensor")
 
 
+def layout_of(dtype: str, shape: Sequence[int], parts: Sequence[Part]) -> SavedLayout | None:
+    """The layout of a tensor that has been cut so, where its parts that hold an element are a grid,
+    in any order, that is all of it; else None."""
+    if 0 in shape:
+        return SavedLayout(dtype, shape, [[n] for n in shape], [part.rank for part in parts[:1]])
+    due = sorted((part for part in parts if 0 not in part.lengths), key=lambda part: part.offsets)
+    starts = [sorted({part.offsets[dim] for part in due}) for dim in range(len(shape))]
+    lengths = [
+        [last - first for first, last in itertools.pairwise([*each, size])]
+        for each, size in zip(starts, shape, strict=True)
+    ]
+    if math.prod(map(len, starts)) != len(due):
+        return None
+    found = SavedLayout(dtype, shape, lengths, [part.rank for part in due])
+    return found if list(found.parts()) == due else None
+
+
 def _whole(numbers: Sequence[Any]) -> bool:
     return isinstance(numbers, list | tuple) and all(type(n) is int and 0 <= n < 2**60 for n in numbers)
 
@@ -184,6 +201,17 @@ def text_of(facts: Mapping[str, Any]) -> str:
     """The text of an index, with its own checksum."""
     text = json.dumps(facts)
     return f"{text[:-1]}{_SUM.decode()}{zlib.crc32(text.encode())}}}"
+
+
+def index_of(step: int, facts: Mapping[str, Any], files: Sequence[Any], tensors: Mapping[str, SavedLayout]) -> str:
+    """The text of an index, of the facts of files and of how tensors are cut."""
+    layouts = {id(layout): layout for layout in tensors.values()}
+    numbers = {key: number for number, key in enumerate(layouts)}
+    return text_of({
+        "format": FORMAT, "step": step, **facts, "files": files,
+        "layouts": [layout.written() for layout in layouts.values()],
+        "tensors": {name: numbers[id(layout)] for name, layout in tensors.items()},
+    })  # fmt: skip
 
 
 def index_text(folder: Path) -> bytes:

@@ -4,12 +4,15 @@ A folder is that of one checkpoint, or of a run's: then its newest is meant."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from shardlang.checkpoints import folders
 from shardlang.checkpoints.index import INDEX, Damaged, Index
+from shardlang.checkpoints.parts import Parts
 from shardlang.checkpoints.rank_files import RankFile, file_name
 
 
@@ -67,14 +70,9 @@ def broken(folder: Path) -> Iterator[Damaged]:
     except Damaged as error:
         yield error
         return
-    by_rank: dict[int, list[Any]] = {}
-    for name, layout in index.tensors.items():
-        for part in layout.parts():
-            by_rank.setdefault(part.rank, []).append((name, part, layout.dtype))
-    for rank, mine in sorted(by_rank.items()):
-        try:
-            with RankFile(folder, rank, index.files[rank]) as file:
-                for each in mine:
-                    file.verify(*each)
-        except Damaged as error:
-            yield error
+    with closing(Parts(index)) as parts:
+        for file in parts.all():
+            try:
+                deque(file, 0)
+            except Damaged as error:
+                yield error

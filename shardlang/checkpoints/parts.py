@@ -5,42 +5,49 @@ Numbers are numpy's of the same width; bf16, which numpy lacks, is u16 of the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
-from shardlang.checkpoints.index import Damaged, Index, Part
+from shardlang.checkpoints.index import Index, Part
 from shardlang.checkpoints.rank_files import RankFile
 from shardlang.facts.dtypes import DTYPES
 
 # numpy's type of the bits of an element, by safetensors' name of its type.
 STORED = {name.upper(): facts.bits for name, facts in DTYPES.items()}
+Slices: TypeAlias = tuple[slice, ...]
+# The name of a tensor, and offsets and lengths in it.
+Block: TypeAlias = tuple[str, Sequence[int], Sequence[int]]
+# The number of a block that was asked for, where in it the numbers are, and they.
+Found: TypeAlias = tuple[int, Slices, np.ndarray]
 # Files of ranks that are open at one time.
 _OPEN = 64
 
 
-def rows_of(
-    file: RankFile, name: str, part: Part, dtype: str, where: Sequence[range]
-) -> Iterator[tuple[np.ndarray, range]]:
-    """Some rows at a time of a part of a block, and which of the rows asked for they are."""
-    rows, columns = [*where, range(1), range(1)][:2]
-    for top, left, found in file.read(name, part, dtype, rows, columns):
-        block = found.view(STORED[dtype]).reshape(len(found), -1, *part.lengths[2:])
-        first, last = max(top, rows.start), min(top + len(block), rows.stop)
-        block = block[first - top : last - top, columns.start - left : columns.stop - left]
-        block = block[(slice(None), slice(None), *(slice(each.start, each.stop) for each in where[2:]))]
-        flat = block.reshape(block.shape[: len(where)]) if len(where) < 2 else block
-        yield flat, range(first - rows.start, last - rows.start)
-
-
-def shared(part: Part, offsets: Sequence[int], lengths: Sequence[int]) -> tuple[list[range], tuple[slice, ...]]:
+def shared(part: Part, offsets: Sequence[int], lengths: Sequence[int]) -> tuple[Slices, Slices]:
     """The block that a part and a block at `offsets` share: where it is in each of them."""
     there, here = [], []
     for start, length, mine, size in zip(part.offsets, part.lengths, offsets, lengths, strict=True):
         first, last = max(start, mine), min(start + length, mine + size)
-        there.append(range(first - start, last - start))
+        there.append(slice(first - start, last - start))
         here.append(slice(first - mine, last - mine))
-    return there, tuple(here)
+    return tuple(there), tuple(here)
+
+
+def _rows_of(
+    file: RankFile, name: str, part: Part, dtype: str, there: Slices, here: Slices
+) -> Iterator[tuple[Slices, np.ndarray]]:
+    """What a part shares with a block, some rows at a time: where in the block they are, and the
+    numbers."""
+    rows, columns = (*there, slice(0, 1), slice(0, 1))[:2]
+    for top, left, found in file.read(name, part, dtype, rows, columns):
+        block = found.view(STORED[dtype]).reshape(len(found), -1, *part.lengths[2:])
+        first, last = max(top, rows.start), min(top + len(block), rows.stop)
+        block = block[(slice(first - top, last - top), slice(columns.start - left, columns.stop - left), *there[2:])]
+        at = [slice(each.start + first - rows.start, each.start + last - rows.start) for each in here[:1]]
+        yield (*at, *here[1:]), block.reshape(block.shape[: len(there)]) if len(there) < 2 else block
 
 
 class Parts:
@@ -63,17 +70,28 @@ class Parts:
         self._files[rank] = found
         return found
 
+    def files(self, blocks: Iterable[Block]) -> list[Iterator[Found]]:
+        """What the file of each rank has of some blocks, read as it is asked for. Damaged where a
+        byte that is read is not what was written."""
+        by_rank: dict[int, list[tuple[int, Block, Part]]] = {}
+        for number, (name, offsets, lengths) in enumerate(blocks):
+            for part in self.index.tensors[name].overlapping(offsets, lengths):
+                by_rank.setdefault(part.rank, []).append((number, (name, offsets, lengths), part))
+        return [self._of_file(rank, by_rank[rank]) for rank in sorted(by_rank)]
+
+    def _of_file(self, rank: int, due: Sequence[tuple[int, Block, Part]]) -> Iterator[Found]:
+        for number, (name, offsets, lengths), part in due:
+            dtype = self.index.tensors[name].dtype
+            for at, found in _rows_of(self._file(rank), name, part, dtype, *shared(part, offsets, lengths)):
+                yield number, at, found
+
+    def all(self) -> list[Iterator[Found]]:
+        """All of all tensors, numbered as the index has them."""
+        return self.files((name, (0,) * len(each.shape), each.shape) for name, each in self.index.tensors.items())
+
     def read(self, name: str, offsets: Sequence[int], lengths: Sequence[int]) -> np.ndarray:
         """A block of a tensor. Damaged where a byte that is read is not what was written."""
-        layout = self.index.tensors[name]
-        into = np.empty(tuple(lengths), STORED[layout.dtype])
-        filled = 0
-        for part in layout.overlapping(offsets, lengths):
-            there, here = shared(part, offsets, lengths)
-            mine: np.ndarray = into[(*here, ...)]  # type: ignore[arg-type]
-            for found, rows in rows_of(self._file(part.rank), name, part, layout.dtype, there):
-                (mine[rows.start : rows.stop] if here else mine)[...] = found
-                filled += found.size
-        if filled != into.size:
-            raise Damaged(f"the index is damaged: parts of `{name}` are not all of it", self.index.folder)
+        into = np.empty(tuple(lengths), STORED[self.index.tensors[name].dtype])
+        for _, at, found in itertools.chain.from_iterable(self.files([(name, offsets, lengths)])):
+            into[at] = found
         return into

@@ -221,7 +221,7 @@ class RankFile:
         return block, self.begin + first, [int(n) for n in np.frombuffer(sums, ">u4")]
 
     def read(
-        self, name: str, part: Part, dtype: str, rows: range, columns: range
+        self, name: str, part: Part, dtype: str, rows: slice, columns: slice
     ) -> Iterator[tuple[int, int, np.ndarray]]:
         """Rows and columns of a block, checked, some rows at a time: the first of the rows, the
         first of the columns, and bytes [rows, bytes], which may be a few more than are asked
@@ -238,9 +238,3 @@ class RankFile:
             if _crcs(found, cells) != sums[number * cells.across + left : number * cells.across + right]:
                 raise self._broken(f"`{name}` in it is damaged: a checksum is another than when it was written")
             yield first, start, found
-
-    def verify(self, name: str, part: Part, dtype: str) -> None:
-        """Damaged where a byte of a block is another than when it was written."""
-        cells = Block(name, dtype, part.offsets, part.lengths).cells
-        for _ in self.read(name, part, dtype, range(cells.rows), range(cells.columns)):
-            pass

@@ -17,10 +17,10 @@ from shardlang.errors import RunError
 from shardlang.launch.started import started
 from shardlang.runtime.comm import mesh
 from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.comm.primitives import exchanged
 from shardlang.runtime.device import KINDS, TIMEOUT
 from shardlang.runtime.launch.devices import chosen, of_rank
 from shardlang.runtime.launch.meeting import rendezvous
-from shardlang.runtime.state.checkpoints import exchanged
 
 
 class RankError(RuntimeError):

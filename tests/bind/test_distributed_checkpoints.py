@@ -19,12 +19,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 from shardlang.checkpoints import folders
-from shardlang.checkpoints.index import Index, Part, SavedLayout
+from shardlang.checkpoints.index import Index, Part, SavedLayout, index_of
 from shardlang.checkpoints.looked_at import broken
 from shardlang.checkpoints.parts import Parts
 from shardlang.checkpoints.rank_files import Block, file_name, in_order, write
 from shardlang.errors import RunError
-from shardlang.runtime.state.checkpoints import NAMES, Piece, index_of
+from shardlang.runtime.state.checkpoints import NAMES, Piece
 from shardlang.torch import CheckpointReader, CheckpointWriter
 from tests.cli.process import NET, shardc
 from tests.runtime.forked import on_ranks

@@ -36,7 +36,7 @@ FAULTS = (
     Fault("metadata may name files elsewhere", "a hostile checkpoint that reads elsewhere", "runtime/dcp/foreign.py",
           'os.path.isabs(file) or ".." in Path(file).parts', "not file", CONVERT),
     Fault("parts of a tensor may overlap", "metadata that do not say all", "runtime/dcp/foreign.py",
-          "(len(parts) != count or grid(shape, parts) is None)", "not parts", CONVERT),
+          "    if found is None:\n        raise ValueError", "    if not parts:\n        raise ValueError", CONVERT),
     Fault("a tensor is opened by any pickle", "a hostile tensor", "runtime/dcp/foreign.py",
           'map_location="cpu", weights_only=True', 'map_location="cpu", weights_only=False', CONVERT),
     Fault("a chunk is read from the beginning", "every chunk but the first", "runtime/dcp/written.py",

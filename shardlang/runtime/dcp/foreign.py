@@ -19,11 +19,11 @@ from torch import Tensor
 from torch.distributed.checkpoint import filesystem, metadata
 from torch.distributed.checkpoint.utils import _create_file_view
 
-from shardlang.checkpoints.grid import grid
 from shardlang.checkpoints.headers import Saved, require_plain
-from shardlang.checkpoints.parts import STORED
+from shardlang.checkpoints.index import Part, SavedLayout, layout_of
+from shardlang.checkpoints.parts import STORED, shared
 from shardlang.errors import RunError
-from shardlang.runtime.state.checkpoints import NAMES
+from shardlang.runtime.state.checkpoints import NAMES, bytes_of
 
 METADATA = ".metadata"
 _RECORDS = ("Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata", "BytesStorageMetadata",
@@ -91,23 +91,18 @@ class Foreign:
                 name: Saved(_type(name, found.state_dict_metadata[name]), _ints(found.state_dict_metadata[name].size))
                 for name in self._chunks
             }
-            for name, saved in self.tensors.items():
-                _require_whole(name, saved.shape, self._chunks[name])
+            # The numbers of chunks stand for ranks.
+            self._layouts = {name: _layout_of(name, saved, self._chunks[name]) for name, saved in self.tensors.items()}
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RunError("SH616", f"the metadata is damaged, or of another kind: {error!r}", file=path) from None
         self._last: tuple[_Chunk, Tensor] | None = None
 
     def read(self, name: str, offsets: Sequence[int], lengths: Sequence[int]) -> np.ndarray:
         into = np.empty(tuple(lengths), STORED[self.tensors[name].dtype])
-        for chunk in self._chunks[name]:
-            here, there = [], []
-            for start, size, mine, length in zip(chunk.offsets, chunk.lengths, offsets, lengths, strict=True):
-                first, last = max(start, mine), min(start + size, mine + length)
-                here.append(slice(first - mine, max(first, last) - mine))
-                there.append(slice(first - start, max(first, last) - start))
-            target: np.ndarray = into[(*here, ...)]  # type: ignore[arg-type]
-            if target.size:
-                target[...] = _numbers(self._tensor(name, chunk)[tuple(there)])
+        for part in self._layouts[name].overlapping(offsets, lengths):
+            there, here = shared(part, offsets, lengths)
+            found = self._tensor(name, self._chunks[name][part.rank])[there]
+            into[here] = bytes_of(found).view(into.dtype).reshape(found.shape)
         return into
 
     def _tensor(self, name: str, chunk: _Chunk) -> Tensor:
@@ -130,11 +125,6 @@ class Foreign:
         if not isinstance(found, Tensor) or found.shape != chunk.lengths or NAMES.get(found.dtype) != saved.dtype:
             raise RunError("SH616", f"`{name}` in it is not what the metadata says", file=path)
         return found.detach()
-
-
-def _numbers(tensor: Tensor) -> np.ndarray:
-    found = tensor.contiguous()
-    return np.asarray((found.view(torch.uint16) if found.dtype == torch.bfloat16 else found).numpy())
 
 
 def _read(path: Path) -> Any:
@@ -190,13 +180,15 @@ def _chunks(name: str, found: Any, storage: Any) -> list[_Chunk]:
     return chunks
 
 
-def _require_whole(name: str, shape: tuple[int, ...], chunks: Sequence[_Chunk]) -> None:
-    """ValueError where the chunks of a tensor are not, each element once, all of it."""
+def _layout_of(name: str, saved: Saved, chunks: Sequence[_Chunk]) -> SavedLayout:
+    """How a tensor is cut into its chunks. ValueError where these are not, each element once, all
+    of it."""
     for chunk in chunks:
-        inside = zip(chunk.offsets, chunk.lengths, shape, strict=True)
+        inside = zip(chunk.offsets, chunk.lengths, saved.shape, strict=True)
         if any(first + size > all for first, size, all in inside):
-            raise ValueError(f"a part of `{name}` is outside of {list(shape)}")
-    parts = {chunk.offsets: chunk.lengths for chunk in chunks if 0 not in chunk.lengths}
-    count = sum(0 not in chunk.lengths for chunk in chunks)
-    if 0 not in shape and (len(parts) != count or grid(shape, parts) is None):
-        raise ValueError(f"the parts of `{name}` are no grid that is all of {list(shape)}")
+            raise ValueError(f"a part of `{name}` is outside of {list(saved.shape)}")
+    parts = [Part(number, chunk.offsets, chunk.lengths) for number, chunk in enumerate(chunks)]
+    found = layout_of(saved.dtype, saved.shape, parts)
+    if found is None:
+        raise ValueError(f"the parts of `{name}` are no grid that is all of {list(saved.shape)}")
+    return found

@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, Writ
 
 from shardlang.checkpoints.index import ITEM_BYTES, Index
 from shardlang.checkpoints.parts import Parts
-from shardlang.runtime.state.checkpoints import TYPES
+from shardlang.runtime.state.checkpoints import TYPES, tensor_of
 
 # Bytes of a chunk, about.
 _CHUNK = 2**28
@@ -59,9 +59,9 @@ class _Planner(dcp.DefaultSavePlanner):
     def resolve_data(self, write_item: WriteItem) -> Tensor:
         data, name = write_item.tensor_data, write_item.index.fqn
         assert data is not None
-        found = torch.from_numpy(self.parts.read(name, data.chunk.offsets, data.chunk.sizes))
+        found = self.parts.read(name, data.chunk.offsets, data.chunk.sizes)
         self.told(found.nbytes)
-        return found.view(TYPES[self.parts.index.tensors[name].dtype])
+        return tensor_of(found, self.parts.index.tensors[name].dtype)
 
 
 def write(index: Index, folder: Path, told: Callable[[int], None] = lambda _: None) -> None:

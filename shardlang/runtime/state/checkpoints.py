@@ -8,11 +8,13 @@ pickles its metadata, so its folders are another form (runtime/dcp/)."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,24 +24,34 @@ import torch
 from torch import Tensor
 
 from shardlang.checkpoints import folders
-from shardlang.checkpoints.index import FORMAT, INDEX, OF_ANOTHER, FileFacts, Index, Part, SavedLayout, text_of
+from shardlang.checkpoints.index import INDEX, OF_ANOTHER, FileFacts, Index, Part, SavedLayout, index_of
 from shardlang.checkpoints.looked_at import look
-from shardlang.checkpoints.parts import rows_of, shared
-from shardlang.checkpoints.rank_files import Block, RankFile, file_name, in_order, write
+from shardlang.checkpoints.parts import Parts, shared
+from shardlang.checkpoints.rank_files import Block, file_name, in_order, write
 from shardlang.errors import RunError
-from shardlang.facts.dtypes import DTYPES
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import world
-from shardlang.runtime.comm.primitives import exchanged as exchanged
+from shardlang.runtime.comm.primitives import exchanged
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.finite import broken, shown
+from shardlang.runtime.program import DTYPES
 from shardlang.runtime.state import mapped
 
 # A type, by safetensors' name.
-TYPES: dict[str, torch.dtype] = {name.upper(): getattr(torch, facts.torch) for name, facts in DTYPES.items()}
+TYPES = {name.upper(): dtype for name, dtype in DTYPES.items()}
 NAMES = {dtype: name for name, dtype in TYPES.items()}
 # Seconds between two looks at who has written his file.
 _PACE = 0.005
+
+
+def tensor_of(numbers: np.ndarray, dtype: str) -> Tensor:
+    """Numbers as they are stored, as a tensor of a type."""
+    return torch.from_numpy(numbers).view(TYPES[dtype])
+
+
+def bytes_of(tensor: Tensor) -> np.ndarray:
+    """The bytes of a tensor, in order; in the host's memory."""
+    return np.asarray(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
 
 
 @dataclass(frozen=True)
@@ -53,8 +65,7 @@ class Piece:
 
     def part(self, part: Part) -> Tensor:
         """The numbers of a part that lies within."""
-        inside = zip(part.offsets, part.lengths, self.offsets, strict=True)
-        return self.local[tuple(slice(first - mine, first - mine + size) for first, size, mine in inside)]
+        return self.local[shared(part, self.offsets, self.local.shape)[1]]
 
 
 class Checkpoints:
@@ -302,21 +313,8 @@ def _written(draft: Path, mine: Sequence[tuple[Block, Tensor]]) -> FileFacts:
     """Writes the file of this rank."""
     by_name = {block.name: numbers for block, numbers in mine}
 
-    def bytes_of(block: Block) -> np.ndarray:
-        return np.asarray(by_name[block.name].contiguous().reshape(-1).view(torch.uint8).numpy())
-
-    return write(draft / file_name(world.rank), in_order([block for block, _ in mine]), bytes_of)
-
-
-def index_of(step: int, facts: Mapping[str, Any], files: Sequence[Any], tensors: Mapping[str, SavedLayout]) -> str:
-    """The text of an index, of the facts of files and of how tensors are cut."""
-    layouts = {id(layout): layout for layout in tensors.values()}
-    numbers = {key: number for number, key in enumerate(layouts)}
-    return text_of({
-        "format": FORMAT, "step": step, **facts, "files": files,
-        "layouts": [layout.written() for layout in layouts.values()],
-        "tensors": {name: numbers[id(layout)] for name, layout in tensors.items()},
-    })  # fmt: skip
+    blocks = in_order([block for block, _ in mine])
+    return write(draft / file_name(world.rank), blocks, lambda block: bytes_of(by_name[block.name]))
 
 
 def place() -> str:
@@ -356,41 +354,20 @@ class SavedRun:
         if lacking:
             more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
             raise RunError("SH508", f"the checkpoint lacks `{lacking[0]}`{more}", file=self.folder, help=OF_ANOTHER)
-        by_rank: dict[int, list[tuple[Piece, Part]]] = {}
         for piece in due:
             there = self.tensors[piece.name]
             if there.shape != piece.shape:
                 fact = f"`{piece.name}` is {list(there.shape)} in the checkpoint and {list(piece.shape)} in the program"
                 raise RunError("SH508", fact, file=self.folder, help=OF_ANOTHER)
-            for part in there.overlapping(piece.offsets, tuple(piece.local.shape)):
-                by_rank.setdefault(part.rank, []).append((piece, part))
-        for rank in sorted(by_rank):
-            with RankFile(self.folder, rank, self.index.files[rank]) as file, torch.no_grad():
-                for piece, part in by_rank[rank]:
-                    self._copy(file, piece, part)
-
-    def _copy(self, file: RankFile, piece: Piece, part: Part) -> None:
-        """Copies what a saved part and a piece share."""
-        there, here = shared(part, piece.offsets, piece.local.shape)
-        for found, rows in self._read(file, piece.name, part, there):
-            into = piece.local[here]
-            into = into[rows.start : rows.stop] if here else into
-            into.copy_(found)
-
-    def _read(self, file: RankFile, name: str, part: Part, where: Sequence[range]) -> Iterator[tuple[Tensor, range]]:
-        """Some rows at a time of a part of a block, and which of the rows asked for they are."""
-        dtype = self.tensors[name].dtype
-        for found, rows in rows_of(file, name, part, dtype, where):
-            yield torch.from_numpy(found).view(TYPES[dtype]), rows
+        with closing(Parts(self.index)) as parts, torch.no_grad():
+            files = parts.files((piece.name, piece.offsets, tuple(piece.local.shape)) for piece in due)
+            for number, at, found in itertools.chain.from_iterable(files):
+                due[number].local[at].copy_(tensor_of(found, self.tensors[due[number].name].dtype))
 
     def parts(self) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
         """All saved numbers: the tensor's name, where in it some begin, and they."""
-        for rank, facts in enumerate(self.index.files):
-            mine = [(name, part) for name, layout in self.tensors.items() if (part := layout.part_of(rank))]
-            if not mine:
-                continue
-            with RankFile(self.folder, rank, facts) as file:
-                for name, part in mine:
-                    for found, rows in self._read(file, name, part, [range(n) for n in part.lengths]):
-                        first = (part.offsets[0] + rows.start, *part.offsets[1:]) if part.offsets else ()
-                        yield name, first, found
+        names = list(self.tensors)
+        with closing(Parts(self.index)) as parts:
+            for number, at, found in itertools.chain.from_iterable(parts.all()):
+                name = names[number]
+                yield name, tuple(each.start for each in at), tensor_of(found, self.tensors[name].dtype)

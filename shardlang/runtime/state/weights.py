@@ -31,6 +31,7 @@ from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.messages import begin_receive, begin_send
 from shardlang.runtime.program import DTYPES, Extent, RunProgram, RunTensor, dtype_of, listed
+from shardlang.runtime.state.checkpoints import NAMES, bytes_of
 from shardlang.runtime.weight_names import FileTensor, Names
 from shardlang.runtime.words import require_same
 
@@ -39,7 +40,6 @@ _TORCH = {name: str(dtype).removeprefix("torch.") for name, dtype in DTYPES.item
 # What numbers of a type are: those of one kind are converted, and rounded where they are narrower.
 _KINDS = {name: "truth values" if name == "bool" else "whole numbers" if name in INTEGERS else "floating-point numbers"
           for name in DTYPES}  # fmt: skip
-_NAMES = {dtype: name.upper() for name, dtype in DTYPES.items()}
 
 
 def whole(program: RunProgram, tensor: RunTensor, local: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ def save(program: RunProgram, path: Path, tensors: Sequence[tuple[RunTensor, Cal
             file.write(_header(program, [tensor for tensor, _ in tensors]))
         for value in _wholes(program, tensors):
             if file is not None and value is not None:
-                file.write(value.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+                file.write(bytes_of(value).data)
 
 
 def _wholes(
@@ -113,7 +113,7 @@ def _brought(program: RunProgram, tensor: RunTensor, value: Tensor | None, sourc
 
 def _header(program: RunProgram, tensors: Sequence[RunTensor]) -> bytes:
     """The header of a file of these tensors, whole."""
-    saved = {tensor.path: Saved(_NAMES[dtype_of(program, tensor)], tuple(tensor.shape)) for tensor in tensors}
+    saved = {tensor.path: Saved(NAMES[dtype_of(program, tensor)], tuple(tensor.shape)) for tensor in tensors}
     words = json.dumps(json.dumps(dict(program.data.categories))) if program.data.categories else ""
     # By either mark later runs know that the file may be replaced.
     return headers.written(saved, f"{WORDS_MARK}{words}}}" if words else SAVED_MARK)

@@ -22,10 +22,11 @@ from shardlang.checkpoints.optimizers import EMA, Change, changes, state_names, 
 from shardlang.disk.locks import Claims, held_in, require_apart
 from shardlang.errors import RunError
 from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.comm.primitives import exchanged
 from shardlang.runtime.data.identity import differences, identity
 from shardlang.runtime.program import Parameter, RunProgram
 from shardlang.runtime.state import mapped
-from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun, exchanged, not_finite, place, require_one
+from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun, not_finite, place, require_one
 from shardlang.runtime.state.optimizers import optimizer
 from shardlang.runtime.state.shares import StateLayouts
 from shardlang.runtime.step.model import RankModel

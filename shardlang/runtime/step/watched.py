@@ -24,12 +24,13 @@ from torch import Tensor
 from shardlang.runtime import random
 from shardlang.runtime.citations import cited
 from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.comm.primitives import exchanged
 from shardlang.runtime.comm.record import USUAL, record
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.data.loader import Loader
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import RunProgram
-from shardlang.runtime.state.checkpoints import Checkpoints, SavedRun, exchanged
+from shardlang.runtime.state.checkpoints import Checkpoints, SavedRun
 from shardlang.runtime.step.model import RankModel
 from shardlang.runtime.step.resume import resume
 from shardlang.runtime.tree import LayerNode

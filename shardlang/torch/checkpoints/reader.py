@@ -20,11 +20,11 @@ from torch.distributed.checkpoint.planner import LoadItemType, ReadItem
 from torch.futures import Future
 
 from shardlang.checkpoints.headers import Saved
-from shardlang.checkpoints.index import Index
+from shardlang.checkpoints.index import INDEX, Index
 from shardlang.checkpoints.parts import Parts
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
-from shardlang.runtime.state.checkpoints import TYPES
+from shardlang.runtime.state.checkpoints import TYPES, tensor_of
 from shardlang.weights.backwards import Filling, backwards, their_names
 from shardlang.weights.maps import name_map
 
@@ -140,13 +140,12 @@ class CheckpointReader(StorageReader):
         origin = self._origins[item.storage_index.fqn, tuple(chunk)]
         first = tuple(a + b for a, b in zip(chunk, item.storage_offsets, strict=True))
         offsets, lengths = origin.block(first, tuple(item.lengths))
-        found = torch.from_numpy(parts.read(origin.ours, offsets, lengths))
-        found = found.view(TYPES[parts.index.tensors[origin.ours].dtype])
+        found = tensor_of(parts.read(origin.ours, offsets, lengths), parts.index.tensors[origin.ours].dtype)
         return found.permute(*reversed(range(found.dim()))) if origin.turned else found
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return (Path(checkpoint_id) / "index.json").is_file()
+        return (Path(checkpoint_id) / INDEX).is_file()
 
 
 def _origins(filling: Filling, ours: Mapping[str, Saved]) -> list[_Origin]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.distributed.checkpoint import Metadata, SavePlan, SavePlanner, StorageWriter
 from torch.distributed.checkpoint.planner import WriteItem
@@ -20,11 +19,10 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from shardlang.checkpoints import folders
-from shardlang.checkpoints.grid import grid
-from shardlang.checkpoints.index import Index, SavedLayout
+from shardlang.checkpoints.index import Index, Part, SavedLayout, index_of, layout_of
 from shardlang.checkpoints.rank_files import Block, file_name, in_order, write
 from shardlang.errors import RunError
-from shardlang.runtime.state.checkpoints import NAMES, index_of
+from shardlang.runtime.state.checkpoints import NAMES, bytes_of
 
 # Facts of a run that another checkpoint of it has as well.
 _FACTS = ("batch", "seed", "data", "eval", "optimizers", "updates", "skipped", "loss_scale", "best")
@@ -106,15 +104,14 @@ class CheckpointWriter(StorageWriter):
         mine = {item.index.fqn: item for item in plan.items if _holds(item)}
         blocks = in_order([_block(item) for item in mine.values()])
 
-        def bytes_of(block: Block) -> np.ndarray:
+        def numbers(block: Block) -> np.ndarray:
             found = planner.resolve_data(mine[block.name])
             assert isinstance(found, Tensor)
-            flat = found.detach().cpu().contiguous().reshape(-1)
-            return np.asarray(flat.view(torch.uint8).numpy())
+            return bytes_of(found)
 
         path = Path(place.draft) / file_name(place.rank)
         try:
-            made = write(path, blocks, bytes_of) if blocks else None
+            made = write(path, blocks, numbers) if blocks else None
         except OSError as error:
             raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=path) from None
         facts = None if made is None else [made.size, made.header, made.crc32]
@@ -158,17 +155,9 @@ def _layout(name: str, items: Sequence[tuple[int, WriteItem]]) -> SavedLayout:
     """How a tensor is cut, by its parts and their ranks. RunError where they are no grid."""
     data = items[0][1].tensor_data
     assert data is not None
-    shape, dtype = tuple(data.size), NAMES[data.properties.dtype]
-    parts = {}
-    for rank, item in items:
-        if _holds(item):
-            block = _block(item)
-            parts[block.offsets] = (block.lengths, rank)
-    if not parts:
-        return SavedLayout(dtype, shape, [[n] for n in shape], [items[0][0]])
-    lengths = grid(shape, {at: found for at, (found, _) in parts.items()})
-    ranks = [parts[at][1] for at in sorted(parts)]
-    if lengths is None or len(set(ranks)) != len(ranks):
+    parts = [Part(rank, block.offsets, block.lengths) for rank, block in ((rank, _block(item)) for rank, item in items)]
+    found = layout_of(NAMES[data.properties.dtype], tuple(data.size), parts)
+    if found is None or len(set(found.ranks)) != len(found.ranks):
         fact = f"the parts of `{name}` are no grid of one part a rank"
         raise RunError("SH508", fact, help="save it as a DTensor, or whole")
-    return SavedLayout(dtype, shape, lengths, ranks)
+    return found
