@@ -16,7 +16,7 @@ from shardlang.errors import RunError
 from shardlang.graph.graph import Init
 from shardlang.importing.bodies.body import Value
 from shardlang.importing.bodies.builder import Builder
-from shardlang.importing.bodies.dims import Atom, Formula, flat, fresh
+from shardlang.importing.bodies.dims import Atom, Formula, atoms, flat, fresh
 from shardlang.importing.bodies.interior import declare_inner, declare_sums
 from shardlang.importing.bodies.maker import KINDS, Shared
 from shardlang.importing.bodies.models import Model, merge_dims, models
@@ -33,7 +33,7 @@ from shardlang.importing.steps.nodes import INPUT, PARAM, STATE, Node, Stored, T
 from shardlang.importing.steps.normalise import normalise
 from shardlang.importing.steps.problems import refusal
 from shardlang.importing.steps.rules import limits
-from shardlang.importing.steps.sizes import largest_sizes, windows
+from shardlang.importing.steps.sizes import largest_sizes, other_sizes, windows
 from shardlang.importing.steps.starts import starts
 from shardlang.importing.steps.trace import all_tensors, trace
 from shardlang.importing.steps.unfold import unfold
@@ -76,17 +76,13 @@ class Wanted:
 
 
 class Attempt:
-    """The way of a module at some sizes, from its trace to a text."""
+    """The way of a module at some sizes, from its trace to a text. made: its tensors under each
+    seed; dropped: of `left_out`."""
 
-    def __init__(
-        self,
-        module: nn.Module,
-        inputs: dict[str, Tensor],
-        made: list[dict[str, Tensor]],
-        wanted: Wanted,
-        dropped: Mapping[str, str],
-    ) -> None:
-        self.inputs, self.tensors, self.wanted = inputs, all_tensors(module), wanted
+    def __init__(self, module: nn.Module, inputs: dict[str, Tensor], made: list[dict[str, Tensor]], wanted: Wanted,
+                 dropped: Mapping[str, str]) -> None:  # fmt: skip
+        self.module, self.inputs, self.tensors, self.wanted = module, inputs, all_tensors(module), wanted
+        self.seeded, self.dropped = made, dropped
         self.traced, self.program = trace(module, inputs, wanted.place)
         self.used = _choose(self.traced, wanted.output)
         _require_read(self.traced, inputs)
@@ -94,10 +90,11 @@ class Attempt:
             change(self.traced)
         self.home, self.formulas = Path(), list[Formula]()
         kind = type(module)
-        begun = starts(made, [node.stored for node in _leaves(self.traced)], wanted.accept, wanted.given)
+        leaves = [node for each in self.traced.nodes for node in each.inputs() if node.op in (PARAM, STATE)]
+        begun = starts(made, [node.stored for node in leaves if node.stored is not None], wanted.accept, wanted.given)
         while not self._built(f"{kind.__module__}.{kind.__qualname__}", begun):
             pass
-        self._training_differs(dropped)
+        self._training_differs()
         authored = arguments.authored(self.root, module)
         arguments.hint_names(self.root, authored)
         name_inputs(self.root, self.wanted.dims)
@@ -122,14 +119,14 @@ class Attempt:
         """The sizes of the dims that the whole takes as arguments without a default."""
         weighted = set(self.root.formals(copied=False))
         # Dims of inputs that no weight has are those of the data.
-        given = {atom for value in self.root.inputs for term in value.dims for atom in flat(term)}
+        given = {atom for value in self.root.inputs for atom in atoms(value.dims)}
         return {self.namer.names[self.model][atom]: atom.size for atom in self.model.formals()
                       if any(self.model.dims.get(each, each) is atom for each in given)
                       and not any(self.model.dims.get(each, each) is atom for each in weighted)}  # fmt: skip
 
-    def _training_differs(self, dropped: Mapping[str, str]) -> None:
-        """Tells what only training shows, or raises SH604. dropped: of `left_out`."""
-        for name, fact in dropped.items():
+    def _training_differs(self) -> None:
+        """Tells what only training shows, or raises SH604."""
+        for name, fact in self.dropped.items():
             self.builder.accept("SH604", self.traced.nodes[0], f"`{name}` {fact}")
         for name, node in self.traced.updated.items():
             self.builder.accept("SH604", node, f"`{name}` is updated in training by the module, and would not be")
@@ -155,7 +152,7 @@ class Attempt:
         return False
 
     def write(self) -> None:
-        comments = _differences(self.shared.differences)
+        comments = [f"{code}: {fact}." for fact, code in self.shared.differences.items()]
         writer = Writer(self.made, self.namer, self.model, self.sizes)
         own = {f'"./{self.wanted.opaque}.shard"': self.operations.names} if self.operations.known else {}
         self.text = _formatted(writer.text(self.wanted.place, comments, own))
@@ -177,11 +174,11 @@ class Attempt:
         """A size beyond the largest number up to `most` with which a mask compares positions."""
         return max((n + 2 for node in self.traced.compared for n in limits(node) if n <= most), default=0)
 
-    def turns(self, module: nn.Module) -> list[int]:
+    def turns(self) -> list[int]:
         """The sizes of dims of inputs from which on the module may take another way."""
         places = [place for places in self.free() for place in places if place[1]]
-        bounds = list(largest_sizes(module, self.inputs, places).values())
-        return [*bounds, windows(getattr(module, "config", None)),
+        bounds = list(largest_sizes(self.module, self.inputs, places).values())
+        return [*bounds, windows(getattr(self.module, "config", None)),
                 *(n for node in self.traced.compared for n in limits(node))]  # fmt: skip
 
     def ends(self, size: int) -> None:
@@ -249,10 +246,28 @@ class Attempt:
                     found.setdefault(atoms[0], []).append((value.name, at))
         return list(found.values())
 
-    def evaluates(self, module: nn.Module) -> None:
+    def other(self, **how: Any) -> dict[str, Tensor] | None:
+        """The inputs at other sizes, as of `other_sizes`."""
+        return other_sizes(self.inputs, self.free(), self.module, **how)
+
+    def longest(self, inputs: Mapping[str, Tensor]) -> int:
+        """The largest size of a dim that may change, without those of a batch."""
+        return max((inputs[name].shape[at] for places in self.free() for name, at in places if at), default=0)
+
+    def at(self, inputs: dict[str, Tensor]) -> Attempt:
+        """The way at other sizes. RunError, which says so."""
+        try:
+            return Attempt(copy.deepcopy(self.module), inputs, self.seeded, self.wanted, self.dropped)
+        except RunError as error:
+            shapes = ", ".join(f"{name} {list(each.shape)}" for name, each in inputs.items())
+            fact = f"at other sizes of its inputs, {shapes}: {error.message}"
+            one = "give dims that are one the same name: `--dims ids=batch,seq --dims mask=batch,seq`"
+            raise RunError(error.code, fact, help=one) from error
+
+    def evaluates(self) -> None:
         """RunError SH604, if it is not accepted, for a module that computes something else in
         evaluation than in training, dropout and norms of a batch aside."""
-        found = evaluated(module, self.inputs)
+        found = evaluated(self.module, self.inputs)
         if found is None:
             return
         mine = theirs(self.program, self.tensors, self.inputs, [], self.used, True).results
@@ -285,27 +300,6 @@ class Attempt:
         return compare(ours(*called, self._batched()), other, lambda: [module(seed) for seed in (1, 2, 3)])
 
 
-def elsewhere(
-    module: nn.Module,
-    inputs: dict[str, Tensor],
-    made: list[dict[str, Tensor]],
-    wanted: Wanted,
-    dropped: Mapping[str, str],
-) -> Attempt:
-    """The way at other sizes than those of the example. RunError, which says so."""
-    try:
-        return Attempt(copy.deepcopy(module), inputs, made, wanted, dropped)
-    except RunError as error:
-        shapes = ", ".join(f"{name} {list(each.shape)}" for name, each in inputs.items())
-        fact = f"at other sizes of its inputs, {shapes}: {error.message}"
-        one = "give dims that are one the same name: `--dims ids=batch,seq --dims mask=batch,seq`"
-        raise RunError(error.code, fact, help=one) from error
-
-
-def _leaves(traced: Traced) -> list[Any]:
-    return [node for each in traced.nodes for node in each.inputs() if node.op in (PARAM, STATE)]
-
-
 def _choose(traced: Traced, output: str | None) -> list[int]:
     """Keeps the results that are wanted: the one that is named, or all of floating point; where
     they stand among the module's."""
@@ -313,7 +307,7 @@ def _choose(traced: Traced, output: str | None) -> list[int]:
     if output is not None and output not in names:
         there = ", ".join(f"`{name}`" for name in names)
         raise RunError("SH600", f"the module gives no `{output}`", help=f"it gives {there}")
-    kept = [name for name in names if (name == output if output else _floating(traced.outputs[name]))]
+    kept = [name for name in names if (name == output if output else traced.outputs[name].floating)]
     traced.outputs = {name: traced.outputs[name] for name in kept}
     traced.sweep()
     return [names.index(name) for name in kept]
@@ -333,14 +327,6 @@ def _require_read(traced: Traced, inputs: Mapping[str, Tensor]) -> None:
     if unread:
         fact = f"no result that is wanted depends on {', '.join(f'`{name}`' for name in unread)}"
         raise RunError("SH600", fact, help="leave it out of the example tensors, or name another result by --output")
-
-
-def _floating(node: Node) -> bool:
-    return node.dtype is not None and node.dtype.is_floating_point
-
-
-def _differences(found: Mapping[str, str]) -> list[str]:
-    return [f"{code}: {fact}." for fact, code in found.items()]
 
 
 def _formatted(text: str) -> str:

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import Tensor
 
 from shardlang.disk.overwrite_guard import NAMED_MARK
 from shardlang.disk.scratch import scratch
 from shardlang.errors import RunError
-from shardlang.importing.attempt import Attempt, elsewhere
+from shardlang.importing.attempt import Attempt
 from shardlang.importing.attempt import Wanted as Wanted
 from shardlang.importing.eager import own_backwards
 from shardlang.importing.example import example, left_out
@@ -84,23 +84,15 @@ def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path, tried: _
     module, inputs = made[0]
     seeded = [all_tensors(each) for each, _ in made]
     dropped = left_out(module) | own_backwards(module, inputs)
-
-    def way(sizes: dict[str, Tensor]) -> Attempt:
-        return elsewhere(module, sizes, seeded, wanted, dropped)
-
-    inputs = tried.inputs or inputs
-    first = Attempt(module, inputs, seeded, wanted, dropped)
-    apart = None if wanted.by_dims else _apart(first.free(), inputs, module)
-    if apart is not None:
-        inputs = apart
-        first = way(inputs)
+    first = Attempt(module, tried.inputs or inputs, seeded, wanted, dropped)
+    apart = None if wanted.by_dims else _apart(first)
+    first = first if apart is None else first.at(apart)
     if tried.example is None:
-        tried.example = first
-        tried.inputs = other_sizes(inputs, first.free(), module, near=True, distinct=True)
-    second, others = _agreed(first, module, way)
+        tried.example, tried.inputs = first, first.other(near=True, distinct=True)
+    second, others = _agreed(first)
     others += [tried.example.saying(first)] if wanted.by_dims else []
     declared = first.declared(folder)
-    first.evaluates(module)
+    first.evaluates()
     program = first.trained(made[0][1]) if wanted.train else first.text
     found = maps.lines(first.root)
     read = {line.stored.name for line in found}
@@ -120,42 +112,37 @@ def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path, tried: _
     return Imported(program, names, report, first_names, declared, first.operations.python() if declared else "")
 
 
-def _agreed(
-    first: Attempt, module: nn.Module, way: Callable[[dict[str, Tensor]], Attempt]
-) -> tuple[Any, list[Attempt]]:
+def _agreed(first: Attempt) -> tuple[dict[str, Tensor] | None, list[Attempt]]:
     """The second sizes, None where there are none, and those ways at other sizes to compare as
     well. RunError SH603 where these have another text."""
     by_dims = first.wanted.by_dims
-    second = other_sizes(first.inputs, first.free(), module, first.beyond(FURTHEST), distinct=by_dims)
-    longest = _longest(first.free(), second or first.inputs)
+    second = first.other(beyond=first.beyond(FURTHEST), distinct=by_dims)
+    longest = first.longest(second or first.inputs)
     first.unreached(max(longest, FURTHEST))
     if second is None:
         return None, []
-    other = way(second)
+    other = first.at(second)
     other.unreached(max(longest, FURTHEST))
     differs = _differing(first.all_text(), other.all_text())
     if not by_dims and other.all_text() == first.all_text():
-        _further(first, module, way, second, [])
+        _further(first, second, [])
         return second, []
-    near = other_sizes(first.inputs, first.free(), module, near=True, distinct=True) if by_dims else None
+    near = first.other(near=True, distinct=True) if by_dims else None
     if near is None:
         raise differs
-    far = _longest(first.free(), near) < longest
+    far = first.longest(near) < longest
     for sizes, there in ((second, other), (near, None))[: 1 + far]:
-        third = other_sizes(first.inputs, first.free(), module, near=True, distinct=True, besides=sizes)
-        others = [there or way(sizes), way(third)] if third is not None else []
+        third = first.other(near=True, distinct=True, besides=sizes)
+        others = [there or first.at(sizes), first.at(third)] if third is not None else []
         if others and _by_dims(first, others):
-            _holds(first, module, _longest(first.free(), others[-1].inputs), far and sizes is near)
+            _holds(first, first.longest(others[-1].inputs), far and sizes is near)
             if not (far and sizes is near):
-                _further(first, module, way, sizes, others)
+                _further(first, sizes, others)
             return sizes, others
     raise differs
 
 
-def _further(
-    first: Attempt, module: nn.Module, way: Callable[[dict[str, Tensor]], Attempt], known: dict[str, Tensor],
-    others: Sequence[Attempt],
-) -> None:  # fmt: skip
+def _further(first: Attempt, known: dict[str, Tensor], others: Sequence[Attempt]) -> None:
     """RunError SH603 where the text is another one at sizes that are twice as large: neighbouring
     sizes may agree by chance, as in `size // 3`. One of these may differ by chance in turn, where a
     part ends with a table, so two are asked. known: sizes that were traced already; others: the
@@ -165,14 +152,14 @@ def _further(
         return
     differs, taken = None, known
     for _ in range(2):
-        sizes = other_sizes(first.inputs, first.free(), module, near=True, distinct=True, besides=taken, double=True)
+        sizes = first.other(near=True, distinct=True, besides=taken, double=True)
         if sizes is None or (others and _changed(first.inputs, sizes) != _changed(first.inputs, known)):
             break
         if not first.stands(sizes):
             return
-        there = way(sizes)
+        there = first.at(sizes)
         if not others:
-            there.unreached(max(_longest(first.free(), known), FURTHEST))
+            there.unreached(max(first.longest(known), FURTHEST))
         if _by_dims(first, [there, *others]) if others else there.all_text() == first.all_text():
             return
         differs = differs or _differing(first.all_text(), there.all_text())
@@ -201,30 +188,24 @@ def _by_dims(first: Attempt, others: Sequence[Attempt]) -> bool:
     return len(texts) == 1
 
 
-def _holds(first: Attempt, module: nn.Module, longest: int, near: bool) -> None:
+def _holds(first: Attempt, longest: int, near: bool) -> None:
     """Tells up to which size of a dim the program holds: a number that is less by it becomes 0, or
     the module takes another way. longest: the largest size that was traced; near: whether beyond
     that another way was found. RunError SH605."""
     ends = [each.more // -each.times for each in first.formulas if each.times < 0]
-    ends += [each for each in first.turns(module) if near and each > longest]
+    ends += [each for each in first.turns() if near and each > longest]
     if ends or near:
         first.ends(min(ends, default=longest))
 
 
-def _apart(
-    free: Sequence[Sequence[Place]], inputs: Mapping[str, Tensor], module: nn.Module
-) -> dict[str, Tensor] | None:
+def _apart(first: Attempt) -> dict[str, Tensor] | None:
     """The inputs at other sizes of dims that may change, but for a batch, and that have the size of
     another one: which of both a step means could not be told. None where all differ."""
-    sizes = [inputs[places[0][0]].shape[places[0][1]] for places in free]
+    free = first.free()
+    sizes = [first.inputs[places[0][0]].shape[places[0][1]] for places in free]
     alike = [places for places, size in zip(free, sizes, strict=True)
              if sizes.count(size) > 1 and all(at for _, at in places)]  # fmt: skip
-    return other_sizes(inputs, alike, module) if alike else None
-
-
-def _longest(free: Sequence[Sequence[tuple[str, int]]], inputs: Mapping[str, Tensor]) -> int:
-    """The largest size of a dim that may change, without those of a batch."""
-    return max((inputs[name].shape[at] for places in free for name, at in places if at), default=0)
+    return other_sizes(first.inputs, alike, first.module) if alike else None
 
 
 def _differing(one: str, other: str) -> RunError:

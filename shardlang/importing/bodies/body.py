@@ -9,7 +9,7 @@ from typing import Any
 
 from shardlang.graph.graph import Init
 from shardlang.importing.authors.lines import AuthorLine, Wish
-from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, fresh, join, pairs
+from shardlang.importing.bodies.dims import Atom, Mismatch, Term, atoms, flat, fresh, join, pairs
 from shardlang.importing.steps.calls import Call
 from shardlang.importing.steps.nodes import Node, Stored
 
@@ -204,7 +204,7 @@ class Body:
 
     def together(self, a: Atom, b: Atom) -> bool:
         """Whether a tensor has both."""
-        return any({a, b} <= set(flat(atom for term in value.dims for atom in term)) for value in self.tensors())
+        return any({a, b} <= set(atoms(value.dims)) for value in self.tensors())
 
     def formals(self, copied: bool = True) -> list[Atom]:
         """The dims that parameters have, here or in layers, in the order in which they appear, and
@@ -212,7 +212,7 @@ class Body:
         declares others of their size."""
         if self.final:
             return self.final[copied]
-        needed = dict.fromkeys(atom for own in self.own for term in own.value.dims for atom in flat(term))
+        needed = dict.fromkeys(atom for own in self.own for atom in atoms(own.value.dims))
         passed = [flat(layer.terms[f]) for layer in self.layers for f in layer.body.formals(copied)]
         needed.update(dict.fromkeys(atom for term in passed for atom in term))
         needed.update(dict.fromkeys(self._joined()))
@@ -220,9 +220,9 @@ class Body:
         if copied:
             needed.update(dict.fromkeys(made.values()))
             needed.update(dict.fromkeys(atom for each in self.products for atom in flat(each.product + each.sum)))
-        first = [atom for value in self.inputs for term in value.dims for atom in flat(term)]
+        first = [atom for value in self.inputs for atom in atoms(value.dims)]
         rest = [atom for term in passed for atom in term]
-        owned = [atom for own in self.own for term in own.value.dims for atom in flat(term)]
+        owned = [atom for own in self.own for atom in atoms(own.value.dims)]
         ordered = dict.fromkeys([*first, *rest, *owned, *needed])
         return [atom for atom in ordered if atom in needed and atom not in made and not (atom.fixed or atom.declared)]
 
@@ -246,10 +246,10 @@ class Body:
                     apart.append(group)
             groups = [*apart, linked]
         # A call binds the dims of what it gives.
-        bound = {atom for value in self.inputs for term in value.dims for atom in flat(term)}
+        bound = {atom for value in self.inputs for atom in atoms(value.dims)}
         values = [*self.inputs, *(own.value for own in self.own)]
-        given = dict.fromkeys(atom for value in values for term in value.dims for atom in flat(term))
-        given |= dict.fromkeys(atom for layer in self.layers for term in layer.terms.values() for atom in flat(term))
+        given = dict.fromkeys(atom for value in values for atom in atoms(value.dims))
+        given |= dict.fromkeys(atom for layer in self.layers for atom in atoms(layer.terms.values()))
         found = {}
         for group in groups:
             own = next((atom for atom in group if atom.declared), next(iter(group)))
@@ -275,6 +275,16 @@ def authors_name(node: Node | None) -> str:
     if not (name.isidentifier() and name.isascii()) or rest.startswith("="):
         return ""
     return "" if re.search(rf"\b{name}\b", rest) else name
+
+
+def free(name: str, taken: set[str]) -> str:
+    """A name that is not taken, and is from now on."""
+    number, found = 1, name
+    while found in taken:
+        number += 1
+        found = f"{name}{number}"
+    taken.add(found)
+    return found
 
 
 def new_dims(shape: Sequence[int]) -> list[Term]:

@@ -10,7 +10,7 @@ from shardlang.importing.authors.lines import Wish
 # These modules fill WORDS.
 from shardlang.importing.bodies import composed, convolutions, creations, selections, views  # noqa: F401
 from shardlang.importing.bodies.body import Body, Const, Expr, Layer, Value, new_dims
-from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, size
+from shardlang.importing.bodies.dims import Atom, Mismatch, Term, atoms, flat, size
 from shardlang.importing.bodies.forms import find_arrays, form, same_model
 from shardlang.importing.bodies.library import FUNCTIONS, known
 from shardlang.importing.bodies.maker import KINDS, Maker, Shared
@@ -94,22 +94,22 @@ class Builder(Maker):
     def _given(self) -> None:
         """A dim of weights that the results have too is an argument, also where an operator would
         declare it: a declared dim is unknown to the caller."""
-        there = {atom for value in self.body.results for term in value.dims for atom in flat(term)}
+        there = {atom for value in self.body.results for atom in atoms(value.dims)}
         rows = [*(own.value.dims for own in self.body.own), *(layer.terms.values() for layer in self.body.layers)]
-        for atom in {atom for row in rows for term in row for atom in flat(term)} & there:
+        for atom in {atom for row in rows for atom in atoms(row)} & there:
             atom.declared = atom.declared and bool(atom.product)
 
     def _counted(self) -> None:
         """A dim that only an operator names, as that of `arange`, has the size of an input's dim:
         the other sizes of the second trace would show if it had not."""
-        there = {atom for value in self.body.inputs for term in value.dims for atom in flat(term)}
+        there = {atom for value in self.body.inputs for atom in atoms(value.dims)}
         bound = there | set(self.body.formals()) | set(self.body.sources())
         for value in self.body.live():
             assert value.expr is not None
             number = value.expr.operands and isinstance(value.expr.operands[0], Const)
             made = value.dims if value.expr.word in ("arange", "expand") and not number else ()
             made = value.dims[-1:] if value.expr.word == "one_hot" and value.expr.named else made
-            for atom in (atom for term in made for atom in flat(term)):
+            for atom in atoms(made):
                 # The height that a window leaves is that of no input.
                 like = [each for each in there if each.size == atom.size and not (each.fixed or atom.called)]
                 if atom in bound or atom.fixed or atom.declared:
@@ -203,7 +203,7 @@ class Builder(Maker):
         layer.others.append(inner)
 
         def here(dims: Sequence[Term]) -> list[Term]:
-            for atom in (atom for term in dims for atom in flat(term)):
+            for atom in atoms(dims):
                 terms.setdefault(atom, (Atom(atom.size, dict(atom.hints)),))
             return [tuple(part for atom in flat(term) for part in terms[atom]) for term in dims]
 
@@ -214,7 +214,7 @@ class Builder(Maker):
         expr = Expr("", list(given), layer=layer)
         values = [self.body.add(here(value.dims), expr, value.kind, result)
                   for value, result in zip(inner.results, call.results, strict=True)]  # fmt: skip
-        bound = {atom for each in inner.inputs for term in each.dims for atom in flat(term)} | set(inner.formals())
+        bound = {atom for each in inner.inputs for atom in atoms(each.dims)} | set(inner.formals())
         for result, value, there in zip(call.results, values, inner.results, strict=True):
             value.made = frozenset(at for at, term in enumerate(there.dims) if set(flat(term)) - bound)
             value.results = tuple(values) if len(values) > 1 else ()

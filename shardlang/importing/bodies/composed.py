@@ -12,52 +12,48 @@ from shardlang.importing.bodies.words import reduction, sign, where, word
 from shardlang.importing.steps.nodes import Node
 from shardlang.importing.steps.problems import Refused
 
+# Functions of x, as operators of operators.
+_GATE = ("/", ("minimum", ("maximum", ("+", "x", 3.0), 0.0), 6.0), 6.0)
+_FUNCTIONS = {
+    "floor": ("//", "x", 1.0),
+    "expm1": ("-", ("exp", "x"), 1.0),
+    "log1p": ("log", ("+", "x", 1.0)),
+    "reciprocal": ("/", 1.0, "x"),
+    "relu6": ("minimum", ("maximum", "x", 0.0), 6.0),
+    "hardsigmoid": _GATE,
+    "hardswish": ("*", "x", _GATE),
+    "mish": ("*", "x", ("tanh", ("softplus", "x"))),
+    "log_sigmoid": ("neg", ("softplus", ("neg", "x"))),
+}
+# What their numbers are, where layers differ in them.
+_ROLES = {"maximum": "low", "minimum": "high"}
 
-@word("floor")
-def floor(b: Maker, node: Node, x: Node) -> Value:
-    return _infix(b, "//", b.use(x), 1.0, node)
 
-
-@word("expm1")
-def expm1(b: Maker, node: Node, x: Node) -> Value:
-    return _infix(b, "-", _called(b, "exp", b.use(x)), 1.0, node)
-
-
-@word("log1p")
-def log1p(b: Maker, node: Node, x: Node) -> Value:
-    return _called(b, "log", _infix(b, "+", b.use(x), 1.0), node)
-
-
-@word("reciprocal")
-def reciprocal(b: Maker, node: Node, x: Node) -> Value:
-    value = b.use(x)
-    return b.add(value.dims, Expr("/", [Const(1.0, "one"), value]), node=node)
+@word(*_FUNCTIONS)
+def composed(b: Maker, node: Node, x: Node) -> Value:
+    return _said(b, b.use(x), _FUNCTIONS[node.op.removeprefix("aten.")], node)
 
 
 @word("hardtanh")
 def hardtanh(b: Maker, node: Node, x: Node, low: float = -1.0, high: float = 1.0) -> Value:
-    return _between(b, b.use(x), low, high, node)
-
-
-@word("relu6")
-def relu6(b: Maker, node: Node, x: Node) -> Value:
-    return _between(b, b.use(x), 0.0, 6.0, node)
-
-
-@word("hardsigmoid", "hardswish")
-def hard(b: Maker, node: Node, x: Node) -> Value:
-    """x / 6 + 1 / 2 between 0 and 1, and x times it."""
-    value = b.use(x)
-    gate = _infix(b, "/", _between(b, _infix(b, "+", value, 3.0), 0.0, 6.0), 6.0)
-    return gate if node.op == "aten.hardsigmoid" else b.add(value.dims, Expr("*", [value, gate]), node=node)
+    return _said(b, b.use(x), ("minimum", ("maximum", "x", low), high), node)
 
 
 @word("leaky_relu")
 def leaky_relu(b: Maker, node: Node, x: Node, slope: float = 0.01) -> Value:
-    value = b.use(x)
     if not 0 <= slope <= 1:
         raise Refused(node, "`aten.leaky_relu` of a slope that is not between 0 and 1")
-    return b.add(value.dims, Expr("maximum", [value, _infix(b, "*", value, slope)]), node=node)
+    return _said(b, b.use(x), ("maximum", "x", ("*", "x", slope)), node)
+
+
+def _said(b: Maker, x: Value, function: Any, node: Node | None = None) -> Value:
+    """The value of a function of x."""
+    if function == "x":
+        return x
+    name, *parts = function
+    operands = [Const(part, _ROLES.get(name, "factor")) if isinstance(part, int | float) else _said(b, x, part)
+                for part in parts]  # fmt: skip
+    return b.add(x.dims, Expr(name, operands), node=node)
 
 
 @word("glu")
@@ -68,22 +64,9 @@ def glu(b: Maker, node: Node, x: Node, dim: int = -1) -> Value:
     for at in (0, wide // 2):
         half = node.like("aten.slice", x, dim, at, at + wide // 2, code="")
         halves.append(part(b, half, x, dim, at, at + wide // 2))
-    gate = _called(b, "sigmoid", halves[1])
+    gate = _said(b, halves[1], ("sigmoid", "x"))
     sides = [halves[0], gate]
     return b.add(b.broadcast(node, sides), Expr("*", sides), node=node)
-
-
-@word("mish")
-def mish(b: Maker, node: Node, x: Node) -> Value:
-    value = b.use(x)
-    return b.add(value.dims, Expr("*", [value, _called(b, "tanh", _called(b, "softplus", value))]), node=node)
-
-
-@word("log_sigmoid")
-def log_sigmoid(b: Maker, node: Node, x: Node) -> Value:
-    value = b.use(x)
-    negative = b.add(value.dims, Expr("neg", [value]))
-    return b.add(value.dims, Expr("neg", [_called(b, "softplus", negative)]), node=node)
 
 
 @word("linalg_vector_norm", "norm")
@@ -92,10 +75,10 @@ def norm(b: Maker, node: Node, x: Node, order: float = 2, dim: Any = None, keepd
     if order not in (1, 2):
         raise Refused(node, f"a norm of order {order}")
     each = node.like("aten.square" if order == 2 else "aten.abs", x, shape=x.shape, code="")
-    b.known[each] = _called(b, each.op.removeprefix("aten."), b.use(x))
+    b.known[each] = _said(b, b.use(x), (each.op.removeprefix("aten."), "x"))
     total = node.like("aten.sum", each, code="" if order == 2 else node.code)
     b.known[total] = reduction(b, total, each, dim, keepdim)
-    return _called(b, "sqrt", b.use(total), node) if order == 2 else b.known[total]
+    return _said(b, b.use(total), ("sqrt", "x"), node) if order == 2 else b.known[total]
 
 
 @word("var", "std")
@@ -111,7 +94,7 @@ def variance(b: Maker, node: Node, x: Node, dim: Any = None, unbiased: bool = Tr
     count = int(unbiased) if correction is None else correction
     if count != 1:
         expr.named["correction"] = Const(count, "correction")
-    return made if node.op == "aten.var" else _called(b, "sqrt", b.use_view(made), node)
+    return made if node.op == "aten.var" else _said(b, b.use_view(made), ("sqrt", "x"), node)
 
 
 @word("distance_buckets")
@@ -145,16 +128,3 @@ def written(b: Maker, node: Node, x: Node, indices: Sequence[Any], value: Node, 
     wide = node.like("aten.view", mask, shape=(*mask.shape, *[1] * len(inner)), dtype=mask.dtype)
     b.known[wide] = b.view(places, [*places.dims, *[()] * len(inner)])
     return where(b, node, wide, value, x)
-
-
-def _called(b: Maker, name: str, value: Value, node: Node | None = None) -> Value:
-    return b.add(value.dims, Expr(name, [value]), node=node)
-
-
-def _infix(b: Maker, sign: str, value: Value, number: Any, node: Node | None = None) -> Value:
-    return b.add(value.dims, Expr(sign, [value, Const(number, "factor")]), node=node)
-
-
-def _between(b: Maker, value: Value, low: float, high: float, node: Node | None = None) -> Value:
-    bounded = b.add(value.dims, Expr("maximum", [value, Const(low, "low")]))
-    return b.add(value.dims, Expr("minimum", [bounded, Const(high, "high")]), node=node)

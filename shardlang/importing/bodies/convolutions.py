@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardlang.importing.bodies.body import Const, Expr, Value
-from shardlang.importing.bodies.dims import Atom, flat, size
+from shardlang.importing.bodies.dims import Atom, atoms, flat, size
 from shardlang.importing.bodies.maker import Maker
 from shardlang.importing.bodies.selections import pad
 from shardlang.importing.bodies.words import reduction, word
@@ -64,7 +64,7 @@ def _slid(b: Maker, node: Node, operands: Sequence[Any], settings: dict[str, tup
         channels = [value.dims[0], terms[order[1]], *value.dims[2:]]
         value = b.add(channels, Expr("relabel", [value], into=channels))
     made, read = (terms[at] for at in order)
-    for atom in (atom for term in terms[2:] for atom in flat(term)):
+    for atom in atoms(terms[2:]):
         atom.fixed = not atom.declared
     if groups == 1:
         b.unify(node, value.dims[1], read)
@@ -156,7 +156,7 @@ def group_norm(b: Maker, node: Node, x: Node, groups: int, weight: Any = None, b
 
 def _own_norm(b: Maker, node: Node, value: Value, eps: float) -> Value:
     """Each channel of a batch of one by its own numbers; of a view, where its dims are apart."""
-    inner = {atom for term in value.dims[2:] for atom in flat(term)}
+    inner = set(atoms(value.dims[2:]))
     whole = value.base or value
     new = {flat(term): (Atom(size(term), {"kernel": 0}, declared=True),) for term in whole.dims[2:]
            if whole.expr is None and flat(term) and set(flat(term)) <= inner}  # fmt: skip
@@ -167,9 +167,9 @@ def _own_norm(b: Maker, node: Node, value: Value, eps: float) -> Value:
         dims = [new.get(flat(term), term) for term in whole.dims]
         whole = b.add(dims, Expr("relabel", [whole], into=dims), whole.kind)
         places = [tuple(each for atom in flat(term) for each in new.get((atom,), (atom,))) for term in value.dims]
-        value, inner = Value(places, value.kind), {atom for term in places[2:] for atom in flat(term)}
+        value, inner = Value(places, value.kind), set(atoms(places[2:]))
     over = tuple(term for term in whole.dims if flat(term) and set(flat(term)) <= inner)
-    if {atom for term in over for atom in flat(term)} != inner:
+    if set(atoms(over)) != inner:
         raise Refused(node, "batch normalisation of a view without running statistics")
     named = {"over": over[0] if len(over) == 1 else over, "eps": Const(eps, "eps")}
     made = b.add(whole.dims, Expr("layer_norm", [whole], named))

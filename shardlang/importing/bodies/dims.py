@@ -68,6 +68,11 @@ def flat(term: Iterable[Atom]) -> Term:
     return tuple(found)
 
 
+def atoms(dims: Iterable[Term]) -> Term:
+    """The atoms of the dims of a tensor, in order."""
+    return flat(atom for term in dims for atom in term)
+
+
 def size(term: Iterable[Atom]) -> int:
     return math.prod(atom.size for atom in flat(term))
 
@@ -115,23 +120,23 @@ def pairs(left: Iterable[Atom], right: Iterable[Atom]) -> list[tuple[Atom, Atom]
 
 def viewed(dims: Sequence[Term], sizes: Sequence[int]) -> list[Term]:
     """The dims of a view of `sizes`: atoms in order, cut where a size ends within one. Mismatch."""
-    atoms = [atom for term in dims for atom in flat(term)][::-1]
+    rest = list(atoms(dims))[::-1]
     found: list[Term] = []
     for wanted in sizes:
         term: list[Atom] = []
         left = wanted
         while left > 1:
-            if not atoms:
+            if not rest:
                 raise Mismatch
-            atom = atoms.pop()
+            atom = rest.pop()
             if atom.size > left:
                 atom, minor = cut(atom, left)
-                atoms.append(minor)
+                rest.append(minor)
             if left % atom.size:
                 raise Mismatch
             left //= atom.size
             term.append(atom)
         found.append(tuple(term))
-    if any(atom.size > 1 for atom in atoms):
+    if any(atom.size > 1 for atom in rest):
         raise Mismatch
     return found

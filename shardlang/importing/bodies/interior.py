@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from shardlang.importing.bodies.body import Body, Layer, Value
-from shardlang.importing.bodies.dims import Atom, Term, flat
+from shardlang.importing.bodies.body import Body, Layer
+from shardlang.importing.bodies.dims import Atom, Term, atoms, flat
 from shardlang.importing.bodies.models import Model
 
 
@@ -72,7 +72,8 @@ def _inner(model: Model, calls: list[tuple[Body, Layer]]) -> list[int]:
 
 def _hidden(body: Body, atom: Atom) -> bool:
     """Whether a dim is of steps between layers alone, and never a factor of a product."""
-    seen = {each for value in [*body.inputs, *body.results, *(own.value for own in body.own)] for each in _atoms(value)}
+    values = [*body.inputs, *body.results, *(own.value for own in body.own)]
+    seen = {each for value in values for each in atoms(value.dims)}
     terms = [*(term for value in body.values for term in value.dims),
              *(layer.terms[each] for layer in body.layers for each in layer.body.formals())]  # fmt: skip
     alone = all(len(flat(term)) == 1 for term in terms if atom in flat(term))
@@ -82,7 +83,7 @@ def _hidden(body: Body, atom: Atom) -> bool:
 def _unshared(outer: Body, layer: Layer, at: int) -> bool:
     """Whether what a layer is given for a formal stands nowhere else."""
     given = flat(layer.terms[layer.body.formals()[at]])
-    if len(given) != 1 or any(given[0] in _atoms(value) for value in outer.tensors()):
+    if len(given) != 1 or any(given[0] in atoms(value.dims) for value in outer.tensors()):
         return False
     for each in outer.layers:
         for place, atom in enumerate(each.body.formals()):
@@ -123,8 +124,4 @@ def _outside(body: Body) -> Iterator[int]:
     """The places of the formals that results have, then of those that inputs have."""
     formals = body.formals()
     for values in (body.results, body.inputs):
-        yield from (at for at, atom in enumerate(formals) if any(atom in _atoms(value) for value in values))
-
-
-def _atoms(value: Value) -> Term:
-    return flat(atom for term in value.dims for atom in term)
+        yield from (at for at, atom in enumerate(formals) if any(atom in atoms(value.dims) for value in values))

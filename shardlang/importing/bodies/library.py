@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardlang.importing.bodies.body import Body
-from shardlang.importing.bodies.dims import flat, size
+from shardlang.importing.bodies.dims import atoms, size
 
 _FAN = {"weight": ("kaiming_uniform", ()), "bias": ("fan_uniform", ())}
 _TURNED = {"stride": 1, "padding": 0, "output_padding": 0}
@@ -102,7 +102,7 @@ def known(body: Body) -> Known | None:
 def arguments(kind: Known, body: Body, terms: Sequence[str]) -> list[str]:
     """The arguments of a layer of the library; `terms`: its dims as they are called there."""
     found = list(terms)
-    found += [str(atom.size) for own in body.own for term in own.value.dims[2:3] for atom in flat(term)]
+    found += [str(atom.size) for own in body.own for atom in atoms(own.value.dims[2:3])]
     for name, usual in kind.constants.items():
         value = next((const.value for const in body.constants if const.role == name), usual)
         if value != usual:

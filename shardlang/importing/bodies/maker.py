@@ -11,7 +11,7 @@ from typing import Any
 from shardlang.errors import RunError
 from shardlang.graph.graph import Init
 from shardlang.importing.bodies.body import Body, Const, Expr, Layer, Own, Twice, Value, authors_name, new_dims
-from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat, size
+from shardlang.importing.bodies.dims import Atom, Mismatch, Term, atoms, flat, size
 from shardlang.importing.steps.calls import Call
 from shardlang.importing.steps.nodes import CONST, INPUT, PARAM, SIZE, STATE, Node, Stored
 from shardlang.importing.steps.problems import Refused
@@ -198,7 +198,7 @@ class Maker:
             places = [flat(term) for term in value.base.dims]
             dims = [base.dims[places.index(flat(term))] for term in value.dims]
             return value if base is value.base else Value(dims, value.kind, base=base, name=value.name)
-        there = {atom for term in other.dims for atom in flat(term)}
+        there = set(atoms(other.dims))
         twice = [flat(term) for term in terms if there & set(flat(term))]
         return self.renamed(value, twice) if twice else value
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardlang.importing.bodies.body import Body, Const, Layer
-from shardlang.importing.bodies.dims import Atom, flat
+from shardlang.importing.bodies.body import Body, Const, Layer, free
+from shardlang.importing.bodies.dims import Atom, atoms, flat
 from shardlang.importing.bodies.library import LIBRARY, Known, known
 
 
@@ -43,9 +43,9 @@ class Model:
         """The dims that a name reaches: formals, those of inputs, and those that it declares.
         Others, which an operator makes, are written as numbers."""
         body = self.body
-        found = {atom for value in body.inputs for term in value.dims for atom in flat(term)}
+        found = {atom for value in body.inputs for atom in atoms(value.dims)}
         found |= set(body.sources())
-        found |= {atom for value in body.values for term in value.dims for atom in flat(term) if atom.declared}
+        found |= {atom for value in body.values for atom in atoms(value.dims) if atom.declared}
         return {self.dims.get(atom, atom) for atom in found} | set(self.dims.values())
 
 
@@ -123,13 +123,7 @@ def _vary(model: Model, twin: Model | None = None) -> None:
         if twin is not None and role in theirs:
             values |= {repr(body.constants[theirs.index(role)].value) for body in twin.bodies}
         if len(values) > 1:
-            plain = name = re.sub(r"\d+$", "", const.role)
-            number = 1
-            while name in taken:
-                number += 1
-                name = f"{plain}{number}"
-            taken.add(name)
-            model.varying[const] = name
+            model.varying[const] = free(re.sub(r"\d+$", "", const.role), taken)
 
 
 def _roles(body: Body) -> list[tuple[str, str]]:
@@ -160,7 +154,7 @@ def _biased(model: Model) -> bool:
 def _weight(body: Body) -> tuple[tuple[str, bool, int], list[int]]:
     """How the weight starts, and the sizes of its dims that are numbers."""
     own = next(each for each in body.own if each.name == "weight")
-    return body.drawn(own), [atom.size for term in own.value.dims for atom in flat(term) if atom.fixed]
+    return body.drawn(own), [atom.size for atom in atoms(own.value.dims) if atom.fixed]
 
 
 def _pass_constants(body: Body, made: dict[Body, Model]) -> None:
@@ -203,9 +197,9 @@ def merge_dims(made: dict[Body, Model], root: Model, config: Mapping[int, str]) 
 def _widths(root: Model) -> set[Atom]:
     """The dims of features between the layers of the whole, which no input and no result has."""
     body = root.body
-    outer = {atom for value in [*body.inputs, *body.results] for term in value.dims for atom in flat(term)}
-    inner = {atom for value in body.live() if value.expr is not None and value.expr.layer is not None
-             for term in value.dims for atom in flat(term)}  # fmt: skip
+    outer = {atom for value in [*body.inputs, *body.results] for atom in atoms(value.dims)}
+    given = [value.dims for value in body.live() if value.expr is not None and value.expr.layer is not None]
+    inner = {atom for dims in given for atom in atoms(dims)}
     return {atom for atom in inner - outer if atom in root.dims}
 
 
@@ -238,9 +232,9 @@ def _apart(model: Model, one: Atom, other: Atom) -> bool:
     """Whether no tensor, and no layer's weight of two dims, would have one dim twice."""
     group = {atom for atom, first in model.dims.items() if first in (one, other)}
     for value in model.body.tensors():
-        if len([atom for term in value.dims for atom in flat(term) if atom in group]) > 1:
+        if len([atom for atom in atoms(value.dims) if atom in group]) > 1:
             return False
     for layer in model.body.layers:
-        if len([a for term in layer.terms.values() for a in flat(term) if a in group]) > 1 and not layer.body.layers:
+        if len([a for a in atoms(layer.terms.values()) if a in group]) > 1 and not layer.body.layers:
             return False
     return True

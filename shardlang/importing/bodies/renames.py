@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shardlang.importing.bodies.body import Body, Expr, Value
-from shardlang.importing.bodies.dims import Atom, Term, flat, size
+from shardlang.importing.bodies.dims import Atom, Term, atoms, flat, size
 
 # Operators that write each dim of what they read.
 _WRITE_ALL = ("rearrange", "expand", "einsum", "relabel")
@@ -20,7 +20,7 @@ _NAME_ONE = ("pick", "slice", "pad")
 def rename(body: Body) -> None:
     """Puts a `relabel` behind each value that makes dims which steps name, and no name reaches."""
     for value in body.inputs:
-        for atom in (atom for term in value.dims for atom in flat(term)):
+        for atom in atoms(value.dims):
             atom.declared = False
     live = body.live()
     for value in live:
@@ -57,7 +57,7 @@ def rename(body: Body) -> None:
 def _named(expr: Expr, operand: Value) -> Iterator[Atom]:
     """The dims of an operand that an expression writes."""
     if expr.word in _WRITE_ALL:
-        yield from (atom for term in operand.dims for atom in flat(term))
+        yield from atoms(operand.dims)
     for given in expr.named.values():
         yield from _atoms(given)
 
@@ -94,8 +94,8 @@ def _chain(atom: Atom, known: set[Atom]) -> bool:
 
 def reached(body: Body) -> set[Atom]:
     """The dims that a name of the model reaches."""
-    found = {atom for value in body.inputs for term in value.dims for atom in flat(term)}
-    found |= {atom for own in body.own for term in own.value.dims for atom in flat(term)}
+    found = {atom for value in body.inputs for atom in atoms(value.dims)}
+    found |= {atom for own in body.own for atom in atoms(own.value.dims)}
     return found | set(body.formals()) | set(body.sources()) | set(body.sources().values())
 
 

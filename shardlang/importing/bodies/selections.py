@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardlang.importing.bodies.body import Const, Expr, Value, authors_name
-from shardlang.importing.bodies.dims import Atom, Term, flat, fresh, size
+from shardlang.importing.bodies.dims import Atom, Term, atoms, flat, fresh, size
 from shardlang.importing.bodies.maker import KINDS, Maker
 from shardlang.importing.bodies.recurrent import result
-from shardlang.importing.bodies.words import WORDS, choice, reduction, word
+from shardlang.importing.bodies.words import WORDS, choice, pair, reduction, word
 from shardlang.importing.steps.nodes import CONST, Node
 from shardlang.importing.steps.problems import Refused
-from shardlang.importing.steps.unfold import is_number
+from shardlang.importing.steps.unfold import is_number, number_of
 
 
 @word("cumsum")
@@ -39,9 +39,7 @@ def top_k(b: Maker, node: Node, x: Node, k: int, dim: int = -1, largest: bool = 
 @word("max", "min")
 def extreme(b: Maker, node: Node, x: Node, dim: Any = None, keepdim: bool = False) -> Value:
     if isinstance(dim, Node):
-        from shardlang.importing.bodies.words import either
-
-        return either(b, node.like(f"{node.op}imum"), x, dim)
+        return pair(b, node.like(f"{node.op}imum"), x, dim)
     shape = node.shape or _reduced(x.shape, dim, keepdim)
     return reduction(b, node.like(f"aten.a{node.op[-3:]}", shape=shape), x, dim, keepdim)
 
@@ -132,9 +130,7 @@ def _take(b: Maker, node: Node, value: Value, at: int, index: Node) -> Value:
         picked = pick(b, node, value, at, place)
         return b.view(picked, [*picked.dims[:at], *[()] * len(index.shape), *picked.dims[at:]], node)
     places = b.use(index)
-    both = {atom for term in places.dims for atom in flat(term)} & {
-        atom for d, term in enumerate(value.dims) if d != at for atom in flat(term)}  # fmt: skip
-    if both:
+    if set(atoms(places.dims)) & set(atoms([*value.dims[:at], *value.dims[at + 1 :]])):
         raise Refused(node, "an index that has a dim of what it is an index of")
     over = b.solid(value, at)
     dims = [*value.dims[:at], *places.dims, *value.dims[at + 1 :]]
@@ -144,7 +140,7 @@ def _take(b: Maker, node: Node, value: Value, at: int, index: Node) -> Value:
 @word("scatter")
 def scatter(b: Maker, node: Node, x: Node, dim: int, index: Node, source: Any, **_: Any) -> Value:
     if isinstance(source, Node) and is_number(source):
-        source = _number(source)
+        source = number_of(source)
     if isinstance(source, Node) or dim % len(x.shape) != len(x.shape) - 1:
         raise Refused(node, "`aten.scatter` of a tensor, or along a dim that is not the last")
     places, wide = b.use(index), fresh(x.shape[-1])
@@ -155,11 +151,11 @@ def scatter(b: Maker, node: Node, x: Node, dim: int, index: Node, source: Any, *
         wide = whole.dims[-1]
     marks = b.add([*places.dims, wide], Expr("one_hot", [places], {"dim": wide}), "i64")
     made = b.add([*places.dims[:-1], wide], Expr("sum", [marks], {"over": places.dims[-1]}), "i64")
-    if whole is None and _number(x) == 0 and source == 1:
+    if whole is None and number_of(x) == 0 and source == 1:
         made.name = authors_name(node)
         return made
     there = b.add(made.dims, Expr("!=", [made, Const(0, "zero")]), "bool")
-    sides = [there, Const(source, "factor"), Const(_number(x), "factor") if whole is None else whole]
+    sides = [there, Const(source, "factor"), Const(number_of(x), "factor") if whole is None else whole]
     return choice(b, node, sides)
 
 
@@ -178,7 +174,7 @@ def concat(b: Maker, node: Node, tensors: Sequence[Node], dim: int = 0) -> Value
                                                        *node.shape[at + 1 :]))  # fmt: skip
         b.known[rest] = b.use(inner[0]) if len(inner) == 1 else concat(b, rest, inner, at)
         sides = [0] * 2 * (len(node.shape) - at - 1)
-        return pad(b, node, rest, [*sides, before, behind], "constant", _number(tensors[0 if before else -1]))
+        return pad(b, node, rest, [*sides, before, behind], "constant", number_of(tensors[0 if before else -1]))
     values = [b.use(each) for each in tensors]
     for other in values[1:]:
         for d, (mine, theirs) in enumerate(zip(values[0].dims, other.dims, strict=True)):
@@ -197,19 +193,15 @@ def concat(b: Maker, node: Node, tensors: Sequence[Node], dim: int = 0) -> Value
 def _around(tensors: Sequence[Node], at: int) -> tuple[int, int, Sequence[Node]]:
     """How many places of one number stand before and behind other tensors, and these."""
     first, last = 0, len(tensors)
-    while first < last and is_number(tensors[first]) and _number(tensors[first]) == _number(tensors[0]):
+    while first < last and is_number(tensors[first]) and number_of(tensors[first]) == number_of(tensors[0]):
         first += 1
     while last > first and is_number(tensors[last - 1]) and (
-            _number(tensors[last - 1]) == _number(tensors[0 if first else -1])):  # fmt: skip
+            number_of(tensors[last - 1]) == number_of(tensors[0 if first else -1])):  # fmt: skip
         last -= 1
     inner = tensors[first:last]
     if sum(each.shape[at] for each in inner) < 2:
         return 0, 0, tensors
     return sum(each.shape[at] for each in tensors[:first]), sum(each.shape[at] for each in tensors[last:]), inner
-
-
-def _number(node: Node) -> Any:
-    return node.value.flatten()[0].item()
 
 
 @word("stack")
@@ -257,8 +249,8 @@ def _counted(b: Maker, value: Value, size_: int) -> Atom | None:
     would be another text, if it were not. A number may be meant where a step computes the whole."""
     if value in b.body.inputs or (value.expr is not None and value.expr.word != "arange" and not b.shared.sized):
         return None
-    there = dict.fromkeys(atom for each in b.body.inputs for term in each.dims for atom in flat(term))
-    mine = {atom for term in value.dims for atom in flat(term)}
+    there = dict.fromkeys(atom for each in b.body.inputs for atom in atoms(each.dims))
+    mine = set(atoms(value.dims))
     like = [each for each in there if each.size == size_ and not each.fixed and each not in mine]
     return like[0] if len(like) == 1 else None
 
@@ -377,7 +369,7 @@ def _repeated(b: Maker, node: Node, value: Value, groups: Sequence[Sequence[Term
     into = [term for group in groups for term in group if flat(term)] or [()]
     new = {flat(term) for term in into} - {flat(term) for term in value.dims}
     made = b.add(into, Expr("expand", [value], into=into), value.kind, node) if new else value
-    return b.view(made, [tuple(atom for term in group for atom in flat(term)) for group in groups], node)
+    return b.view(made, [atoms(group) for group in groups], node)
 
 
 @word("tril", "triu")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardlang.importing.bodies.body import Expr, Value
-from shardlang.importing.bodies.dims import Mismatch, flat, fresh, size, viewed
+from shardlang.importing.bodies.dims import Mismatch, atoms, fresh, size, viewed
 from shardlang.importing.bodies.maker import Maker
 from shardlang.importing.bodies.words import word
 from shardlang.importing.steps.nodes import Node
@@ -26,10 +26,10 @@ def _cut_anew(b: Maker, node: Node, value: Value) -> Value:
     """A view that cuts dims into parts that are no factors of them: these become one dim, which is
     cut anew."""
     sizes = list(map(size, value.dims))
-    left = _alike(sizes, node.shape)
-    right = _alike(sizes[left:][::-1], node.shape[left:][::-1])
+    left = alike(sizes, node.shape)
+    right = alike(sizes[left:][::-1], node.shape[left:][::-1])
     before, middle, behind = value.dims[:left], value.dims[left : len(sizes) - right], value.dims[len(sizes) - right :]
-    joined = b.use_view(b.view(value, [*before, tuple(atom for term in middle for atom in flat(term)), *behind]))
+    joined = b.use_view(b.view(value, [*before, atoms(middle), *behind]))
     new = [fresh(each) for each in node.shape[left : len(node.shape) - right]]
     for atom in (atom for term in new for atom in term):
         atom.declared = True
@@ -39,7 +39,7 @@ def _cut_anew(b: Maker, node: Node, value: Value) -> Value:
     return b.view(made, [*before, *new, *behind], node)
 
 
-def _alike(one: Sequence[int], other: Sequence[int]) -> int:
+def alike(one: Sequence[int], other: Sequence[int]) -> int:
     """How many sizes are the same from the left."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 

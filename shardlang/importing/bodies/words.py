@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardlang.importing.bodies.body import Bare, Const, Expr, Twice, Value
-from shardlang.importing.bodies.dims import Atom, Term, flat, size
+from shardlang.importing.bodies.dims import Atom, Term, atoms, flat, size
 from shardlang.importing.bodies.maker import KINDS, Maker
 from shardlang.importing.steps.nodes import SIZE, Node
 from shardlang.importing.steps.problems import Refused
@@ -16,24 +16,11 @@ from shardlang.importing.steps.unfold import is_number
 Word = Callable[..., Value]
 WORDS: dict[str, Word] = {}
 
-_SAME = (
-    "relu",
-    "silu",
-    "tanh",
-    "sigmoid",
-    "exp",
-    "log",
-    "sqrt",
-    "rsqrt",
-    "square",
-    "abs",
-    "sin",
-    "cos",
-    "detach",
-    "erf",
-)
+_SAME = ("relu", "silu", "tanh", "sigmoid", "exp", "log", "sqrt", "rsqrt", "square", "abs", "sin", "cos", "detach",
+         "erf", "neg")  # fmt: skip
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
           "ge": ">=", "remainder": "%"}  # fmt: skip
+_PAIRS = {"logical_and": "and", "logical_or": "or", "pow": "**", "maximum": "maximum", "minimum": "minimum"}
 _BASE = 10000
 _TRUTHS = ("eq", "ne", "lt", "le", "gt", "ge")
 
@@ -60,12 +47,6 @@ def same(b: Maker, node: Node, x: Node) -> Value:
     return b.add(value.dims, Expr(node.op.removeprefix("aten."), [value]), value.kind, node)
 
 
-@word("neg")
-def negative(b: Maker, node: Node, x: Node) -> Value:
-    value = b.use(x)
-    return b.add(value.dims, Expr("neg", [value]), value.kind, node)
-
-
 @word("gelu")
 def gelu(b: Maker, node: Node, x: Node, approximate: str = "none") -> Value:
     value = b.use(x)
@@ -88,10 +69,11 @@ def sign(b: Maker, node: Node, left: Any, right: Any, alpha: float = 1, rounding
     return b.add(dims, Expr("//" if rounding_mode else _SIGNS[name], sides), kind, node)
 
 
-@word("logical_and", "logical_or")
-def both(b: Maker, node: Node, left: Any, right: Any) -> Value:
+@word(*_PAIRS)
+def pair(b: Maker, node: Node, left: Any, right: Any) -> Value:
     sides = [b.number(left), b.number(right)]
-    return b.add(b.broadcast(node, sides), Expr(node.op.rpartition("_")[2], sides), "bool", node)
+    expr = Expr(_PAIRS[node.op.removeprefix("aten.")], sides)
+    return b.add(b.broadcast(node, sides), expr, KINDS.get(str(node.dtype), ""), node)
 
 
 @word("logical_not")
@@ -131,19 +113,6 @@ def cast(b: Maker, node: Node, x: Node, *_: Any, **__: Any) -> Value:
 @word("rsub")
 def reverse(b: Maker, node: Node, left: Any, right: Any, alpha: float = 1) -> Value:
     return sign(b, node.like("aten.sub"), right, left, alpha)
-
-
-@word("pow")
-def power(b: Maker, node: Node, x: Any, exponent: Any) -> Value:
-    sides = [b.number(x), b.number(exponent)]
-    return b.add(b.broadcast(node, sides), Expr("**", sides), KINDS.get(str(node.dtype), ""), node)
-
-
-@word("maximum", "minimum")
-def either(b: Maker, node: Node, left: Any, right: Any) -> Value:
-    sides = [b.number(left), b.number(right)]
-    name, kind = node.op.removeprefix("aten."), KINDS.get(str(node.dtype), "")
-    return b.add(b.broadcast(node, sides), Expr(name, sides), kind, node)
 
 
 @word("where")
@@ -375,7 +344,7 @@ def _bias(b: Maker, node: Node, mask: Node, queries: Value, keys: Value) -> Valu
         return b.add(into, Expr("relabel", [bias], into=into), bias.kind)
     here, there = flat(keys.dims[-2]), flat(bias.dims[-1])
     if there and here != there and there[0] not in b.body.sources():
-        if set(here) & {atom for term in queries.dims for atom in flat(term)}:
+        if set(here) & set(atoms(queries.dims)):
             return bias
         b.unify(node, keys.dims[-2], bias.dims[-1])
     return bias

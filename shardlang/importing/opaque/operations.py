@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from shardlang.disk.overwrite_guard import MODEL_MARK, OPAQUE_MARK
+from shardlang.importing.bodies.body import free
 from shardlang.importing.opaque.python import HEAD, PythonFunction
 from shardlang.importing.opaque.sizes import Sizes
 from shardlang.ops.python_text import docstring
@@ -81,10 +82,7 @@ class Operations:
     def add(self, made: Operation) -> Operation:
         """The operation that is the same, or this one under a name of its own."""
         if made.key not in self.known:
-            taken, name, number = {each.name for each in self.known.values()}, made.name, 1
-            while made.name in taken:
-                number += 1
-                made.name = f"{name}{number}"
+            made.name = free(made.name, set(self.names))
             self.known[made.key] = made
         return self.known[made.key]
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from shardlang.importing.bodies.body import free
+from shardlang.importing.bodies.views import alike
 from shardlang.importing.opaque.pieces import OpaquePiece, is_fixed
 from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node
 from shardlang.importing.steps.unfold import is_number
@@ -105,12 +107,7 @@ class _Writer:
     def _free(self, wanted: str) -> str:
         name = "".join(c if c.isalnum() and c.isascii() else "_" for c in wanted) or "x"
         name = f"{name}_" if keyword.iskeyword(name) or not name.isidentifier() else name
-        number, found = 1, name
-        while found in self.taken:
-            number += 1
-            found = f"{name}{number}"
-        self.taken.add(found)
-        return found
+        return free(name, self.taken)
 
     def _call(self, node: Node) -> str:
         if node.op == "item":
@@ -178,24 +175,14 @@ class _Writer:
             return _listed("-1" if at >= short and each in (-1, there[at - short]) else str(each)
                            for at, each in enumerate(sizes))  # fmt: skip
         sizes = [node.shape[at] if each == -1 else each for at, each in enumerate(sizes)]
-        left = _alike(sizes, there)
-        right = _alike(sizes[left:][::-1], there[left:][::-1])
+        left = alike(sizes, there)
+        right = alike(sizes[left:][::-1], there[left:][::-1])
         texts = [f"{name}.shape[{at}]" for at in range(left)]
         middle = sizes[left : len(sizes) - right]
         # Of a dim that is cut, the first part may be of any size; of several that are joined, all.
         texts += ["-1", *map(str, middle[1:])] if middle else []
         texts += [f"{name}.shape[{at}]" for at in range(-right, 0)]
         return _listed(texts)
-
-
-def _alike(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many sizes are the same from the left."""
-    found = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
-        found += 1
-    return found
 
 
 def _listed(texts: Any) -> str:

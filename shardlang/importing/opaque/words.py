@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardlang.importing.bodies.body import Const, Expr, Value
+from shardlang.importing.bodies.body import Const, Expr, Value, free
 from shardlang.importing.bodies.dims import Atom, Term, flat, size
 from shardlang.importing.bodies.maker import KINDS, Maker
 from shardlang.importing.bodies.words import WORDS
@@ -64,7 +64,7 @@ def _call(b: Maker, node: Node, values: list[Value], function: PythonFunction, f
         fresh = each is not None and (each.same is None or bool(there & set(flat(term))))
         if each is not None and fresh:
             formula = each.formula.format(*names) if each.same is None else names[each.same]
-            name = _free(f"{_steps(node.value)[-1]}_{at + 1}", [*names, *function.operands])
+            name = free(f"{_steps(node.value)[-1]}_{at + 1}", {*names, *function.operands})
             made.append((name, formula))
             term = (Atom(node.shape[at], {name: -1}),)
             result.append(name)
@@ -88,14 +88,6 @@ def _call(b: Maker, node: Node, values: list[Value], function: PythonFunction, f
 def _dim(found: Sizes, names: list[str], at: int, dim: int, values: list[Value]) -> str:
     number = next((number for number, group in enumerate(found.groups) if (at, dim) in group), None)
     return str(size(values[at].dims[dim])) if number is None else names[number]
-
-
-def _free(name: str, taken: list[str]) -> str:
-    number, found = 1, name
-    while found in taken:
-        number += 1
-        found = f"{name}{number}"
-    return found
 
 
 def _steps(piece: OpaquePiece) -> list[str]:

@@ -70,6 +70,11 @@ class Node:
     def path(self) -> str:
         return self.scopes[-1].path if self.scopes else ""
 
+    @property
+    def floating(self) -> bool:
+        """Whether it gives numbers of floating point."""
+        return self.dtype is not None and bool(self.dtype.is_floating_point)
+
     def inputs(self) -> list[Node]:
         """The nodes that it reads, in order."""
         return list(_nodes((self.args, tuple(self.kwargs.values()))))

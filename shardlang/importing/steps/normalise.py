@@ -106,16 +106,12 @@ def _copies(traced: Traced) -> None:
         first = node.args[0][0] if alone else first
         if not isinstance(first, Node):
             continue
-        floats = _floating(node) and _floating(first)
+        floats = node.floating and first.floating
         same = node.op in _COPIES and (floats or node.dtype == first.dtype)
         still = node.op == "aten.dropout" and (not node.args[1] or not node.args[2])
         if alone or same or still or (node.op in (*_VIEWS, *_RESIZED) and node.shape == first.shape):
             changes[node] = first
     traced.replace(changes)
-
-
-def _floating(node: Node) -> bool:
-    return node.dtype is not None and node.dtype.is_floating_point
 
 
 def _parts(traced: Traced) -> None:

@@ -30,6 +30,18 @@ class Rule:
     causal: bool
     window: int | None
 
+    def sees(self, wide: int) -> Tensor:
+        """Which of as many keys each of `wide` queries sees."""
+        places = torch.arange(wide)
+        away = places[:, None] - places
+        near = away.abs() < (wide if self.window is None else self.window)
+        return near & (away >= 0) if self.causal else near
+
+    def agrees(self, sees: Tensor) -> bool:
+        """Whether a mask is what the rule says at its size."""
+        wide = sees.shape[-1]
+        return sees.shape[-2] == wide and bool((sees == self.sees(wide)).all())
+
 
 def seen(mask: Tensor) -> Tensor | None:
     """Which keys a mask lets a query see; None if it weighs them."""
@@ -46,14 +58,9 @@ def visible(sees: Tensor) -> Rule | None:
     wide = sees.shape[-1]
     if sees.shape[-2] != wide or wide < 2:
         return None
-    places = torch.arange(wide)
-    away = places[:, None] - places
-    if bool((sees == (away >= 0)).all()):
-        return Rule(True, None)
     window = int(sees.reshape(-1, wide, wide)[0, -1].sum())
-    if bool((sees == ((away >= 0) & (away < window))).all()):
-        return Rule(True, window)
-    return Rule(False, window) if bool((sees == (away.abs() < window)).all()) else None
+    rules = (Rule(True, None), Rule(True, window), Rule(False, window))
+    return next((rule for rule in rules if rule.agrees(sees)), None)
 
 
 def rule_of(mask: Node, shown: Callable[[Tensor], Tensor | None] = seen) -> Rule | None:
@@ -65,7 +72,7 @@ def rule_of(mask: Node, shown: Callable[[Tensor], Tensor | None] = seen) -> Rule
     for whole in _buffers(mask):
         all_seen = shown(whole)
         other = visible(all_seen) if all_seen is not None else None
-        if other is None or sees is None or not _agree(other, sees):
+        if other is None or sees is None or not other.agrees(sees):
             return None
         found = other
     return found
@@ -105,19 +112,6 @@ def _whole(node: Node) -> Tensor:
     args, kwargs = mapped(made.args, _whole), {key: mapped(each, _whole) for key, each in made.kwargs.items()}
     found: Tensor = getattr(torch.ops.aten, made.op.removeprefix("aten."))(*args, **kwargs)
     return found
-
-
-def _agree(rule: Rule, sees: Tensor) -> bool:
-    """Whether a mask is what the rule says at its size."""
-    wide = sees.shape[-1]
-    if sees.shape[-2] != wide:
-        return False
-    places = torch.arange(wide)
-    away = places[:, None] - places
-    wanted = away >= 0 if rule.causal else away.abs() >= 0
-    if rule.window is not None:
-        wanted = wanted & (away.abs() < rule.window)
-    return bool((sees == wanted).all())
 
 
 def limits(mask: Node) -> list[int]:

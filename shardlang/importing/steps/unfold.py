@@ -101,7 +101,7 @@ def _untrained(traced: Traced) -> None:
 
 def _passes(node: Node) -> bool:
     """Whether a gradient goes through a step: numbers of floating point, or several results."""
-    return node.op not in ("aten.detach", "aten.floor") and (node.dtype is None or node.dtype.is_floating_point)
+    return node.op not in ("aten.detach", "aten.floor") and (node.dtype is None or node.floating)
 
 
 def _simplify(traced: Traced) -> None:

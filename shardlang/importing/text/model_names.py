@@ -7,10 +7,9 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 
-from shardlang.importing.bodies.body import Body, Layer
+from shardlang.importing.bodies.body import Body, Layer, free
 from shardlang.importing.bodies.library import LIBRARY
 from shardlang.importing.bodies.models import Model
-from shardlang.importing.text.names import free
 
 # So many words tell a model from others, at most.
 _MOST = 2

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import shardlang.ops.all_families  # noqa: F401  (fills the registry)
-from shardlang.importing.bodies.body import Body, Layer, Own, Value
-from shardlang.importing.bodies.dims import Atom, flat
+from shardlang.importing.bodies.body import Body, Layer, Own, Value, free
+from shardlang.importing.bodies.dims import Atom, atoms, flat
 from shardlang.importing.bodies.library import FUNCTIONS, LIBRARY, known
 from shardlang.importing.bodies.models import Model
 from shardlang.ops.declaration import REGISTRY
@@ -218,7 +218,7 @@ def _called(model: Model) -> dict[Atom, str]:
     found: dict[Atom, str] = {}
     taken = set(names_of_inputs(model.body))
     for value in model.body.inputs:
-        for atom in (atom for term in value.dims for atom in flat(term)):
+        for atom in atoms(value.dims):
             if atom.called and atom not in found:
                 name = f"{value.name}_{atom.called}" if atom.called in taken and value.name else atom.called
                 found[atom] = free(name, taken)
@@ -277,15 +277,11 @@ def _height(model: Model) -> int:
 def _atoms(model: Model) -> list[Atom]:
     """The dims of a model in order of appearance: of inputs, parameters, layers, values."""
     body = model.body
-    found: dict[Atom, None] = {}
     known = model.known()
-    for terms in [*(value.dims for value in body.inputs), [tuple(body.formals())], *_of(body.live())]:
-        found.update(dict.fromkeys(model.dims.get(atom, atom) for term in terms for atom in flat(term)))
+    terms = [*(term for value in body.inputs for term in value.dims), tuple(body.formals()),
+             *(term for value in body.live() for term in value.dims)]  # fmt: skip
+    found = dict.fromkeys(model.dims.get(atom, atom) for atom in atoms(terms))
     return [atom for atom in found if model.kind or atom.called or atom in known]
-
-
-def _of(values: Iterable[Value]) -> list[list[tuple[Atom, ...]]]:
-    return [value.dims for value in values]
 
 
 def names_of_inputs(body: Body) -> list[str]:
@@ -329,16 +325,6 @@ def _shortened(own: Own, body: Body) -> str:
     home, _, last = own.name.rpartition(".")
     alone = last == "weight" and not any(each is not own and each.name.startswith(f"{home}.") for each in body.own)
     return home if home and alone else own.name
-
-
-def free(name: str, taken: set[str]) -> str:
-    """A name that is not taken, and is from now on."""
-    number, found = 1, name
-    while found in taken:
-        number += 1
-        found = f"{name}{number}"
-    taken.add(found)
-    return found
 
 
 def _attribute(body: Body, layer: Layer) -> str:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from shardlang.importing.authors.lines import Wish
-from shardlang.importing.bodies.body import Const, Expr, Layer, Value
+from shardlang.importing.bodies.body import Const, Expr, Layer, Value, free
 from shardlang.importing.bodies.models import Model
 from shardlang.importing.text.broken import WIDE, broken
-from shardlang.importing.text.names import free, identifier, names_of_members, own_name
+from shardlang.importing.text.names import identifier, names_of_members, own_name
 from shardlang.importing.text.terms import Terms
 from shardlang.importing.text.value_names import ValueNames
 

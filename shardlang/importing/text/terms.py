@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardlang.importing.bodies.body import Bare, Body, Const, Expr, Layer, Own, Value
-from shardlang.importing.bodies.dims import Atom, Formula, Term, flat, size
+from shardlang.importing.bodies.dims import Atom, Formula, Term, atoms, flat, size
 from shardlang.importing.bodies.models import Model
 from shardlang.importing.text.names import Namer, layer_name, own_name
 
@@ -167,7 +167,7 @@ def _written(model: Model) -> Iterator[Atom]:
     """The dims that the expressions of a model write, or its arguments, results and parameters."""
     body = model.body
     for value in [*body.inputs, *body.results, *(own.value for own in body.own)]:
-        yield from flat(atom for term in value.dims for atom in term)
+        yield from atoms(value.dims)
     for atom in body.products:
         yield from flat((*atom.product, *atom.sum))
     for value in body.live():

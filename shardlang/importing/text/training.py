@@ -8,9 +8,10 @@ from torch import Tensor
 
 from shardlang.check.train.settings import RESERVED
 from shardlang.errors import RunError
+from shardlang.importing.bodies.body import free
 from shardlang.importing.bodies.dims import flat
 from shardlang.importing.bodies.models import Model
-from shardlang.importing.text.names import free, identifier
+from shardlang.importing.text.names import identifier
 from shardlang.importing.text.terms import Terms
 
 

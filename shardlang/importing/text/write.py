@@ -7,7 +7,7 @@ from typing import Any
 
 from shardlang.disk.overwrite_guard import MODEL_MARK
 from shardlang.importing.bodies.body import BY_DIMS, Body, Layer, Own, Value
-from shardlang.importing.bodies.dims import Atom, Term, flat
+from shardlang.importing.bodies.dims import Atom, Term, atoms, flat
 from shardlang.importing.bodies.library import FUNCTIONS, arguments
 from shardlang.importing.bodies.models import Model
 from shardlang.importing.text.names import Namer, layer_name, own_name
@@ -67,9 +67,9 @@ class Writer:
         return wrapped(f"model {model.name}(", found)
 
     def _copies(self, model: Model) -> list[str]:
-        sizes = dict.fromkeys(atom for value in model.body.live() for term in value.dims for atom in flat(term)
+        sizes = dict.fromkeys(atom for value in model.body.live() for atom in atoms(value.dims)
                               if atom.declared and atom not in self.terms.passed(model))  # fmt: skip
-        live = {atom for value in model.body.live() for term in value.dims for atom in flat(term)}
+        live = {atom for value in model.body.live() for atom in atoms(value.dims)}
         plain = [atom for atom in sizes if not (atom.product or atom.sum)]
         found = {self.terms.name(model, atom): self._declared(model, atom) for atom in plain}
         for mine, theirs in model.body.sources().items():
@@ -165,8 +165,8 @@ def _uses(found: set[tuple[str, str]]) -> list[str]:
 
 def _unnamed(value: Value, model: Model) -> bool:
     """Whether a value has a dim that an operator has made for itself."""
-    known, atoms = model.known(), [atom for term in value.dims for atom in flat(term)]
-    return any(atom.called or not (model.dims.get(atom, atom) in known or atom.fixed) for atom in atoms)
+    known = model.known()
+    return any(atom.called or not (model.dims.get(atom, atom) in known or atom.fixed) for atom in atoms(value.dims))
 
 
 def wrapped(head: str, parts: Sequence[str]) -> str:
