@@ -12,7 +12,8 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -140,18 +141,25 @@ def draft_of(whole: Path) -> Path:
     return whole.with_name(_DRAFT.format(whole.name))
 
 
+@contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """RunError where a checkpoint cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=place) from None
+
+
 def begin(draft: Path, step: int) -> None:
     """Makes the folder of a checkpoint, marked as a draft of ours before anything else is in it."""
     require_own(draft)
     _remove(draft)
-    try:
+    with writing(draft):
         made = [path for path in (draft, *draft.parents) if not path.exists()]
         draft.mkdir(parents=True)
         for path in made:
             synced(path.parent)
         write_index(draft, _mark(str(step)))
-    except OSError as error:
-        raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=draft) from None
 
 
 def write_index(folder: Path, index: str) -> None:

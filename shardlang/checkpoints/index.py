@@ -18,7 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardlang.errors import RunError
 from shardlang.facts.dtypes import DTYPES
@@ -142,8 +142,7 @@ def _whole(numbers: Sequence[Any]) -> bool:
     return isinstance(numbers, list | tuple) and all(type(n) is int and 0 <= n < 2**60 for n in numbers)
 
 
-@dataclass(frozen=True)
-class FileFacts:
+class FileFacts(NamedTuple):
     """The facts in an index about the file of a rank: bytes of all of it, bytes of its header, and
     the header's checksum."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shardlang.checkpoints.optimizers import updates, written
+from shardlang.checkpoints.optimizers import state_names, updates, written
 from shardlang.errors import RunError
 from shardlang.facts.optimizers import OPTIMIZERS
 from shardlang.hints.nearest import offer
@@ -149,16 +149,16 @@ def _go_on(
     if kind and not OPTIMIZERS[kind].kept(optimizer.defaults):
         kept = {}
     before, done = saved.facts.get("optimizers"), saved.step - model.gradients.skipped
-    seen = updates(saved.index, done)
+    seen, there = updates(saved.index, done), state_names(saved.index)
     declared = {tensor.path: tensor for tensor in model.parameters}
     pieces = []
     for path, (held, own) in given.items():
         theirs = before.get(path) if isinstance(before, dict) else None
-        names = {name.rpartition(":")[2] for name in saved.tensors if name.rpartition(":")[0] == path}
-        if theirs != kind or names != kept.keys():
+        names = there.get(path, [])
+        if theirs != kind or {*names} != kept.keys():
             mine = f"{type(optimizer).__name__} (which keeps {', '.join(kept.values()) or 'nothing'})"
             fact = f"`{path}` is to be trained by {mine}, and "
-            fact += written(saved.index, path, ", ".join(sorted(names)) or "nothing")
+            fact += written(saved.index, path, ", ".join(names) or "nothing")
             help = "the optimizer as it was; one made by hand, of net.parameters(), begins anew"
             raise RunError("SH508", fact, file=saved.folder, help=help)
         state = {mine: torch.zeros_like(own) for mine in kept.values()}

@@ -216,23 +216,21 @@ class Checkpoints:
         gives the folder its name."""
         draft = folders.draft_of(whole)
         done.require_finite(mine)
-        try:
-            written = _written(draft, mine)
-            done.tell([written.size, written.header, written.crc32])
-        except OSError as error:
-            done.tell(str(error.strerror))
-            raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=draft) from None
+        with folders.writing(draft):
+            try:
+                done.tell(_written(draft, mine))
+            except OSError as error:
+                done.tell(str(error.strerror))
+                raise
         if world.rank != 0:
             return
         files = done.all(draft)
-        try:
+        with folders.writing(draft):
             folders.write_index(draft, index(files))
             folders.put(draft, whole)
             self._last = whole
             self.told(step, whole)
             self._drop_old(step, best)
-        except OSError as error:
-            raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=draft) from None
 
     def _drop_old(self, step: int, best: int | None) -> None:
         found = self._all()
@@ -261,7 +259,7 @@ class _Done:
         help += "whose gradients are not finite"
         return RunError("SH506", f"no checkpoint is written, as {wrong}", file=self.whole, help=help)
 
-    def tell(self, written: list[int] | str | dict[str, str]) -> None:
+    def tell(self, written: FileFacts | str | dict[str, str]) -> None:
         """The facts of the file that this rank has written, or why it could not."""
         text = json.dumps(written)
         if world.size == 1 or world.store is None:

@@ -220,7 +220,7 @@ def _kept(model: RankModel) -> dict[str, dict[str, Tensor]]:
 
 
 def resume(
-    model: RankModel, given: Checkpoints, facts: Mapping[str, Any], note: Callable[[str], None],
+    model: RankModel, offered: Sequence[Path], facts: Mapping[str, Any], note: Callable[[str], None],
     instead: str = "start anew by --overwrite",
 ) -> SavedRun | None:  # fmt: skip
     """Fills the model from the newest checkpoint that proves whole, and notes which are passed
@@ -228,7 +228,7 @@ def resume(
     none: RunError, with what the user may do instead, where they see different ones, or the run is
     another."""
     broken: list[Damaged] = []
-    for path in given.offered():
+    for path in offered:
         require_one(path, exchanged([place(), _seen(path)]))
         found, differ, why = _tried(model, path, facts, note, instead)
         told = exchanged([place(), why and [why.message, str(why.file)]])
@@ -247,18 +247,11 @@ def resume(
     return None
 
 
-class _One(Checkpoints):
-    """One checkpoint, which is the one to go on from."""
-
-    def offered(self) -> list[Path]:
-        return [self.folder]
-
-
 def resumed(model: RankModel, path: Path, note: Callable[[str], None], averages: bool = False) -> SavedRun:
     """Fills the model from a checkpoint, or from the newest whole one of a folder of them; all
     ranks call it. averages: the weights are their averages. RunError where there is none."""
-    kind = _One if (path / INDEX).is_file() else Checkpoints
-    found = resume(model, kind(path, 1, 0), {}, note, "name another checkpoint")
+    offered = [path] if (path / INDEX).is_file() else Checkpoints(path, 1, 0).offered()
+    found = resume(model, offered, {}, note, "name another checkpoint")
     if found is None:
         help = f"name a folder `step-N`, in which an `{INDEX}` is, or a folder of such folders"
         raise RunError("SH508", "there is no checkpoint to go on from", file=path, help=help)

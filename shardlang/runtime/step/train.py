@@ -183,7 +183,7 @@ class TrainingRun(Stepper):
         if self.checkpoints is None:
             help = 'add `checkpoint = every(100, keep = 4, to = "checkpoints")` to `train`'
             raise RunError("SH508", "there is no checkpoint to go on from: the program sets none", help=help)
-        self.saved = resume(self.model, self.checkpoints, self.facts, self.log.note)
+        self.saved = resume(self.model, self.checkpoints.offered(), self.facts, self.log.note)
         if self.saved is None:
             self.log.note(f"no checkpoint in {self.checkpoints.folder}: the run starts anew")
             return

@@ -204,7 +204,7 @@ def _begun(run: WatchedRun, step: int) -> WatchedRun | None:
     if run.checkpoints is not None:
         kept = max((at for at in range(start + 1, step) if run.checkpoints.due(at, run.total)), default=start)
         run.checkpoints.wait()
-        saved = resume(again.model, run.checkpoints, run.facts, lambda _: None) if kept else None
+        saved = resume(again.model, run.checkpoints.offered(), run.facts, lambda _: None) if kept else None
         again.step = saved.step if saved is not None else 0
         return again if again.step == kept else None
     return again

@@ -110,11 +110,8 @@ class CheckpointWriter(StorageWriter):
             return bytes_of(found)
 
         path = Path(place.draft) / file_name(place.rank)
-        try:
-            made = write(path, blocks, numbers) if blocks else None
-        except OSError as error:
-            raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=path) from None
-        facts = None if made is None else [made.size, made.header, made.crc32]
+        with folders.writing(path):
+            facts = write(path, blocks, numbers) if blocks else None
         done: Future[list[WriteResult]] = Future()
         done.set_result([WriteResult(item.index, 0, facts) for item in plan.items])
         return done
@@ -122,12 +119,10 @@ class CheckpointWriter(StorageWriter):
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         draft = folders.draft_of(self.checkpoint_id)
         files = [mine[0].storage_data if mine else None for mine in results]
-        try:
+        with folders.writing(draft):
             folders.write_index(draft, index_of(self.step, self._facts, files, self._layouts))
             folders.put(draft, self.checkpoint_id)
             folders.drop_all([path for _, path in self._later()] if self.overwrite else [])
-        except OSError as error:
-            raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=draft) from None
 
     def _later(self) -> list[tuple[int, Path]]:
         """The checkpoints of later steps, the newest first."""
