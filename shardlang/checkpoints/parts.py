@@ -39,8 +39,8 @@ def shared(part: Part, offsets: Sequence[int], lengths: Sequence[int]) -> tuple[
 def _rows_of(
     file: RankFile, name: str, part: Part, dtype: str, there: Slices, here: Slices
 ) -> Iterator[tuple[Slices, np.ndarray]]:
-    """What a part shares with a block, some rows at a time: where in the block they are, and the
-    numbers."""
+    """The numbers that a part shares with a block, some rows at a time, and where in the block they
+    are."""
     rows, columns = (*there, slice(0, 1), slice(0, 1))[:2]
     for top, left, found in file.read(name, part, dtype, rows, columns):
         block = found.view(STORED[dtype]).reshape(len(found), -1, *part.lengths[2:])
@@ -71,7 +71,7 @@ class Parts:
         return found
 
     def files(self, blocks: Iterable[Block]) -> list[Iterator[Found]]:
-        """What the file of each rank has of some blocks, read as it is asked for. Damaged where a
+        """The numbers of some blocks in the file of each rank, read as they are asked for. Damaged where a
         byte that is read is not what was written."""
         by_rank: dict[int, list[tuple[int, Block, Part]]] = {}
         for number, (name, offsets, lengths) in enumerate(blocks):
