@@ -71,8 +71,8 @@ class Parts:
         return found
 
     def files(self, blocks: Iterable[Block]) -> list[Iterator[Found]]:
-        """The numbers of some blocks in the file of each rank, read as they are asked for. Damaged where a
-        byte that is read is not what was written."""
+        """The numbers of some blocks in the file of each rank, read as they are asked for. Damaged
+        where a byte that is read is not what was written."""
         by_rank: dict[int, list[tuple[int, Block, Part]]] = {}
         for number, (name, offsets, lengths) in enumerate(blocks):
             for part in self.index.tensors[name].overlapping(offsets, lengths):
