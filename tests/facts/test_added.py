@@ -73,8 +73,8 @@ SCHEDULE: Patch = {
 
 
 def one_f_one_b("""),
-        ('    "gpipe": Schedule(gpipe, (1, 1)),', '    "turned": Schedule(turned, (1, 1)),\n'
-         '    "gpipe": Schedule(gpipe, (1, 1)),'),
+        ('    "gpipe": ScheduleKind(gpipe, (1, 1)),', '    "turned": ScheduleKind(turned, (1, 1)),\n'
+         '    "gpipe": ScheduleKind(gpipe, (1, 1)),'),
     ],
 }  # fmt: skip
 OPERATOR: Patch = {
