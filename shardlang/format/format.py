@@ -16,7 +16,7 @@ from shardlang.frozen.records import dataclass
 from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.syntax.tables import END, tables
-from shardlang.syntax.tokens import NEWLINE, Tokens
+from shardlang.syntax.tokens import NEWLINE, TokenStream
 
 
 @dataclass
@@ -110,7 +110,7 @@ _NO_SPACE_AFTER = frozenset({"DOT", "RANGE", *_OPENING})
 def format_file(file: ast.File) -> str:
     """The canonical text. The file must have parsed without errors, else spacing is a guess."""
     text = file.source.text
-    tokens = [token for token in Tokens(file.source, tables()) if token[0] not in (NEWLINE, END)]
+    tokens = [token for token in TokenStream(file.source, tables()) if token[0] not in (NEWLINE, END)]
     writer = _Formatter(tight_places(file))
     end = 1 if text.startswith("\ufeff") else 0
     for kind, start, stop in tokens:

@@ -13,7 +13,7 @@ from typing import Any
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
-from shardlang.syntax.build import Builder
+from shardlang.syntax.build import TreeBuilder
 from shardlang.syntax.literals import number, string
 from shardlang.syntax.tables import KEPT, RESERVED, Production, Tables
 from shardlang.syntax.tokens import Token, begins_item
@@ -42,7 +42,7 @@ class Automaton:
         self.ends: list[int] = [0]
         self.depths: list[int] = [0]
         self.previous: Token = (" ", 0, 0)
-        actions = Builder(sink).actions
+        actions = TreeBuilder(sink).actions
         self.reductions = [(p, actions.get(p.action)) for p in tables.productions]
 
     def run(self, tokens: Iterator[Token], recover: Recover) -> Any:

@@ -21,7 +21,7 @@ Children = list[Any]
 _GLOB = re.compile(r"\*\*|(?:\*?[A-Za-z0-9_])+\*?|\*")
 
 
-class Builder:
+class TreeBuilder:
     """Makes nodes, by the names of rules."""
 
     def __init__(self, sink: Sink) -> None:

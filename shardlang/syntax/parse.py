@@ -14,13 +14,13 @@ from shardlang.syntax import ast
 from shardlang.syntax.automaton import Automaton
 from shardlang.syntax.recover import Recovery
 from shardlang.syntax.tables import tables
-from shardlang.syntax.tokens import Tokens
+from shardlang.syntax.tokens import TokenStream
 
 
 def parse(source: Source, sink: Sink) -> ast.File:
     """The file's tree: partial where `sink` got errors."""
     known = _library(source.name, source.text) if source.library else None
-    return known or ast.File(source, _run(Tokens(source, tables()), sink, "start") or ())
+    return known or ast.File(source, _run(TokenStream(source, tables()), sink, "start") or ())
 
 
 @lru_cache(16)
@@ -28,13 +28,13 @@ def _library(name: str, text: str) -> ast.File | None:
     """The tree of a file of the standard library, made once in a process; None if it has
     mistakes."""
     source, sink = Source(name, text, library=True), Sink()
-    made = ast.File(source, _run(Tokens(source, tables()), sink, "start") or ())
+    made = ast.File(source, _run(TokenStream(source, tables()), sink, "start") or ())
     return None if sink.found else made
 
 
 def parse_expression(source: Source, sink: Sink) -> ast.Expr | None:
     """The tree of one expression, as a command line gives them; None where it is none."""
-    found: ast.Expr | None = _run(Tokens(source, tables()), sink, "expression_only")
+    found: ast.Expr | None = _run(TokenStream(source, tables()), sink, "expression_only")
     return None if sink.failed else found
 
 
@@ -46,7 +46,7 @@ def parse_rules(name: str, text: str) -> tuple[ast.Rule, ...] | None:
     return file.strategies[0].rules if len(file.items) == 1 and not sink.failed else None
 
 
-def _run(tokens: Tokens, sink: Sink, start: str) -> Any:
+def _run(tokens: TokenStream, sink: Sink, start: str) -> Any:
     automaton = Automaton(tokens.tables, tokens.source, sink, start)
     stream = iter(tokens)
     return automaton.run(stream, Recovery(tokens, stream, sink))

@@ -17,7 +17,7 @@ from shardlang.sources.source import Span
 from shardlang.syntax.automaton import DEEPEST, Automaton
 from shardlang.syntax.mistakes import MISTAKES
 from shardlang.syntax.tables import END, Tables
-from shardlang.syntax.tokens import NEWLINE, Token, Tokens, begins_item
+from shardlang.syntax.tokens import NEWLINE, Token, TokenStream, begins_item
 
 MOST_MISTAKES = 100
 # What a misspelt keyword looks like: a word that cannot stand there, or a name that something else
@@ -39,7 +39,7 @@ _GROUPS = (
 class Recovery:
     """The handler that an Automaton calls at a token that no rule allows."""
 
-    def __init__(self, tokens: Tokens, stream: Iterator[Token], sink: Sink) -> None:
+    def __init__(self, tokens: TokenStream, stream: Iterator[Token], sink: Sink) -> None:
         self.tokens = tokens
         self.stream = stream
         self.sink = sink

@@ -35,7 +35,7 @@ def begins_item(text: str, token: Token) -> bool:
 
 
 @dataclass
-class Tokens:
+class TokenStream:
     """The tokens of a source, made on demand; `open` holds the places of open brackets."""
 
     source: Source

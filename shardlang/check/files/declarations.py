@@ -19,7 +19,7 @@ from shardlang.sources.files import beneath
 from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.syntax.tables import tables
-from shardlang.syntax.tokens import NEWLINE, Tokens
+from shardlang.syntax.tokens import NEWLINE, TokenStream
 
 SETTINGS = ("int", "float", "bool", "str")
 
@@ -147,5 +147,5 @@ class DeclarationReader:
     def _digest(self) -> str:
         """The hash of the declaration's tokens: layout and comments do not count."""
         source = Source("", self.node.span.text)
-        words = [source.text[start:end] for kind, start, end in Tokens(source, tables()) if kind != NEWLINE]
+        words = [source.text[start:end] for kind, start, end in TokenStream(source, tables()) if kind != NEWLINE]
         return locks.digest("\n".join(words))

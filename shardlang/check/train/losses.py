@@ -27,7 +27,7 @@ from shardlang.paths.patterns import SingleLayers
 from shardlang.sources.source import Span
 from shardlang.syntax import ast
 
-# The call of a layer (index into `Builder.calls`) and the statement that read a value.
+# The call of a layer (index into `Graph.calls`) and the statement that read a value.
 Reader = tuple[int, Span | None]
 LOSSES_LIMIT = 32  # each computes again what it shares with others
 
