@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardlang.diagnostics.diagnostic import Severity, Sink
-from shardlang.paths.patterns import SingleLayers
+from shardlang.paths.patterns import Cuts, SingleLayers
 from shardlang.sources.files import STDIN, Files
 from shardlang.sources.source import Source, Span
 
@@ -49,7 +48,7 @@ def format_source(source: Source, sink: Sink) -> str | None:
 
 def check_source(
     source: Source, sink: Sink, overrides: Mapping[str, str] | None = None, strategy: str | None = None,
-    runs: bool = False, cluster: str | None = None,
+    runs: Cuts | None = None, cluster: str | None = None,
 ) -> CheckedProgram | None:  # fmt: skip
     """The checked program, with all it imports; None after errors. `overrides`: what `--set` gives.
     runs: as of `in_runs`. cluster: as of `with_cluster`.
@@ -66,7 +65,7 @@ def check_source(
 
     files = Files()
     files.add(source)
-    program = check(tree, sink, files.load, overrides or {}, strategy, runs)
+    program = check(tree, sink, files.load, overrides or {}, runs)
     if program is not None and not sink.failed:
         require_named(source, program, sink)
     if sink.failed or program is None:
@@ -158,15 +157,25 @@ def check_strategies(program: CheckedProgram, name: str | None, ranks: int | Non
     return planned
 
 
-def in_runs(work: Callable[[bool, Sink], R], sink: Sink) -> R:
-    """The outcome of `work` with the runs of equal layers told once (True), or else, where it asks
-    for single layers or has something to report, with each layer by itself (False)."""
-    attempt = Sink()
-    with suppress(SingleLayers):
-        made = work(True, attempt)
+def in_runs(work: Callable[[Cuts | None, Sink], R], sink: Sink) -> R:
+    """The outcome of `work` with the runs of equal layers told once, cut where it asks for single
+    layers; or else, where no cuts are enough or it has something to report, with each layer by
+    itself (None)."""
+    cuts: dict[str, frozenset[int]] = {}
+    while True:
+        attempt = Sink()
+        try:
+            made = work(cuts, attempt)
+        except SingleLayers as asked:
+            more = {array: cuts.get(array, frozenset()) | at for array, at in asked.cuts.items()}
+            if all(cuts.get(array) == at for array, at in more.items()):
+                break
+            cuts = {**cuts, **more}
+            continue
         if not attempt.found:
             return made
-    return work(False, sink)
+        break
+    return work(None, sink)
 
 
 def compile_source(
@@ -174,7 +183,7 @@ def compile_source(
 ) -> Mapping[str, str] | None:
     """The emitted files of a program, as of `emit_plan`; None after errors."""
 
-    def made(runs: bool, sink: Sink) -> Mapping[str, str] | None:
+    def made(runs: Cuts | None, sink: Sink) -> Mapping[str, str] | None:
         program = check_source(source, sink, overrides, strategy, runs)
         plan = plan_program(program, strategy, ranks, sink) if program is not None else None
         return emit_plan(plan, sink) if plan is not None else None

@@ -23,26 +23,26 @@ from shardlang.check.train.graph_checks import report_moved
 from shardlang.check.train.hardware import machines
 from shardlang.check.train.overrides import Overrides, read_overrides
 from shardlang.check.train.train import check_train
-from shardlang.check.values import UNKNOWN, DimValue, FileScope, HardwareDecl, OperatorDecl
+from shardlang.check.values import UNKNOWN, DimValue, FileScope, OperatorDecl
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
-from shardlang.paths.patterns import SingleLayers, count
+from shardlang.paths.patterns import Cuts, SingleLayers, count
 from shardlang.sources.source import Source
 from shardlang.syntax import ast
 
 
 def check(
-    file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str] | None = None, strategy: str | None = None,
-    runs: bool = False,
+    file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str] | None = None,
+    runs: Cuts | None = None,
 ) -> CheckedProgram | None:  # fmt: skip
     """The checked program; None after errors. `overrides`: path -> text, as given to `--set`.
-    strategy: that of which stages are made. runs: a run of equal layers is told once; SingleLayers
-    where the program asks for single ones."""
+    runs: a run of equal layers is told once, and ends at these cuts; SingleLayers where the program
+    asks for single ones."""
     before = sys.getrecursionlimit()
     # Room for nested programs: layers and functions to 64 deep, expressions to 150.
     sys.setrecursionlimit(max(before, 20_000))
     try:
-        context = Context(sink, evaluator=evaluate, load=load, runs=runs and not _staged(file, strategy))
+        context = Context(sink, evaluator=evaluate, load=load, runs=runs)
         return _check(file, context, overrides or {})
     except RecursionError:
         sink.report("SH217", "the program nests expressions, functions and layers too deep", None)
@@ -62,7 +62,6 @@ def _check(file: ast.File, context: Context, overrides: Mapping[str, str]) -> Ch
     given = read_overrides(file, overrides, sink)
     library = Library(context, given.get("dim", {}))
     scope = library.open(file)
-    context.runs &= not any(isinstance(found, HardwareDecl) for found in scope.names.values())
     # Dims of the file, by which strategies may call them.
     context.build.dims.update({name: v.term for name, v in scope.names.items() if isinstance(v, DimValue)})
     train = _train(file, context)
@@ -85,12 +84,6 @@ def _check(file: ast.File, context: Context, overrides: Mapping[str, str]) -> Ch
         file.source, graph, training, strategies=file.strategies, hardware=hardware, axis_overrides=axes,
         statics=_statics(scope), schedules=_schedules(file, context.load),
     )  # fmt: skip
-
-
-def _staged(file: ast.File, strategy: str | None) -> bool:
-    """Whether a strategy, or the first, cuts arrays of layers into stages."""
-    named = [s for s in file.strategies if strategy in (None, s.name.text)][:1]
-    return any(isinstance(rule, ast.Stages) for s in named for rule in s.rules)
 
 
 def _require_few(graph: Graph, context: Context) -> None:

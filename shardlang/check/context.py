@@ -15,6 +15,7 @@ from shardlang.check.graph.unify import Unifier
 from shardlang.check.values import UNKNOWN, FileScope, FunctionDecl, Instance, ModelDecl, Numbering, Tensor
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.frozen.records import dataclass
+from shardlang.paths.patterns import Cuts
 from shardlang.sources.files import MISSING, Unreadable
 from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
@@ -40,9 +41,9 @@ class Context:
     name. `low`: the low precision of a mixed run, or ""; `stream`: whether what layers hand on is
     in it too. `wide`: parameters used in f32 there.
     `below`: model, and whether from within a body -> what is declared there.
-    `casts`: value and type -> the cast made of it. `runs`: whether a run of equal layers may be
-    told once. `words`: the words or texts that dims of files
-    number."""
+    `casts`: value and type -> the cast made of it. `runs`: where runs of equal layers, which are
+    told once, are cut; None where each layer is told. `words`: the words or texts that dims of
+    files number."""
 
     sink: Sink
     dtype: str = "f32"
@@ -68,7 +69,7 @@ class Context:
     stream: bool = False
     wide: set[int] = field(default_factory=set)
     casts: dict[tuple[int, str], Tensor] = field(default_factory=dict)
-    runs: bool = False
+    runs: Cuts | None = None
     words: dict[Dim, Numbering] = field(default_factory=dict)
     below: dict[tuple[int, bool], dict[str, Span]] = field(default_factory=dict)
 

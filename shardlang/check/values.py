@@ -15,6 +15,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import Operator
 from shardlang.ops.declared import Declaration
+from shardlang.paths.patterns import indexes
 from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.types.dim import TensorType, Term, term_size
@@ -202,6 +203,11 @@ class LayerArray(Sequence[Instance]):
 
     def __getitem__(self, at: Any) -> Any:
         return self.declared[at] if at < len(self.declared) else self.copies[at - len(self.declared)].layers[0]
+
+    def places(self) -> list[range]:
+        """The numbers of the layers that each item stands for."""
+        paths = (*(layer.path for layer in self.declared), *(copy.new for copy in self.copies))
+        return [indexes(path.rpartition("[")[2][:-1]) for path in paths]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.hints.nearest import nearest
-from shardlang.paths.patterns import RUN, SingleLayers, matcher
+from shardlang.paths.patterns import RUN, matcher
 from shardlang.sources.source import Span
 
 # What of a pattern stands for nothing but itself.
@@ -42,7 +42,9 @@ class PathIndex:
         """All paths that a pattern may cover, in order, and some others. compiled: pattern -> path
         -> whether it fits."""
         lead = _lead(pattern)
-        if "[" in lead or lead == pattern:
+        if self._runs and "[" in lead:
+            near = _beginning(self._paths, lead.partition("[")[0])
+        elif "[" in lead or lead == pattern:
             near = _beginning(self._paths, lead)
         else:
             names = _beginning(self._names, _BRACKETS.sub("[0]", pattern).partition("*")[0])
@@ -65,10 +67,8 @@ class PathIndex:
     def covered(self, pattern: str) -> list[tuple[str, str]]:
         """Each path that a pattern covers, with the part of it that the pattern names, in order.
         SingleLayers as `matcher`."""
-        if self._runs and _BRACKETS.search(pattern.replace("[*]", "")):
-            raise SingleLayers
         near = self.near(pattern, matcher)
-        if _lead(pattern) == pattern:
+        if _lead(pattern) == pattern and not self._runs:
             return [(path, pattern) for path in near if path[len(pattern) :][:1] in ("", ".", "[", ":")]
         match = matcher(pattern) if near else str
         return [(path, own) for path in near if (own := match(path))]

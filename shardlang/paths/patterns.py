@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _PART = re.compile(r"([^.\[\]]+)(?:\[([^\]]*)\])?")
 _RANGE = re.compile(r"\[(\d+)\.\.(\d+)\]")
+_NUMBERED = re.compile(r"\[(\d+)(?:\.\.(\d+))?\]")
 _PARTS = r"(?:[^.]+\.)*"
 _ANY = ("**", "")
 # How many `**` of a pattern are tried at all places.
@@ -20,8 +21,17 @@ _MANY = 3
 RUN = re.compile(r"\[(\d+)-(\d+)\]")
 
 
+# Array of layers -> the numbers of its layers that a run begins or ends at.
+Cuts = Mapping[str, frozenset[int]]
+
+
 class SingleLayers(Exception):
-    """Raised where something depends on a single layer of a run that is told once."""
+    """Raised where something depends on single layers of a run that is told once. cuts: where runs
+    are to be cut for that; without any each layer is to be told."""
+
+    def __init__(self, cuts: Cuts | None = None) -> None:
+        super().__init__()
+        self.cuts = cuts or {}
 
 
 def indexes(index: str) -> range:
@@ -42,23 +52,27 @@ def places(path: str) -> list[str]:
 
 def matcher(pattern: str) -> Callable[[str], str]:
     """Path -> the part of it, from its beginning, that `pattern` names; "" where it does not cover
-    the path. A pattern covers all that is below what it names. SingleLayers where it names layers
-    by number and the path is of a run."""
+    the path. A pattern covers all that is below what it names. SingleLayers where it names some
+    layers of a run, and not others."""
     parts = _PART.findall(pattern)
-    numbered = any(index.strip("*") for _, index in parts)
-    ranges = [(int(start), int(end)) for start, end in _RANGE.findall(pattern)]
+    wanted = [range(int(start), int(end or int(start) + 1)) for start, end in _NUMBERED.findall(pattern)]
     expression = _whole(parts)
     compiled = re.compile(rf"({expression})(?:$|[.\[:])")
 
     def match(path: str) -> str:
-        if numbered and RUN.search(path):
-            raise SingleLayers
         found = compiled.match(path)
         if found is None:
             return ""
-        own, *indexes = found.groups()
-        within = all(start <= int(index) < end for (start, end), index in zip(ranges, indexes, strict=True))
-        return str(own) if within else ""
+        own, *numbers = found.groups()
+        layers = [indexes(each) for each in numbers]
+        both = list(zip(wanted, layers, strict=True))
+        if any(each.start >= some.stop or each.stop <= some.start for some, each in both):
+            return ""
+        cut = {path[: found.start(at) - 1]: frozenset((some.start, some.stop))
+               for at, (some, each) in enumerate(both, 2) if each.start < some.start or each.stop > some.stop}  # fmt: skip
+        if cut:
+            raise SingleLayers(cut)
+        return str(own)
 
     return match
 
@@ -82,10 +96,8 @@ def _expression(name: str, index: str, last: bool) -> str:
     first, *others = map(re.escape, name.split("*"))
     few = "".join(rf"(?>[^.\[]*?{text})" for text in others[:-1])  # the first place serves where any does
     text = first + few + (rf"[^.\[]*{others[-1]}" if others else "")
-    if ".." in index:
-        text += r"\[(\d+)\]"
-    elif index:
-        text += r"\[[\d-]+\]" if index == "*" else rf"\[{index}\]"
+    if index:
+        text += r"\[[\d-]+\]" if index == "*" else r"\[([\d-]+)\]"
     return text if last else rf"{text}\."
 
 

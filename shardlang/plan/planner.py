@@ -15,8 +15,6 @@ from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind
 from shardlang.hints.nearest import offer
-from shardlang.paths.patterns import SingleLayers
-from shardlang.plan.bytes.fits import device
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.too_large import Tried, check_memory
 from shardlang.plan.demand import ResolvedStrategy
@@ -95,7 +93,6 @@ def laid_out(
     """The plan by a strategy, whether or not a device's memory has room for it; None after
     mistakes. like: a plan by a strategy that says the same but for ZeRO and the size of buckets,
     on which no layout depends. known: what plans share. heard: as of `resolve`."""
-    _require_layers(program, strategy)
     resolved = resolve(program, strategy, ranks, sink, heard)
     if resolved is None or sink.failed:
         return None
@@ -146,13 +143,6 @@ def _stored_anew(like: Plan, resolved: ResolvedStrategy) -> Plan:
         like, strategy=resolved.name, graph=graph, params=params, bucket_bytes=resolved.bucket_bytes,
         recompute=resolved.recompute,
     )  # fmt: skip
-
-
-def _require_layers(program: CheckedProgram, strategy: ast.Strategy | None) -> None:
-    """SingleLayers where runs are cut into stages, or the memory of all their layers counts."""
-    staged = strategy is not None and any(isinstance(rule, ast.Stages) for rule in strategy.rules)
-    if (staged or device(program) is not None) and program.graph.in_runs:
-        raise SingleLayers
 
 
 def choose_strategy(

@@ -31,7 +31,7 @@ from shardlang.ops.families.extents import STACK
 from shardlang.ops.families.lookups import PICK
 from shardlang.ops.families.shapes import SLICE
 from shardlang.ops.torch_words import torch_help
-from shardlang.paths.patterns import SingleLayers, count
+from shardlang.paths.patterns import SingleLayers
 from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import TensorType
@@ -222,13 +222,17 @@ def _layer(owner: Any, index: int | None, node: ast.Index, frame: Frame) -> Any:
         help = "name the dim: `x[d = 0]`, or `x[d = 0..4]` for a part" if isinstance(owner, Tensor) else ""
         fact = f"`{node.value.span.text}` is {describe(owner)} and has no index"
         return frame.wrong("SH214", fact, node.span, "here", help=help)
-    layers = len(owner)
-    if any(count(copy.new) > 1 for copy in owner.copies):
+    places = owner.places()
+    layers = places[-1].stop
+    if index is None and layers > len(owner):
         raise SingleLayers
     if index is None:
-        return Every(tuple([owner[at] for at in range(layers)]), owner.path.rpartition(".")[2])
+        return Every(tuple(owner), owner.path.rpartition(".")[2])
     if 0 <= index < layers:
-        return owner[index]
+        place = next(at for at, numbers in enumerate(places) if index in numbers)
+        if len(places[place]) > 1:
+            raise SingleLayers({owner.path: frozenset((index, index + 1))})
+        return owner[place]
     fact = f"`{owner.path}` has {layers} layer{'s' * (layers != 1)}, and this asks for {index}"
     return frame.wrong("SH215", fact, (node.index or node).span, f"0 to {layers - 1} exist")
 

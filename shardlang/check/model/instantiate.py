@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from shardlang.check.constants import plain, size, truth, whole
@@ -19,7 +20,7 @@ from shardlang.check.model.initial import initial
 from shardlang.check.model.types import too_many_factors, written_type
 from shardlang.check.values import UNKNOWN, DimValue, Instance, LayerArray, ModelDecl, Tensor, describe
 from shardlang.graph.graph import Kind
-from shardlang.paths.patterns import RUN
+from shardlang.paths.patterns import RUN, Cuts
 from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
@@ -236,17 +237,22 @@ def _instances(member: ast.Layer, path: str, count: int, inner: Frame) -> Any:
         if _too_many_layers(all_layers, member.value.span, context):
             return UNKNOWN
         flat = not any(RUN.search(inner) for inner, _ in context.build.paths[before.paths :])
-        copies = copied(context, before, item, [f"{path}[{at}]" for at in _further(count, context.runs and flat)])
+        copies = copied(context, before, item, [f"{path}[{at}]" for at in _further(path, count, context.runs if flat else None)])
         if copies:
             return LayerArray(path, items, copies)
     return LayerArray(path, items)
 
 
-def _further(count: int, runs: bool) -> list[int | str]:
-    """The layers of an array after the first; with `runs` those far from both ends as one."""
-    if not runs or count < 2 * ENDS + 2:
+def _further(array: str, count: int, cuts: Cuts | None) -> list[int | str]:
+    """The layers of an array after the first; with `cuts` those far from all cuts as one."""
+    if cuts is None:
         return list(range(1, count))
-    return [*range(1, ENDS), f"{ENDS}-{count - ENDS}", *range(count - ENDS, count)]
+    found: list[int | str] = []
+    for start, stop in pairwise((0, *sorted({*cuts.get(array, ())} & {*range(1, count)}), count)):
+        far = stop - start >= 2 * ENDS + 2
+        inner = [f"{start + ENDS}-{stop - ENDS}"] if far else range(start + ENDS, stop - ENDS)
+        found += [*range(start, min(start + ENDS, stop)), *inner, *range(max(stop - ENDS, start + ENDS), stop)]
+    return found[1:]
 
 
 def model_call(node: ast.Expr, frame: Frame) -> tuple[ModelDecl | None, dict[str, tuple[Any, Span]]]:

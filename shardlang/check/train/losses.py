@@ -243,7 +243,7 @@ def joined(
     """The sum of the losses as a new value of the graph, which is put into order: each value behind
     what it is made of. Gives also the new numbers of all values, none after a report. SingleLayers
     instead of runs."""
-    if frame.context.runs:
+    if frame.context.runs is not None:
         raise SingleLayers
     build, apart = frame.context.build, Apart(frame, trains)
     frame.ops, build.statement = [], losses[-1][0].span

@@ -15,6 +15,8 @@ from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import SENT
+from shardlang.paths import patterns
+from shardlang.paths.patterns import SingleLayers
 from shardlang.plan.pipeline.rules import StageRule
 from shardlang.plan.pipeline.stages import StageAssignment, ancestors, enclosing
 
@@ -53,12 +55,32 @@ def balance(graph: Graph, rule: StageRule, sink: Sink) -> list[StageAssignment |
     """Per operator its stage and layer; reports SH425 where there are too few layers."""
     count = rule.count or 1
     units, groups = parts(graph, count)
-    if len(groups) < count:
-        _report_few(groups, rule, sink)
-        return [None] * len(graph.ops)
     weights = _weights(graph, units, groups)
-    stage_of = {u: s for s, part in enumerate(cut(weights, count)) for at in part for u in groups[at]}
+    layers = [(at, turn) for at, group in enumerate(groups) for turn in range(_layers(group))]
+    if len(layers) < count:
+        _report_few(groups, len(layers), rule, sink)
+        return [None] * len(graph.ops)
+    starts = [layers[part.start] for part in cut([weights[at] for at, _ in layers], count)]
+    _require_cuts([(groups[at][0], turn) for at, turn in starts if turn])
+    stage_of = {unit: bisect_right(starts, (at, 0)) - 1 for at, group in enumerate(groups) for unit in group}
     return [None if u is None else StageAssignment(stage_of[u], u, rule.span) for u in units]
+
+
+def _layers(group: Sequence[str]) -> int:
+    """How many layers a group is that can be cut apart: those of a run."""
+    if patterns.count(group[0]) > 1 and not group[0].endswith("]") or len(group) > 1 < max(map(patterns.count, group)):
+        raise SingleLayers
+    return patterns.count(group[0])
+
+
+def _require_cuts(inside: Sequence[tuple[str, int]]) -> None:
+    """SingleLayers where a stage begins within a run: with so many of its layers before."""
+    cuts: dict[str, frozenset[int]] = {}
+    for run, turn in inside:
+        array, _, numbers = run[:-1].rpartition("[")
+        cuts[array] = cuts.get(array, frozenset()) | {patterns.indexes(numbers).start + turn}
+    if cuts:
+        raise SingleLayers(cuts)
 
 
 def parts(graph: Graph, count: int) -> tuple[list[str | None], list[list[str]]]:
@@ -78,7 +100,7 @@ def _units(graph: Graph, count: int) -> list[str | None]:
     while True:
         units = {layer: next((a for a in chain if a not in divided), None) for layer, chain in chains.items()}
         finer = {unit for layer, unit in units.items() if unit is not None and unit != layer}
-        if len({*units.values()} - {None}) >= count or not finer:
+        if sum(patterns.count(unit) for unit in {*units.values()} - {None}) >= count or not finer:
             return [units[layer] for layer in layers]
         divided |= finer
 
@@ -170,8 +192,7 @@ def _evenest(sums: Sequence[int], most: int, windows: Sequence[tuple[int, int]])
     return ends[::-1]
 
 
-def _report_few(groups: list[list[str]], rule: StageRule, sink: Sink) -> None:
-    n = len(groups)
+def _report_few(groups: list[list[str]], n: int, rule: StageRule, sink: Sink) -> None:
     what = "1 layer" if n == 1 else f"{n} layers"
     together = max(groups, key=len, default=[])
     why = f"; values flow both ways between `{together[0]}` and `{together[-1]}`" if len(together) > 1 else ""
