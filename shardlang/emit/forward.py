@@ -53,7 +53,7 @@ def forward_of(scope: FileContents, functions: BlockFunctions) -> Forward:
     """The parts of `forward`, with the layers in them."""
     plan, found = scope.plan, scope.phases
     losses = [] if scope.loss is None else [scope.loss]
-    ends = [*scope.trained, *(final_form(plan, value) for value in losses)]
+    ends = [*(at for at in scope.sent if at in scope.trained), *(final_form(plan, value) for value in losses)]
     for_loss = {*steps_for(plan, ends, {*found.step_inputs, *((value, -1) for value in scope.received)})}
     trained = [step for step in found.body if step in for_loss]
     shown = [step for step in found.body if step not in for_loss]

@@ -8,21 +8,25 @@ as its own model did."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import Enum
+from itertools import groupby
 from typing import Any
 
 from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.places import PathIndex
 from shardlang.ops.declared import DECLARED
 from shardlang.ops.rule import FactorRule
-from shardlang.paths.patterns import count
+from shardlang.paths.patterns import RUN, count
 from shardlang.sources.source import Span
 from shardlang.types.dim import Dim, TensorType
 
 # A value within a statement: its path, and that of the statement.
 _INNER = re.compile(r"(.*):\d+(?:#\d+)?")
+
+
+InTurn = tuple[int, int]  # a value; of one of a run, the number of its layer within that
 
 
 class Kind(Enum):
@@ -67,6 +71,11 @@ class GraphValue:
     constant: float | int | None = None
     bound: int | None = None  # DATA of integers: exclusive upper bound, where known
     ignored: tuple[int, ...] = ()  # DATA of integers: numbers outside of the bound that all uses leave out
+
+    @property
+    def times(self) -> int:
+        """How many values it stands for: those of the layers of a run."""
+        return count(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +150,16 @@ class Graph:
         """Whether runs of equal layers are told once, at `blocks[3-123]`."""
         return any(count(call.path) > 1 for call in self.calls)
 
+    def times(self, op: Op) -> int:
+        """How many operators one stands for: those of the layers of a run."""
+        return count(self.calls[op.within].path) if op.within >= 0 else 1
+
+    def in_turns(self, values: Iterable[int]) -> Iterator[InTurn]:
+        """Values layer by layer, also those of runs."""
+        for run, group in groupby(values, lambda value: _run_of(self.values[value].path)):
+            mine = list(group)
+            yield from ((value, turn) for turn in range(count(run)) for value in mine)
+
     @remembered
     def places(self) -> PathIndex:
         """The paths of `addresses`, to find those that a selector covers."""
@@ -178,3 +197,9 @@ class Graph:
     def frozen(self, value: int) -> bool:
         """Whether a value is a parameter that never changes: the loss has no gradient for it."""
         return self.values[value].kind is Kind.PARAM and self.loss is not None and not self.values[value].gradient
+
+
+def _run_of(path: str) -> str:
+    """The run of layers that a path is in; "" for none."""
+    found = RUN.search(path) if "-" in path else None
+    return path[: found.end()] if found is not None else ""

@@ -12,7 +12,7 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.paths.patterns import SingleLayers
+from shardlang.paths.patterns import Cuts, SingleLayers
 from shardlang.plan.layouts.equal_layers import EqualLayers
 from shardlang.sources.source import Source
 
@@ -70,6 +70,8 @@ strategy s {
   RULES
 }
 
+DEVICE
+
 train {
   model = Deep()
   data = random(x: [batch, d], label: [batch, d], batches = 2)
@@ -85,7 +87,12 @@ MESHES = (
     "mesh dp = 2, tp = 2\n  split batch over dp\n  split d over tp",
     "mesh tp = 4\n  split wide over tp\n  split d over tp?",
     "mesh dp = 2, tp = 2\n  split batch over dp\n  at **.up: [d, wide@tp]",
+    "mesh pp = 2, dp = 2\n  split batch over dp\n  stages over pp balanced",
+    'mesh pp = 2, dp = 2\n  split batch over dp\n  stages over pp balanced\n  schedule "zero_bubble"',
+    "mesh pp = 2, dp = auto\n  split batch over dp\n  stages over pp balanced, virtual = 2\n  microbatches 4",
+    "mesh pp = 2, dp = 2\n  split batch over dp\n  stages over pp {\n    0: blocks[0..2]\n    1: blocks[2..COUNT], others\n  }",
 )  # fmt: skip
+DEVICES = ("", "device small {\n  memory = 1GB\n}", "device large {\n  memory = 20GB\n  reserved = 100MB\n}")
 RULES = (
     "", "zero 1 over AXIS", "zero 2 over AXIS", "zero 3 over AXIS", "zero 3 over AXIS, keep", "microbatches 2",
     "bucket gradients 2KB", "at blocks[*]: recompute", "at blocks[*], others[*]: recompute all but products",
@@ -109,33 +116,39 @@ def written(seed: int) -> str:
     body = [f"v{at + 1} = {line.replace('V', f'v{at}')}" for at, line in enumerate(drawn)]
     mesh = rng.choice(MESHES)
     rules = {rule.partition(" ")[0]: rule for rule in rng.sample(RULES, 2)}
-    moved = rng.random() < 0.3 and "microbatches" not in rules
+    rules = {name: rule for name, rule in rules.items() if name not in mesh}
+    moved = rng.random() < 0.3 and "microbatches" not in rules and "stages" not in mesh
     return filled({
+        "RULES": "\n  ".join([mesh, *rules.values()]).replace("AXIS", "dp" if "dp" in mesh else "tp"),
+        "pair[NESTED]": "pair" if "stages" in mesh else "pair[NESTED]",
         "STATES": "state mean: [d] = zeros()\n  state var: [d] = ones()" if moved else "",
         "NORM": "batch_norm(v0, mean, var, scale, shift)" if moved else "relu(v0)",
         "BODY": "\n    ".join(body), "RESULT": f"v{len(drawn)}", "LAST": rng.choice(LAST),
         "COUNT": str(rng.choice((3, 8, 9, 12, 20))), "OTHERS": str(rng.choice((1, 7, 8, 10))),
         "NESTED": str(rng.choice((1, 2, 2, 9))), "BESIDE": rng.choice(("beside", "a")),
-        "PRECISION": rng.choice(("f32", "bf16", "bf16(stream = bf16)")), "OPTIMIZER": rng.choice(OPTIMIZERS),
-        "RULES": "\n  ".join([mesh, *rules.values()]).replace("AXIS", "dp" if "dp" in mesh else "tp"),
+        "DEVICE": rng.choice(DEVICES), "PRECISION": rng.choice(("f32", "bf16", "bf16(stream = bf16)")), "OPTIMIZER": rng.choice(OPTIMIZERS),
     })  # fmt: skip
 
 
-def files(text: str, runs: bool, sink: Sink, ranks: int = 4) -> Mapping[str, str] | None:
+def files(text: str, runs: Cuts | None, sink: Sink, ranks: int = 4) -> Mapping[str, str] | None:
     """The emitted files, as `driver.compile_source` makes them; of a program with runs if there are any."""
     program = driver.check_source(Source("deep.shard", text), sink, runs=runs)
-    if runs and program is not None and not program.graph.in_runs:
+    if runs is not None and program is not None and not program.graph.in_runs:
         raise SingleLayers
     plan = driver.plan_program(program, None, ranks, sink) if program is not None else None
     return driver.emit_plan(plan, sink) if plan is not None else None
 
 
 def judged(text: str) -> str:
-    sink, attempt = Sink(), Sink()
-    each = files(text, False, sink)
-    try:
-        told = files(text, True, attempt)
-    except SingleLayers:
+    sink, attempt, ways = Sink(), Sink(), list[Cuts | None]()
+
+    def work(runs: Cuts | None, sink: Sink) -> Mapping[str, str] | None:
+        ways.append(runs)
+        return files(text, runs, sink) if runs is not None else None
+
+    each = files(text, None, sink)
+    told = driver.in_runs(work, attempt)
+    if ways[-1] is None:
         return "single layers"
     if sink.found or attempt.found:
         assert attempt.found, [d.message for d in sink.found]  # else a mistake would be missed

@@ -14,8 +14,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from shardlang.frozen.records import dataclass, remembered
-from shardlang.graph.graph import Op
+from shardlang.graph.graph import Op, InTurn
 from shardlang.ops.families.internal import TRANSFER
+from shardlang.paths.patterns import count
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.fusions import fusions
 from shardlang.plan.pipeline.steps import steps_of_stages
@@ -24,12 +25,12 @@ from shardlang.plan.reads import inputs, made_form
 from shardlang.plan.rewrite.recomputed_steps import Owners
 from shardlang.types.dim import BYTES
 
-Params = frozenset[int]
+Params = frozenset[InTurn]
 
 
 @dataclass
 class GatherCounts:
-    """Parameter -> how often it comes in forward and in backward; the most bytes that are there of
+    """Parameter -> how often it comes in forward and in backward, all layers of a run together; the most bytes that are there of
     those that come, at one time."""
 
     forward: Counter[int]
@@ -212,11 +213,13 @@ class Orders:
         times = Counter((each.at, each.there) for each in line)
         brought = {(each.at, each.there): each.units for each in line}
         found = GatherCounts(Counter(), Counter())
-        for key, count in times.items():
+        for key, often in times.items():
             for params in brought[key]:
-                (found.forward if key[0][0] == "F" else found.backward).update(dict.fromkeys(params, count))
+                of = found.forward if key[0][0] == "F" else found.backward
+                for value, _ in params:
+                    of[value] += often
             # One is there, and is still unpacked or the next one is on its way.
-            sizes = [self.bytes_of(params) for params in (key[1], *brought[key])]
+            sizes = [self.bytes_of(value for value, _ in params) for params in (key[1], *brought[key])]
             found.most = max(found.most, *(a + max(a, b) for a, b in zip(sizes, [*sizes[1:], 0], strict=True)))
         return found
 
@@ -239,10 +242,12 @@ class Orders:
         """The gathers of a pass. there: what is there before it."""
         found = []
         for unit in self.passes.get(at, ()):
-            params = frozenset(p for p in unit.params if not self.plan.params[p].keep)
-            if not params <= there:
-                found.append(params)
-                there = params
+            turns = range(count(unit.layer))
+            for turn in turns if at[0] == "F" else turns[::-1]:
+                params = frozenset((p, turn) for p in unit.params if not self.plan.params[p].keep)
+                if not params <= there:
+                    found.append(params)
+                    there = params
         return tuple(found)
 
 

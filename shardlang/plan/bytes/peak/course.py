@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shardlang.frozen.records import dataclass
 from shardlang.plan.bytes.peak.ledger import NONE, OVER, Beside, Event, Ledger, PassPeak
-from shardlang.plan.bytes.peak.windows import LEFT, Shallow
+from shardlang.plan.bytes.peak.windows import Shallow
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ def sections(ledger: Ledger) -> list[Section]:
 
 
 def repeats(course: Sequence[Section], of: Shallow) -> bool:
-    """Whether each window comes once, and the second and the third of a run are the same."""
-    if not of.runs:
+    """Whether each window comes once, and those of a run are the same as the one before."""
+    if not of.pairs:
         return True
     inside = [section for section in course if section.window >= 0]
     seen = {section.window: section for section in inside}
     if len(seen) < len(inside):
         return False
-    pairs = [(seen.get(LEFT * run + 1), seen.get(LEFT * run + 2)) for run in range(len(of.runs))]
+    pairs = [(seen.get(one), seen.get(other)) for one, other in of.pairs]
     return all(a is b or (a is not None and b is not None and _shape(a) == _shape(b)) for a, b in pairs)
 
 

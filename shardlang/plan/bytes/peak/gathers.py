@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardlang.frozen.records import remembered
+from shardlang.graph.graph import InTurn
 from shardlang.plan.bytes.peak.ledger import Beside
 from shardlang.plan.bytes.zero3_gathers import Brought, Params, part_bytes
 from shardlang.plan.plan import Plan
@@ -22,13 +23,13 @@ class Gathers:
         self.left, self.coming = len(brought.units), not first and bool(self.queue)
         self._begin()
 
-    def use(self, value: int, doing: str, step: int) -> None:
+    def use(self, value: InTurn, doing: str, step: int) -> None:
         """A parameter is read."""
         if value in self.there:
             return
         at = next((at for at, unit in enumerate(self.queue[: self.left]) if value in unit), None)
         if at is None:
-            part, whole = of_each(self.plan)[value]
+            part, whole = of_each(self.plan)[value[0]]
             self.beside.look(doing, step, part + 2 * whole, GATHERED)
             return
         if at:
@@ -41,7 +42,7 @@ class Gathers:
         """Each parameter of a unit is copied out of what has come."""
         unit = self.queue[0]
         self._let_go()
-        for value in sorted(unit):
+        for value, _ in sorted(unit):
             self.beside.add(GATHERED, of_each(self.plan)[value][1])
         self.beside.look(doing, step)
         self._arrived()
@@ -68,12 +69,12 @@ class Gathers:
         self._let_go()
 
     def _let_go(self) -> None:
-        for value in sorted(self.there):
+        for value, _ in sorted(self.there):
             self.beside.add(GATHERED, -of_each(self.plan)[value][1])
 
     def _sizes(self, unit: Params) -> tuple[int, int]:
         """Bytes that this rank gives for a unit, and of all of it, padded."""
-        each = [of_each(self.plan)[value] for value in unit]
+        each = [of_each(self.plan)[value] for value, _ in unit]
         return sum(part for part, _ in each), sum(whole for _, whole in each)
 
 

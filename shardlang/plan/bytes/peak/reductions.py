@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from shardlang.facts.buckets import filled
+from shardlang.graph.graph import InTurn
 from shardlang.plan.bytes.gradient_sums import bucket_kind, gradient_sums, waits
 from shardlang.plan.bytes.memory import gradient_bytes, local_bytes, stored_type, used, zero_degree
 from shardlang.plan.bytes.peak.ledger import Beside
@@ -37,19 +38,19 @@ class Buckets:
     """Those of one coordinate, each with its parameters; of: parameter -> its bucket;
     tied: the buckets that are summed when all backwards are done."""
 
-    def __init__(self, plan: Plan, trained: Sequence[int], sizes: Mapping[int, ParameterBytes]) -> None:
+    def __init__(self, plan: Plan, trained: Sequence[InTurn], sizes: Mapping[int, ParameterBytes]) -> None:
         self.plan, self.trained, self.sizes = plan, trained, sizes
         self.members = self._filled(self.trained)
         self.of = {value: at for at, members in enumerate(self.members) for value in members}
-        self.tied = [at for at, members in enumerate(self.members) if waits(plan, members[0])]
+        self.tied = [at for at, members in enumerate(self.members) if waits(plan, members[0][0])]
 
-    def _filled(self, values: Sequence[int]) -> list[list[int]]:
+    def _filled(self, values: Sequence[InTurn]) -> list[list[InTurn]]:
         """Parameters that are reduced alike, from the last to the first, up to the limit."""
-        plan, items = self.plan, list[tuple[int, object, int]]()
-        for param in (plan.params[value] for value in values if value not in plan.memory_of):
+        plan, items = self.plan, list[tuple[InTurn, object, int]]()
+        for each, param in ((each, plan.params[each[0]]) for each in values if each[0] not in plan.memory_of):
             if not param.sparse and (gradient_sums(plan)[param.value] or param.zero):
                 stages = tuple(plan.pipeline.param_stages[param.value]) if plan.pipeline is not None else ()
-                items.append((param.value, (bucket_kind(plan, param), stages), self.sizes[param.value].whole))
+                items.append((each, (bucket_kind(plan, param), stages), self.sizes[param.value].whole))
         return [members for _, members in filled(items, plan.bucket_bytes)]
 
 
@@ -72,16 +73,16 @@ class Gradients:
     ) -> None:  # fmt: skip
         self.plan, self.buckets, self.beside, self.last = buckets.plan, buckets, beside, last
         # The parameters, and the buckets' rows, that have a gradient from earlier microbatches.
-        kept = () if first else [value for value in buckets.trained if self.plan.params[value].zero < 2]
-        self.there = {value: buckets.sizes[value].gradient for value in kept}
-        each = (at for at, members in enumerate(buckets.members) if self.plan.params[members[0]].zero >= 2)
+        kept = () if first else [each for each in buckets.trained if self.plan.params[each[0]].zero < 2]
+        self.there = {each: buckets.sizes[each[0]].gradient for each in kept}
+        each = (at for at, members in enumerate(buckets.members) if self.plan.params[members[0][0]].zero >= 2)
         self.rows = set[int]() if first else set(each)
-        mine = (v for v, at in buckets.of.items() if used(self.plan, v, (stage,)) and at not in buckets.tied)
-        self.missing = Counter(buckets.of[value] for value in mine)
+        mine = (at for (v, _), at in buckets.of.items() if used(self.plan, v, (stage,)) and at not in buckets.tied)
+        self.missing = Counter(mine)
         self.waiting = sorted(self.missing, reverse=True)
         self.sent = sent
 
-    def given(self, value: int, size: int) -> None:
+    def given(self, value: InTurn, size: int) -> None:
         """The gradient of a microbatch is whole; it is added to that of earlier ones."""
         if value in self.there:
             self.beside.look("backward", -1, size, GRADIENTS)
@@ -96,11 +97,11 @@ class Gradients:
 
     def _launch(self, at: int) -> None:
         members = self.buckets.members[at]
-        plan, param = self.plan, self.plan.params[members[0]]
+        plan, param = self.plan, self.plan.params[members[0][0]]
         if not self.last and param.zero < 2:
             return
         self.settle()
-        sizes = [self.buckets.sizes[value] for value in members]
+        sizes = [self.buckets.sizes[value] for value, _ in members]
         if not param.zero:
             size = sum(each.whole for each in sizes)
             self.beside.look("reduce", -1, size if len(members) > 1 else 0, BUCKETS)
@@ -110,8 +111,8 @@ class Gradients:
         for size in (whole, rows):
             self.beside.add(BUCKETS, size)
         self.beside.look("reduce")
-        for value in members:
-            self.beside.add(GRADIENTS, -self.there.pop(value, 0))
+        for each in members:
+            self.beside.add(GRADIENTS, -self.there.pop(each, 0))
         self.sent = BucketInFlight(whole, rows, 0 if at in self.rows else rows)
         self.rows.add(at)
 

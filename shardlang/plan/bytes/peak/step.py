@@ -10,6 +10,7 @@ from functools import cached_property
 
 from shardlang.facts.actions import Action, alone
 from shardlang.frozen.records import dataclass, remembered
+from shardlang.graph.graph import InTurn
 from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.bytes.memory import all_held, of_alike, stages_by_coordinate
 from shardlang.plan.bytes.peak.casts import cast_together
@@ -115,22 +116,22 @@ class _Stages:
         found: dict[int, object] = {}
         for stage, steps in self.steps.items():
             rows = [(kinds.step(step), owners.of(step) is not None, owners.to_host(owners.of(step))) for step in steps]
-            runs = [later(self.of.window(step)) for step in steps] if self.of.runs else []
+            runs = [later(self.of.window(step)) for step in steps] if self.of.pairs else []
             casts = cast_together(self.of.plan, stage, steps)
             waiting = sorted((at, to) for (at, _), to in casts.items())
             found[stage] = kinds.number((*rows, *runs, *waiting))
         return found
 
     @cached_property
-    def there(self) -> Mapping[int, list[int]]:
+    def there(self) -> Mapping[int, list[InTurn]]:
         """Coordinate (0 without stages) -> the parameters, states and fields on its device."""
-        plan, found = self.of.whole, dict[int, list[int]]()
-        for value in (*plan.params, *plan.graph.data):
+        plan, found = self.of.whole, dict[int, list[InTurn]]()
+        for value, turn in plan.graph.in_turns((*plan.params, *plan.graph.data)):
             if value in plan.produced and value not in plan.memory_of:
                 stages = plan.pipeline.param_stages.get(value, ()) if plan.pipeline is not None else ()
                 on = {plan.pipeline.coordinates[stage] for stage in stages} if plan.pipeline is not None else {0}
                 for coordinate in on:
-                    found.setdefault(coordinate, []).append(value)
+                    found.setdefault(coordinate, []).append((value, turn))
         return found
 
     @cached_property
@@ -188,8 +189,8 @@ class _Line:
     def always(self) -> Counter[str]:
         """The bytes that are there all the time."""
         plan = self.plan
-        here = [all_held(plan)[value] for value in self.there if value in plan.params]
-        data = sum(form_bytes(plan, (v, -1)) for v in self.there if v not in plan.params) * plan.microbatches
+        here = [all_held(plan)[value] for value, _ in self.there if value in plan.params]
+        data = sum(form_bytes(plan, (v, -1)) for v, _ in self.there if v not in plan.params) * plan.microbatches
         return Counter(
             parameters=sum(each.itself for each in here), copies=sum(each.copy for each in here),
             optimizer=sum(each.optimizer for each in here), batch=data,
@@ -198,7 +199,7 @@ class _Line:
     @cached_property
     def buckets(self) -> Buckets:
         values = self.plan.graph.values
-        trained = (value for value in self.there if value in self.plan.params and values[value].gradient)
+        trained = (each for each in self.there if each[0] in self.plan.params and values[each[0]].gradient)
         return Buckets(self.plan, list(trained), self.of.sizes)
 
     def peak(self) -> Peak:
@@ -228,7 +229,7 @@ class _Line:
 
     def _published(self) -> Iterator[int]:
         """Bytes that come so."""
-        for value in self.buckets.trained:
+        for value, _ in self.buckets.trained:
             if 1 <= self.plan.params[value].zero <= 2:
                 yield from of_each(self.plan)[value]
 
@@ -255,7 +256,7 @@ class _Line:
 
     def ops(self) -> Iterator[tuple[str, object, int]]:
         """As `steps_of_memory` gives them."""
-        for value in self.there:
+        for value, _ in self.there:
             yield from self._always(value)
         brought = orders(self.plan).line([(action.kind, action.stage) for action in self.actions])
         self._begin()
@@ -335,9 +336,9 @@ class _Line:
                 if event.kind == USED:
                     if value not in self.plan.params:  # a view of one
                         value = saved_activations(self.plan).memory(form)[0]
-                    gathers.use(value, "forward" if forward else "backward", event.step)
+                    gathers.use(self._turn(value, later), "forward" if forward else "backward", event.step)
                 else:
-                    taken.given(value, event.size)
+                    taken.given(self._turn(value, later), event.size)
 
             if rest:
                 beside.look("backward")
@@ -350,6 +351,10 @@ class _Line:
         rise, after = self.of.rises[key]
         self.sent = self.sent if forward else after
         return rise
+
+    def _turn(self, value: int, later: int) -> InTurn:
+        """A parameter that is read so many windows later than where its run begins."""
+        return value, later if self.plan.graph.values[value].times > 1 else 0
 
     def _see(self, before: Counter[str], rise: Rise, action: Action, at: int) -> None:
         total = before.total() + rise.most

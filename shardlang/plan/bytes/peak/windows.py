@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from shardlang.frozen.records import dataclass
+from shardlang.paths.patterns import count
 from shardlang.plan.blocks.call import is_below
 from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.plan import OperandUse, Plan, PlannedOp, Step
@@ -41,13 +42,19 @@ class Run:
 
 @dataclass(frozen=True)
 class Shallow:
-    """plan: with few layers. places: of each of its steps, in the steps of the `whole` plan."""
+    """plan: with few layers. places: of each of its steps, in the steps of the `whole` plan.
+
+    told: step -> window, where the plan itself tells runs of layers once; times: how many layers
+    each window is, and pairs: the windows of runs with those before."""
 
     whole: Plan
     plan: Plan
     runs: Sequence[Run] = ()
     places: Sequence[int] = ()
     at: Mapping[Step, int] = field(default_factory=dict)
+    told: Mapping[Step, int] = field(default_factory=dict)
+    times: Mapping[int, int] = field(default_factory=dict)
+    pairs: Sequence[tuple[int, int]] = ()
 
     def place(self, step: Step) -> int:
         """The place in the whole plan of a step of the shallow one."""
@@ -55,6 +62,8 @@ class Shallow:
 
     def window(self, step: Step) -> int:
         """The number of the window that a step is in; -1 for none."""
+        if self.told:
+            return self.told[step]
         place = self.place(step) if self.runs else -1
         for number, run in enumerate(self.runs):
             if run.begin <= place < run.begin + LEFT * run.period:
@@ -64,15 +73,15 @@ class Shallow:
     def later(self, window: int) -> range:
         """The windows of the whole plan that one of the shallow plan stands for: by how many each
         is later than itself."""
-        if window < 0:
-            return range(1)
+        if window < 0 or self.told:
+            return range(self.times.get(window, 1))
         count = self.runs[window // LEFT].count
         return (range(1), range(count - 2), range(0), range(count - LEFT, count - LEFT + 1))[window % LEFT]
 
     def original(self, step: Step, later: int) -> Step:
         """The step of the whole plan: so many windows later than the step of the shallow one."""
         place, window = self.place(step), self.window(step)
-        if window >= 0:
+        if window >= 0 and self.runs:
             last = self.runs[window // LEFT].count - LEFT if window % LEFT == LEFT - 1 else 0
             place += self.runs[window // LEFT].period * (later or last)
         return self.whole.steps[place]
@@ -85,6 +94,8 @@ def unfolded(plan: Plan) -> Shallow:
 
 def shallow(plan: Plan) -> Shallow:
     """The plan with four layers of each run."""
+    if plan.graph.in_runs:
+        return _told(plan)
     looked = _Alike(plan)
     runs = [run for run in looked.runs() if looked.apart(run)]
     if not runs:
@@ -118,7 +129,28 @@ def shallow(plan: Plan) -> Shallow:
             moved[step.index] = c if value == c.value else replace(c, value=value, parent=parent)
             steps.append(step)
     less = replace(plan, ops=tuple(ops), conversions=tuple(moved), steps=tuple(steps))
-    return Shallow(plan, less, runs, places, {step: at for at, step in enumerate(steps)})
+    pairs = [(LEFT * run + 1, LEFT * run + 2) for run in range(len(runs))]
+    return Shallow(plan, less, runs, places, {step: at for at, step in enumerate(steps)}, pairs=pairs)
+
+
+def _told(plan: Plan) -> Shallow:
+    """A plan that tells runs once: the layers of arrays that have one are windows, from the first
+    operator of each on."""
+    calls, told = plan.graph.calls, dict[Step, int]()
+    times = [count(call.path) for call in calls]
+    arrays = {(call.within, call.path.rpartition("[")[0]) for call, n in zip(calls, times, strict=True) if n > 1}
+    outer: dict[int, int] = {-1: -1}
+    for at, call in enumerate(calls):
+        mine = call.path.endswith("]") and (call.within, call.path.rpartition("[")[0]) in arrays
+        outer[at] = outer[call.within] if outer[call.within] >= 0 or not mine else at
+    window = -1
+    for step in plan.steps:
+        if step.kind == "op":
+            window = outer[plan.graph.ops[plan.ops[step.index].op].within]
+        told[step] = window
+    order = [window for window, _ in groupby(told.values()) if window >= 0]
+    pairs = [both for both in pairwise(order) if times[both[1]] > 1]
+    return replace(unfolded(plan), told=told, times=dict(enumerate(times)), pairs=pairs)
 
 
 class _Alike:
