@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from shardlang.check.model.instantiate import ENDS
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.facts.actions import Action
 from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Kind
 from shardlang.hints.nearest import nearest
+from shardlang.paths.patterns import SingleLayers, indexes
 from shardlang.plan.pipeline import actions as lists
 from shardlang.plan.pipeline.balance import balance
 from shardlang.plan.pipeline.rules import StageRule, read_stages
@@ -122,7 +125,26 @@ def staged(graph: Graph, rule: StageRule, sink: Sink) -> tuple[Graph, tuple[int,
     stages = assign(graph, named, rule, sink)
     if len(sink.found) > mistakes:
         return None
+    _require_far(graph, stages)
     return with_transfers(graph, stages, of_data_alone(graph))
+
+
+def _require_far(graph: Graph, stages: Sequence[int]) -> None:
+    """SingleLayers where an array goes over into another stage near a run of its layers, or within:
+    the layers beside a run are to be like those of it."""
+    arrays: dict[str, dict[range, set[int]]] = {}
+    for op in graph.ops if graph.in_runs else ():
+        for end in (at for at, c in enumerate(op.path) if c == "]"):
+            array, _, numbers = op.path[:end].rpartition("[")
+            arrays.setdefault(array, {}).setdefault(indexes(numbers), set()).add(stages[op.id])
+    cuts: dict[str, frozenset[int]] = {}
+    for array, layers in arrays.items():
+        runs = [numbers for numbers in layers if len(numbers) > 1]
+        ends = {later.start for (_, mine), (later, its) in pairwise(layers.items()) if mine != its}
+        if any(numbers.start - end < ENDS and end - numbers.stop < ENDS for numbers in runs for end in ends):
+            cuts[array] = frozenset(ends)
+    if cuts:
+        raise SingleLayers(cuts)
 
 
 def param_stages(graph: Graph, op_stage: Sequence[int]) -> dict[int, tuple[int, ...]]:

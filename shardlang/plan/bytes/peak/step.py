@@ -11,6 +11,7 @@ from functools import cached_property
 from shardlang.facts.actions import Action, alone
 from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import InTurn
+from shardlang.paths.patterns import SingleLayers
 from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.bytes.memory import all_held, of_alike, stages_by_coordinate
 from shardlang.plan.bytes.peak.casts import cast_together
@@ -53,7 +54,15 @@ def step_peaks(plan: Plan) -> tuple[Peak, ...]:
 @remembered
 def _line_of(plan: Plan) -> list[_Line]:
     """The coordinates."""
-    lines = _lines(shallow(plan)) or _lines(unfolded(plan))
+    return _worked_out(plan)
+
+
+def _worked_out(plan: Plan) -> list[_Line]:
+    """The coordinates. SingleLayers where the plan tells a run once whose layers differ in this."""
+    lines = _lines(shallow(plan))
+    if lines is None and plan.graph.in_runs:
+        raise SingleLayers
+    lines = lines or _lines(unfolded(plan))
     assert lines is not None
     return lines
 
@@ -68,8 +77,7 @@ def steps_of_memory(plan: Plan, coordinate: int) -> Iterator[tuple[str, object, 
 
 def peaks_by_action(plan: Plan, coordinate: int) -> list[Peak]:
     """The most that a rank of a coordinate holds in each action, in order; last the update."""
-    lines = _lines(shallow(plan)) or _lines(unfolded(plan))
-    assert lines is not None
+    lines = _worked_out(plan)
     found = lines[coordinate].seen = []
     lines[coordinate].peak()
     return found
