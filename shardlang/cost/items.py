@@ -35,7 +35,7 @@ from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
 from shardlang.plan.reads import layout_of
 from shardlang.types.dim import BYTES
 
-_NUMBER = re.compile(r"\[\d+\]")
+_NUMBER = re.compile(r"\[[\d-]+\]")
 Items = tuple[Item, ...]
 
 

@@ -102,7 +102,8 @@ class Parameters:
         """The gathers of ZeRO 1 and 2 after the update, one for each bucket."""
         plan = self.plan
         mine = (plan.params[v] for v in self._mine(stages) if plan.params[v].zero in (1, 2))
-        items = [(param.value, bucket_kind(plan, param), self.sizes(param).whole) for param in mine]
+        turns = [plan.params[value] for value, _ in plan.graph.in_turns(param.value for param in mine)]
+        items = [(param.value, bucket_kind(plan, param), self.sizes(param).whole) for param in turns]
         buckets = (members for _, members in filled(items, plan.bucket_bytes))
         return tuple([gather for members in buckets for gather in self._of_group(members)])
 
@@ -167,7 +168,8 @@ class Parameters:
     def after(self, stages: Collection[int]) -> list[Item]:
         """Copies that are summed once, and those in the type that forward reads; the norm."""
         plan, found = self.plan, list[Item]()
-        for value in self._mine(stages):
+        every = [value for value, _ in plan.graph.in_turns(self._mine(stages))]
+        for value in every:
             param = plan.params[value]
             if value in plan.memory_of or param.sparse:
                 continue
@@ -179,7 +181,7 @@ class Parameters:
                 found.append(
                     MemoryBound(self._place(value, "copy"), FORWARD, dtype, sizes.updated, low, sizes.updated // 4)
                 )
-        found += [self._seen(value) for value in self._mine(stages) if value in gathered(plan)]
+        found += [self._seen(value) for value in every if value in gathered(plan)]
         found += self._tied(stages)
         training = plan.program.training
         if training is not None and training.measured and plan.ranks > 1:
@@ -207,15 +209,16 @@ class Parameters:
     def updates(self, stages: Collection[int]) -> tuple[Update, ...]:
         """The optimizers, the norm that `clip` needs, and the average of `ema`."""
         plan, training, mine = self.plan, self.plan.program.training, set(self._mine(stages))
+        values = plan.graph.values
         found = []
         for setting in training.optimizers if training is not None else ():
             here = [v for v in setting.params if v in mine]
             kind = "momentum" if setting.kind == "sgd" and setting.arguments.get("momentum") else setting.kind
             if setting.own is not None:  # by what it reads and writes, at least
                 kind = ("sgd", "momentum", "adam")[min(2, len(setting.own.state))]
-            elements = sum(self.sizes(plan.params[v]).updated for v in here) // BYTES["f32"]
+            elements = sum(self.sizes(plan.params[v]).updated * values[v].times for v in here) // BYTES["f32"]
             if here:
-                found.append(Update(kind, "f32", elements, len(here)))
+                found.append(Update(kind, "f32", elements, sum(values[v].times for v in here)))
         elements, tensors = sum(u.elements for u in found), sum(u.tensors for u in found)
         if training is not None and training.measured:
             found.append(Update("norm" if training.clip is None else "clip", "f32", elements, tensors))

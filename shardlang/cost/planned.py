@@ -23,6 +23,7 @@ from shardlang.cost.work import (
 )
 from shardlang.facts.actions import alone
 from shardlang.frozen.records import remembered
+from shardlang.paths.patterns import count
 from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.peak.passes import received
 from shardlang.plan.bytes.peak.step import messages
@@ -141,14 +142,14 @@ class _Planned:
 
     def _segment(self, key: str, made: list[Items], way: int = 0) -> Segment:
         layer = class_of(key) if key else ""
-        known = layer, way, *[id(items) for items in made if items]
+        known = layer, way, count(key), *[id(items) for items in made if items]
         if known not in self._segments:
             counts: dict[Item, int] = {}
             for items in made:
                 for item in items:
                     counts[item] = counts.get(item, 0) + 1
             name = layer or next((item.place.layer for item in counts), "")
-            self._segments[known] = Segment(name, counts)
+            self._segments[known] = Segment(name, counts, count(key))
         return self._segments[known]
 
     def _gathered(

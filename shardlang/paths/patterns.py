@@ -50,6 +50,11 @@ def places(path: str) -> list[str]:
     return expanded(RUN.sub(r"[\1..\2]", path)) if "-" in path else [path]
 
 
+def in_turn(path: str, turn: int) -> str:
+    """The place of one layer of the run that a path is in; the path itself where it is in none."""
+    return RUN.sub(lambda run: f"[{int(run[1]) + turn}]", path) if "-" in path else path
+
+
 def matcher(pattern: str) -> Callable[[str], str]:
     """Path -> the part of it, from its beginning, that `pattern` names; "" where it does not cover
     the path. A pattern covers all that is below what it names. SingleLayers where it names some

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from shardlang.paths.patterns import span
+from shardlang.paths.patterns import indexes, span
 
-_INDEX = re.compile(r"\[(\d+)\]")
+_INDEX = re.compile(r"\[([\d-]+)\]")
 _INNER = re.compile(r"(:\w+)*(#\d+)?(@\w+)?$")
 _ENDS = re.compile(r"(\d+)(?:\.\.(\d+))?")
 _NAMES = re.compile(r"(?<!\.)\.(?!\.)")  # the dots of a range are none between names
@@ -27,7 +27,8 @@ def in_runs(paths: Iterable[str]) -> list[str]:
     """The paths, neighbours of an array as a range: `blocks[0..6].h` ends at `blocks[5].h`."""
     alike: dict[str, list[tuple[tuple[int, int], ...]]] = {}
     for path in paths:
-        ranges = tuple((int(i), int(i) + 1) for i in _INDEX.findall(path))
+        layers = map(indexes, _INDEX.findall(path))
+        ranges = tuple((each.start, each.stop) for each in layers)
         alike.setdefault(_INDEX.sub("{}", path.replace("{", "{{").replace("}", "}}")), []).append(ranges)
     return [text.format(*(span(*ends) for ends in ranges)) for text, each in alike.items() for ranges in _joined(each)]
 

@@ -9,11 +9,13 @@ from pathlib import Path
 import click
 
 from shardlang import driver
+from shardlang.check.program import CheckedProgram
 from shardlang.cli import options, output
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.rendered import OUTPUTS
 from shardlang.errors import RunError
 from shardlang.hints.nearest import offer
+from shardlang.paths.patterns import Cuts
 from shardlang.sources.source import Source
 
 
@@ -67,15 +69,20 @@ def _check(
 ) -> str:  # fmt: skip
     """Checks one file; the line that says it is fine, or nothing."""
     mine = Sink()
-    program = driver.check_source(source, mine, overrides, strategy, cluster=cluster)
-    if program is not None:
-        _known(strategy, program.strategies, source)
-        driver.check_strategies(program, strategy, ranks, mine)
+
+    def checked(runs: Cuts | None, sink: Sink) -> CheckedProgram | None:
+        program = driver.check_source(source, sink, overrides, strategy, runs, cluster)
+        if program is not None:
+            _known(strategy, program.strategies, source)
+            driver.check_strategies(program, strategy, ranks, sink)
+        return program
+
+    program = driver.in_runs(checked, mine)
     for diagnostic in mine.found:
         sink.add(diagnostic)
     if program is None or mine.failed:
         return ""
-    operators = f"{len(program.graph.ops)} operators"
+    operators = f"{sum(map(program.graph.times, program.graph.ops))} operators"
     if ranks is None:
         return f"{source.name}: fine ({operators}); add --ranks N to check arithmetic of ranks"
     chosen = strategy or (program.strategies[0].name.text if program.strategies and ranks > 1 else "")

@@ -13,6 +13,7 @@ from shardlang import driver
 from shardlang.cli import files, options, output
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.overwrite_guard import COURSE
+from shardlang.paths.patterns import Cuts
 
 if TYPE_CHECKING:
     from shardlang.cost.predict import Prediction
@@ -45,12 +46,17 @@ def command(
         raise click.BadParameter(f"{rank} is not one of the ranks 0 to {ranks - 1}", ctx, param_hint="--rank")
     selects, sink, memory = _selector(at, ctx) if at is not None else None, Sink(), Sink()
     files.claimed(trace, COURSE)
-    program = driver.check_source(options.source(file), sink, overrides, strategy, cluster=cluster)
-    plan = driver.plan_program(program, strategy, ranks, sink, memory) if program is not None else None
-    predicted = None
-    if plan is not None:
-        driver.prove_plan(plan, sink)
-        predicted = _timed(plan, trace, sink) if not sink.failed else None
+    source = options.source(file)
+
+    def made(runs: Cuts | None, sink: Sink) -> tuple[Plan | None, Prediction | None]:
+        program = driver.check_source(source, sink, overrides, strategy, runs, cluster)
+        plan = driver.plan_program(program, strategy, ranks, sink, memory) if program is not None else None
+        if plan is not None:
+            driver.prove_plan(plan, sink)
+        return plan, _timed(plan, trace, sink) if plan is not None and not sink.failed else None
+
+    each = full or as_json or trace is not None or selects is not None
+    plan, predicted = made(None, sink) if each else driver.in_runs(made, sink)
     code = output.show(sink, besides=memory)
     if plan is None or sink.failed:
         ctx.exit(code)

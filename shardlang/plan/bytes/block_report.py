@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shardlang.paths.patterns import places
 from shardlang.paths.runs import in_runs
 from shardlang.plan.blocks.blocks import call_tree
 from shardlang.plan.blocks.call import BlockCall, is_below, runs
@@ -35,7 +36,7 @@ def blocks(plan: Plan, lines: Mapping[Step, dict[str, int]], folded: bool) -> li
         first = run[0]
         made = plan.graph.calls[first.call]
         return {
-            "layers": [call.path for call in run],
+            "layers": [place for call in run for place in places(call.path)],
             "model": first.model,
             "block": first.block,
             "recomputed": first.region >= 0 and owners.again(first.region),

@@ -68,7 +68,8 @@ def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
     parameters, copies, gradients, optimizer = (sum(each[i] for each in mine) for i in range(4))
     gathered = (step.most for at, step in orders(plan).steps.items() if stages is None or not {*at}.isdisjoint(stages))
     copies += max(gathered, default=0)
-    host = sum(sum(all_held(plan)[value]) for value in plan.memory_of if value in plan.params)
+    hosted = (value for value in plan.memory_of if value in plan.params)
+    host = sum(sum(all_held(plan)[value]) * plan.graph.values[value].times for value in hosted)
     waiting = most_saved(plan, saved_activations(plan).on_host, stages)
     kept = activations(plan, stages) + waiting
     return Memory(parameters, copies, gradients, optimizer, kept, host + hosted_activations(plan) + waiting)
@@ -112,7 +113,8 @@ def _held_by_stages(plan: Plan) -> Mapping[frozenset[int], HeldBytes]:
     found: dict[frozenset[int], HeldBytes] = {}
     for value, held in all_held(plan).items():
         at = frozenset(plan.pipeline.param_stages.get(value, ()) if plan.pipeline else (0,))
-        found[at] = HeldBytes(*map(add, found.get(at, (0, 0, 0, 0)), held))
+        all_layers = [size * plan.graph.values[value].times for size in held]
+        found[at] = HeldBytes(*map(add, found.get(at, (0, 0, 0, 0)), all_layers))
     return found
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
+from shardlang.paths.patterns import count
 from shardlang.paths.runs import called, in_runs, unindexed
 from shardlang.plan.bytes.memory import all_held, used
 from shardlang.plan.bytes.saved_activations import saved_activations
@@ -56,7 +57,7 @@ def _largest_sent(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
     return [
         {
             "forward": each[0].collectives[0], "backward": each[0].collectives[1], "axes": list(each[0].axes),
-            "what": each[0].what, "count": len(each), "paths": in_runs(one.path for one in each),
+            "what": each[0].what, "count": sum(count(one.path) for one in each), "paths": in_runs(one.path for one in each),
             "forward_bytes": sum(one.forward_bytes for one in each),
             "backward_bytes": sum(one.backward_bytes for one in each),
         }
@@ -73,7 +74,7 @@ def _largest_kept(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
         sizes[what, _alike(path)] += size
     largest = _largest((size, kind) for kind, size in sizes.items())
     return [
-        {"what": kind[0], "count": len(paths[kind]), "paths": in_runs(paths[kind]), "bytes": size}
+        {"what": kind[0], "count": sum(map(count, paths[kind])), "paths": in_runs(paths[kind]), "bytes": size}
         for size, kind in largest
     ]
 
@@ -88,7 +89,8 @@ def _kept(plan: Plan, stages: Collection[int] | None) -> Iterator[tuple[str, str
     values, found = plan.graph.values, saved_activations(plan)
     for param in plan.params.values():
         if used(plan, param.value, stages):
-            yield "parameter", values[param.value].path, sum(all_held(plan)[param.value])
+            value = values[param.value]
+            yield "parameter", value.path, sum(all_held(plan)[param.value]) * value.times
     for value in plan.graph.data:
         if value in plan.produced and used(plan, value, stages):
             yield "data", values[value].path.removeprefix("train."), found.data(value)
@@ -96,7 +98,7 @@ def _kept(plan: Plan, stages: Collection[int] | None) -> Iterator[tuple[str, str
     alive = lists.most_alive([plan.pipeline.actions[at] for at in on]) if plan.pipeline is not None else {}
     for stage in stages or (0,):
         for path, size, stays in found.tensors(stage):
-            yield "activation", path, size * (alive.get(stage, 1) if stays else 1)
+            yield "activation", path, size * (alive.get(stage, 1) * count(path) if stays else 1)
 
 
 def _largest(found: Iterable[tuple[int, Found]]) -> list[tuple[int, Found]]:

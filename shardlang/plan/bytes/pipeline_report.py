@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardlang.facts.actions import Action
+from shardlang.graph.graph import Op
 from shardlang.ops.families.internal import TRANSFER
+from shardlang.paths.patterns import places
 from shardlang.plan.pipeline import actions as lists
 from shardlang.plan.pipeline.balance import Cost, cost
 from shardlang.plan.pipeline.stages import ancestors, enclosing
@@ -35,6 +37,9 @@ def pipeline_report(plan: Plan) -> dict[str, Any] | None:
     costs = stage_costs(plan)
     units = lists.timeline(pipeline.actions, len(pipeline.coordinates))
     weighed = lists.timeline(pipeline.actions, len(pipeline.coordinates), lambda a: action_cost(costs[a.stage], a))
+    in_stage: list[list[Op]] = [[] for _ in pipeline.coordinates]
+    for op, stage in zip(plan.graph.ops, pipeline.op_stage, strict=True):
+        in_stage[stage].append(op)
     alive, own = lists.most_alive(pipeline.actions), layers(plan, pipeline)
     return {
         "axis": pipeline.axis,
@@ -46,7 +51,7 @@ def pipeline_report(plan: Plan) -> dict[str, Any] | None:
                 "stage": stage,
                 "coordinate": coordinate,
                 "layers": own[stage],
-                "operators": pipeline.op_stage.count(stage),
+                "operators": sum(map(plan.graph.times, in_stage[stage])),
                 "alive": alive.get(stage, 0),
                 "cost": costs[stage].total,
             }
@@ -63,7 +68,7 @@ def stage_costs(plan: Plan) -> list[Cost]:
     found = [Cost()] * len(plan.pipeline.coordinates)
     for op in plan.graph.ops:
         stage = plan.pipeline.op_stage[op.id]
-        found[stage] += cost(plan.graph, op)
+        found[stage] += cost(plan.graph, op).times(plan.graph.times(op))
     return found
 
 
@@ -86,7 +91,7 @@ def layers(plan: Plan, pipeline: Pipeline) -> list[list[str]]:
     for chain, at in chains:
         own = next((layer for layer in chain if homes[layer] == {at}), None)
         found[at].update({own: None} if own else {})
-    return [list(mine) for mine in found]
+    return [[place for layer in mine for place in places(layer)] for mine in found]
 
 
 def drawing(pipeline: Pipeline, timeline: lists.Timeline) -> list[str]:

@@ -11,6 +11,7 @@ from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST
 from shardlang.ops.rule import ROWS
+from shardlang.paths.patterns import in_turn
 from shardlang.plan.bytes.block_report import blocks, written
 from shardlang.plan.bytes.fits import device, needed, taken
 from shardlang.plan.bytes.gradient_sums import gradient_sums, summed_bytes
@@ -67,7 +68,7 @@ def report(plan: Plan, folded: bool = True) -> Report:
         "operators": list(operators.all()),
         "blocks": blocks(plan, operators.lines, folded),
         "gradient_reductions": _reductions(plan),
-        "parameters": [_parameter(tensors, p) for p in plan.params.values()],
+        "parameters": [_parameter(tensors, plan.params[v], turn) for v, turn in plan.graph.in_turns(plan.params)],
         **overview(plan, most, by_stages[fullest]),
         "per_rank": {
             **_of_coordinate(plan, fullest, by_stages[fullest], most),
@@ -180,12 +181,12 @@ class _Tensors:
         }
 
 
-def _parameter(tensors: _Tensors, param: ParamPlan) -> Report:
+def _parameter(tensors: _Tensors, param: ParamPlan, turn: int) -> Report:
     plan = tensors.plan
     value = plan.graph.values[param.value]
     tensor, held = tensors.of(param.value, param.stored), all_held(plan)[param.value]
     return {
-        "path": value.path,
+        "path": in_turn(value.path, turn),
         **{k: tensor[k] for k in ("shape", "layout", "mesh", "local_shape", "cut", "sizes")},
         "local_bytes": held.itself,
         "copy_bytes": held.copy,
@@ -203,9 +204,10 @@ def _parameter(tensors: _Tensors, param: ParamPlan) -> Report:
 def _reductions(plan: Plan) -> list[Report]:
     """One entry for all parameters that are summed over the same axes by the same collective."""
     found: dict[tuple[int, tuple[str, ...], str], list[tuple[str, int]]] = {}
-    for param in plan.params.values():
+    for param, turn in ((plan.params[value], turn) for value, turn in plan.graph.in_turns(plan.params)):
+        path = in_turn(plan.graph.values[param.value].path, turn)
         for each in gradient_sums(plan)[param.value]:
-            row = plan.graph.values[param.value].path, max(summed_bytes(plan, param.value, each).values(), default=0)
+            row = path, max(summed_bytes(plan, param.value, each).values(), default=0)
             found.setdefault((param.stored.mesh, each.axes, each.collective), []).append(row)
     return [
         {"parameters": [path for path, _ in rows], "axes": list(axes), "kind": kind, "bytes": sum(n for _, n in rows)}

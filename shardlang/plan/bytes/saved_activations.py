@@ -7,7 +7,7 @@ kept but computed again."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -79,7 +79,16 @@ class SavedActivations:
 
     def of(self, stage: int) -> int:
         """All that stays until backward."""
-        return sum(self.kept.get((stage, -1), {}).values())
+        return self._all(self.kept.get((stage, -1), {}))
+
+    def _all(self, kept: Mapping[Any, int]) -> int:
+        """The bytes of what is kept, in all layers of runs."""
+        return sum(size * self.times(at) for at, size in kept.items())
+
+    def times(self, at: Any) -> int:
+        """How many memories one stands for: those of the layers of a run."""
+        graph = self.plan.graph
+        return graph.times(graph.ops[at[1]]) if at[0] == "made by" else graph.values[at[0]].times
 
     def again(self, stage: int) -> int:
         """The memory that the largest recomputed layer needs meanwhile."""
@@ -88,7 +97,7 @@ class SavedActivations:
     def on_host(self, stage: int) -> int:
         """All that waits in the host's memory until backward."""
         kept = ((self.owners.to_host(group), s, each) for (s, group), each in self.kept.items() if group >= 0)
-        return sum(sum(each.values()) for to_host, s, each in kept if to_host and s == stage)
+        return sum(self._all(each) for to_host, s, each in kept if to_host and s == stage)
 
     def data(self, value: int) -> int:
         """The bytes of a field that a rank loads, for all microbatches."""
@@ -214,7 +223,7 @@ class SavedActivations:
             self.reads[op.id].append(("made by", op.id))
             self.kept.setdefault((self._stage(op.id), group), {})["made by", op.id] = saved.more
             self.sent[op.id] += saved.more if self.owners.to_host(found) else 0
-            self.hosted += saved.more if op.results[0] in self.plan.memory_of else 0
+            self.hosted += saved.more * graph.times(op) if op.results[0] in self.plan.memory_of else 0
 
     def _inputs(self, step: Step) -> None:
         """The values that a group reads from others are kept, to compute it again."""
@@ -252,7 +261,7 @@ class SavedActivations:
         if root not in kept:
             kept[root] = form_bytes(self.plan, root)
             self.sent[reader] += kept[root] if self.owners.to_host(within if within >= 0 else None) else 0
-            self.hosted += kept[root] if root[0] in self.plan.memory_of else 0
+            self.hosted += kept[root] * value.times if root[0] in self.plan.memory_of else 0
 
     def _received(self, root: Form) -> bool:
         """Whether a memory is a message of another stage, which stays until backward is done."""

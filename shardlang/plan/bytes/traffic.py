@@ -66,7 +66,8 @@ def _sent_values(plan: Plan) -> Iterator[Sent]:
     here = conversion_stages(plan)
     for c, (forward, backward) in zip(plan.conversions, conversion_bytes(plan), strict=True):
         axes, by = plan.meshes[c.to.mesh].ranked(c.move.axes), c.move.kind.collectives
-        path, stages = plan.graph.values[c.value].path, frozenset(here[c.id])
+        value, stages = plan.graph.values[c.value], frozenset(here[c.id])
+        path, forward, backward = value.path, forward * value.times, backward * value.times
         again = forward if runs_again(plan, Step("conversion", c.id)) else 0
         yield Sent("values", path, stages, axes, by, forward, backward - again)
         if again:
@@ -74,7 +75,8 @@ def _sent_values(plan: Plan) -> Iterator[Sent]:
     for planned in plan.ops:
         op = plan.graph.ops[planned.op]
         for factor, axes, forward, backward in planned.inside:
-            kind = op.rule.factors[factor].collective
+            kind, times = op.rule.factors[factor].collective, plan.graph.times(op)
+            forward, backward = forward * times, backward * times
             twice = forward if runs_again(plan, Step("op", op.id)) else 0
             stages = frozenset((plan.stage(op.id),))
             yield Sent("values", op.path, stages, axes, (kind, kind), forward, backward + twice)
@@ -87,16 +89,17 @@ def _sent_values(plan: Plan) -> Iterator[Sent]:
 
 def _sent_parameters(plan: Plan) -> Iterator[Sent]:
     for param in plan.params.values():
-        path, mesh = plan.graph.values[param.value].path, plan.meshes[param.stored.mesh]
+        value, mesh = plan.graph.values[param.value], plan.meshes[param.stored.mesh]
+        path, times = value.path, value.times
         stages = frozenset(plan.pipeline.param_stages.get(param.value, ()) if plan.pipeline else (0,))
         for here, (forward, backward) in gather_bytes(plan, param, stages).items():
             again = ("all_gather", "all_gather" if backward else "")
             yield Sent("parameters", path, here, mesh.ranked(param.zero_axes), again, forward, backward)
         if (own := gathered(plan).get(param.value)) is not None:
-            yield Sent("parameters", path, stages, own.axes, ("all_gather", ""), own.sent, 0)
+            yield Sent("parameters", path, stages, own.axes, ("all_gather", ""), own.sent * times, 0)
         for each in gradient_sums(plan)[param.value]:
             for here, size in summed_bytes(plan, param.value, each).items():
-                yield Sent("gradients", path, here, each.axes, ("", each.collective), 0, size)
+                yield Sent("gradients", path, here, each.axes, ("", each.collective), 0, size * times)
 
 
 @remembered
@@ -151,7 +154,7 @@ def copied_bytes(plan: Plan, stages: Collection[int] | None = None) -> tuple[int
     for planned in plan.ops:
         op = plan.graph.ops[planned.op]
         if op.operator in found and (stages is None or plan.stage(op.id) in stages):
-            there, back = copy_bytes(plan, planned)
+            there, back = (size * plan.graph.times(op) for size in copy_bytes(plan, planned))
             found[op.operator] += there
             found[TO_HOST if op.operator == TO_DEVICE else TO_DEVICE] += back
     on_host = saved_activations(plan).on_host
@@ -170,13 +173,13 @@ def gather_bytes(
     plan: Plan, param: ParamPlan, stages: frozenset[int]
 ) -> Mapping[frozenset[int], tuple[int, int]]:  # fmt: skip
     """Those of `stages` that a rank runs -> bytes that it sends in a step so that others have a
-    parameter whole, in the type that they read, forward and backward: under ZeRO 1 and 2 once,
+    parameter, of all layers of a run, whole, in the type that they read, forward and backward: under ZeRO 1 and 2 once,
     after the update, and once under 3 if it keeps them; else under 3 in each microbatch, wherever
     it is used."""
     if not param.zero:
         return {}
     each = (plan.meshes[param.stored.mesh].degree(param.zero_axes) - 1) * part_bytes(plan, param)
     if param.zero < 3 or param.keep:
-        return {stages: (each, 0)}
+        return {stages: (each * plan.graph.values[param.value].times, 0)}
     steps = ((stages.intersection(mine), step) for mine, step in orders(plan).steps.items())
     return {here: (s.forward[param.value] * each, s.backward[param.value] * each) for here, s in steps if here}

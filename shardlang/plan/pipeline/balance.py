@@ -32,6 +32,10 @@ class Cost:
     def __add__(self, other: Cost) -> Cost:
         return Cost(self.forward + other.forward, self.inputs + other.inputs, self.parameters + other.parameters)
 
+    def times(self, count: int) -> Cost:
+        """The work of so many such operators."""
+        return Cost(self.forward * count, self.inputs * count, self.parameters * count)
+
     @property
     def total(self) -> int:
         return self.forward + self.inputs + self.parameters
