@@ -27,7 +27,7 @@ from shardlang.types.dim import Dim
 
 LAYERS_LIMIT = 20_000
 # Layers at each end of an array that are told one by one, whatever is in a run.
-ENDS = 3
+ENDS = 2
 # Stands among the arguments of a call that has a mistake already: what it lacks is no further one.
 SLIP = "->"
 

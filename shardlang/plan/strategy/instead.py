@@ -15,7 +15,7 @@ from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse, parse_rules
 
-_INDEX = re.compile(r"\[\d+\]")
+_INDEX = re.compile(r"\[[\d-]+\]")
 
 
 def rules_of(text: str, name: str = "the alternative") -> tuple[ast.Rule, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardlang.frozen.records import remembered
+from shardlang.paths.patterns import in_turn
 from shardlang.plan.bytes.peak.step import Peak
 from shardlang.plan.plan import Plan
 from shardlang.terminal.display import rounded_up
@@ -17,7 +18,7 @@ def moment(plan: Plan, peak: Peak) -> str:
     """`backward of microbatch 3 at train.loss`."""
     doing = _DOING.get(peak.doing, peak.doing)
     of = f" of microbatch {peak.microbatch}" if peak.microbatch >= 0 and plan.microbatches > 1 else ""
-    at = f" at `{plan.graph.ops[peak.op].path}`" if peak.op >= 0 else ""
+    at = f" at `{in_turn(plan.graph.ops[peak.op].path, peak.turn)}`" if peak.op >= 0 else ""
     return f"{doing}{of}{at}"
 
 
@@ -41,7 +42,7 @@ def peak_entry(plan: Plan, peak: Peak) -> dict[str, Any]:
     return {
         "doing": _DOING.get(peak.doing, peak.doing),
         "microbatch": peak.microbatch if peak.microbatch >= 0 else None,
-        "path": op.path if op is not None else None,
+        "path": in_turn(op.path, peak.turn) if op is not None else None,
         "file": op.span.source.name if op is not None else None,
         "line": op.span.line if op is not None else None,
         "lacks": lacks(plan),

@@ -35,14 +35,15 @@ _OF_PASSES = (KEPT, NAMED, FLOWING)
 @dataclass(frozen=True)
 class Peak:
     """bytes: on the device. parts: what they are. doing: forward, again (forward within backward),
-    backward, reduce or update; op: the operator (id) that it is at, -1: none. microbatch: -1: none.
-    """
+    backward, reduce or update; op: the operator (id) that it is at, -1: none; turn: of a run, in
+    which of its layers. microbatch: -1: none."""
 
     bytes: int
     parts: Mapping[str, int]
     doing: str = ""
     op: int = -1
     microbatch: int = -1
+    turn: int = 0
 
 
 @remembered
@@ -369,7 +370,8 @@ class _Line:
         if total > self.best.bytes or self.seen is not None:
             parts = Counter(before)
             parts.update(rise.parts)
-            found = Peak(total, +parts, rise.at.doing, self._op(action.stage, rise.at), action.microbatch)
+            op, turn = self._op(action.stage, rise.at), rise.at.later if self.plan.graph.in_runs else 0
+            found = Peak(total, +parts, rise.at.doing, op, action.microbatch, turn)
             if total > self.best.bytes:
                 self.best, self.best_at = found, at
             if self.seen is not None:

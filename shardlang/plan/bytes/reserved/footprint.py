@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TypeVar
 
 from shardlang.frozen.records import dataclass
@@ -20,14 +21,13 @@ from shardlang.plan.plan import Plan
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Footprint:
     """Bytes at most. allocated: of the blocks of tensors; reserved: of the allocator's segments;
     device: with what contexts and libraries take, and NCCL, which takes `nccl` for so many
     `groups` of ranks. coordinate: of the rank, along the axis of the stages. emptied:
     whether the allocator gives unused segments back, since the device is full; fits: whether all
-    has room. largest: at the moment of most tensors, (what they are, bytes of each, how many), the
-    most together first."""
+    has room. ops: all that comes and goes up to the moment of most tensors."""
 
     allocated: int
     reserved: int
@@ -37,7 +37,13 @@ class Footprint:
     coordinate: int
     emptied: bool
     fits: bool
-    largest: tuple[tuple[str, int, int], ...]
+    ops: Sequence[tuple[str, object, int]]
+
+    @cached_property
+    def largest(self) -> tuple[tuple[str, int, int], ...]:
+        """The tensors at the moment of most: (what they are, bytes of each, how many), the most
+        together first."""
+        return _largest(self.ops)
 
 
 def footprint(
@@ -49,12 +55,12 @@ def footprint(
     (0: all are of one)."""
     taken, groups = beside_tensors(plan, fixed, group, node)[at], len(communicators(plan)[at])
     allocator = Allocator(max(1, memory - taken), expandable)
-    largest = replayed([*steps_of_memory(plan, at)], allocator)
+    ops = replayed([*steps_of_memory(plan, at)], allocator)
     reserved = allocator.most_reserved
     return Footprint(
         allocator.most_allocated, reserved, reserved + taken, groups=groups, nccl=taken - fixed, coordinate=at,
         emptied=allocator.emptied > 0,
-        fits=taken <= memory and not allocator.over, largest=largest,
+        fits=taken <= memory and not allocator.over, ops=ops,
     )  # fmt: skip
 
 
@@ -64,9 +70,11 @@ def beside_tensors(plan: Plan, fixed: int, group: int = 0, node: int = 0) -> lis
     return [fixed + sum(each.bytes(group, node or plan.ranks) for each in mine) for mine in communicators(plan)]
 
 
-def replayed(ops: Sequence[tuple[str, object, int]], allocator: Allocator) -> tuple[tuple[str, int, int], ...]:
-    """Takes and gives as a rank does: (what, whose, bytes, below 0 where it goes). The tensors at
-    the moment of most: (what, bytes, how many)."""
+def replayed(
+    ops: Sequence[tuple[str, object, int]], allocator: Allocator
+) -> Sequence[tuple[str, object, int]]:  # fmt: skip
+    """Takes and gives as a rank does: (what, whose, bytes, below 0 where it goes). Those up to the
+    moment of most tensors."""
     there: dict[tuple[str, object], dict[int, list[AllocatorBlock]]] = {}
     most = moment = 0
     for at, (what, whose, size) in enumerate(ops):
@@ -84,7 +92,7 @@ def replayed(ops: Sequence[tuple[str, object, int]], allocator: Allocator) -> tu
             allocator.give(block)
         else:
             sizes.setdefault(size, []).append(block)
-    return _largest(ops[: moment + 1])
+    return ops[: moment + 1]
 
 
 def _largest(ops: Sequence[tuple[str, object, int]]) -> tuple[tuple[str, int, int], ...]:
