@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardlang.diagnostics.diagnostic import Severity, Sink
-from shardlang.paths.patterns import Cuts, SingleLayers
+from shardlang.paths.patterns import TOLD_ONCE, Cuts, SingleLayers, cut_as_asked
 from shardlang.sources.files import STDIN, Files
 from shardlang.sources.source import Source, Span
 
@@ -65,12 +66,23 @@ def check_source(
 
     files = Files()
     files.add(source)
-    program = check(tree, sink, files.load, overrides or {}, runs)
-    if program is not None and not sink.failed:
-        require_named(source, program, sink)
-    if sink.failed or program is None:
-        return None
-    return with_cluster(dataclasses.replace(program, unread=unread), cluster, sink)
+
+    def checked(runs: Cuts | None, sink: Sink) -> CheckedProgram | None:
+        program = check(tree, sink, files.load, overrides or {}, runs)
+        if program is not None and not sink.failed:
+            require_named(source, program, sink)
+        if sink.failed or program is None:
+            return None
+        return with_cluster(dataclasses.replace(program, unread=unread, told=told), cluster, sink)
+
+    @cache
+    def of_cuts(cuts: frozenset[tuple[str, frozenset[int]]]) -> CheckedProgram | None:
+        return checked(dict(cuts), Sink())
+
+    def told(cuts: Cuts) -> CheckedProgram | None:
+        return of_cuts(frozenset(cuts.items()))
+
+    return checked(runs, sink)
 
 
 def declared_operators(source: Source, sink: Sink) -> list[OperatorDecl | OwnDecl]:
@@ -159,23 +171,22 @@ def check_strategies(program: CheckedProgram, name: str | None, ranks: int | Non
 
 def in_runs(work: Callable[[Cuts | None, Sink], R], sink: Sink) -> R:
     """The outcome of `work` with the runs of equal layers told once, cut where it asks for single
-    layers; or else, where no cuts are enough or it has something to report, with each layer by
+    layers; or else, where no cuts are enough or it reports something of layers, with each layer by
     itself (None)."""
-    cuts: dict[str, frozenset[int]] = {}
-    while True:
-        attempt = Sink()
-        try:
-            made = work(cuts, attempt)
-        except SingleLayers as asked:
-            more = {array: cuts.get(array, frozenset()) | at for array, at in asked.cuts.items()}
-            if all(cuts.get(array) == at for array, at in more.items()):
-                break
-            cuts = {**cuts, **more}
-            continue
-        if not attempt.found:
-            return made
-        break
-    return work(None, sink)
+
+    def attempt(cuts: Cuts) -> tuple[R, Sink]:
+        mine = Sink()
+        made = work(cuts, mine)
+        if any(found.code not in TOLD_ONCE for found in mine.found):
+            raise SingleLayers
+        return made, mine
+
+    found = cut_as_asked(attempt)
+    if found is None:
+        return work(None, sink)
+    for diagnostic in found[1].found:
+        sink.add(diagnostic)
+    return found[0]
 
 
 def compile_source(

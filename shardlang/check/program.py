@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Callable, Mapping
+from dataclasses import field, replace
 from typing import Any
 
 from shardlang.check.own import OwnDecl, OwnDefinition
@@ -11,6 +11,7 @@ from shardlang.check.values import Numbering
 from shardlang.facts.figures import GRAD_NORM
 from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph
+from shardlang.paths.patterns import Cuts, R, SingleLayers, cut_as_asked
 from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 
@@ -142,7 +143,8 @@ class CheckedProgram:
     names an expression in a strategy may use (file dims). `hardware`: by its name in the file.
     `schedules`: files of actions that strategies name, by the name as written. `unread`: strategies
     that were not asked for and that have mistakes in their syntax, so that they are not here as a
-    whole. `predicted`: the paths of values that an evaluation keeps, as `shardc predict` asks."""
+    whole. `predicted`: the paths of values that an evaluation keeps, as `shardc predict` asks.
+    `told`: the program with runs of equal layers told once, for where they are cut."""
 
     source: Source
     graph: Graph
@@ -154,6 +156,21 @@ class CheckedProgram:
     schedules: Mapping[str, Source] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
     predicted: tuple[str, ...] = ()
+    told: Callable[[Cuts], CheckedProgram | None] | None = field(default=None, repr=False)
+
+    def in_runs(self, work: Callable[[CheckedProgram], R]) -> R:
+        """The outcome of `work` on the program with runs of equal layers told once, cut where that
+        asks for single layers; on this one where no cuts are enough."""
+
+        def attempt(cuts: Cuts) -> tuple[R]:
+            told = self.told(cuts) if self.told is not None else None
+            if told is None or not told.graph.in_runs:
+                raise SingleLayers
+            mine = replace(told, strategies=self.strategies, axis_overrides=self.axis_overrides, hardware=self.hardware)
+            return (work(mine),)
+
+        found = cut_as_asked(attempt)
+        return found[0] if found is not None else work(self)
 
     @property
     def machine(self) -> Machine | None:

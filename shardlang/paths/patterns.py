@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 _PART = re.compile(r"([^.\[\]]+)(?:\[([^\]]*)\])?")
 _RANGE = re.compile(r"\[(\d+)\.\.(\d+)\]")
@@ -21,6 +22,9 @@ _MANY = 3
 RUN = re.compile(r"\[(\d+)-(\d+)\]")
 
 
+R = TypeVar("R")
+# What is reported alike whether runs of equal layers are told once or not.
+TOLD_ONCE = ("SH450",)
 # Array of layers -> the numbers of its layers that a run begins or ends at.
 Cuts = Mapping[str, frozenset[int]]
 
@@ -32,6 +36,20 @@ class SingleLayers(Exception):
     def __init__(self, cuts: Cuts | None = None) -> None:
         super().__init__()
         self.cuts = cuts or {}
+
+
+def cut_as_asked(work: Callable[[Cuts], R]) -> R | None:
+    """The outcome of `work` with runs that are cut where it asks for single layers; None where no
+    cuts are enough."""
+    cuts: Cuts = {}
+    while True:
+        try:
+            return work(cuts)
+        except SingleLayers as asked:
+            more = {array: cuts.get(array, frozenset()) | at for array, at in asked.cuts.items()}
+            if all(cuts.get(array) == at for array, at in more.items()):
+                return None
+            cuts = {**cuts, **more}
 
 
 def indexes(index: str) -> range:

@@ -15,6 +15,7 @@ from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind
 from shardlang.hints.nearest import offer
+from shardlang.plan.bytes.fits import needed
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.too_large import Tried, check_memory
 from shardlang.plan.demand import ResolvedStrategy
@@ -58,12 +59,19 @@ def plan(
 def changing(program: CheckedProgram, strategy: ast.Strategy | None) -> Tried:
     """The plans of a strategy with changes; without one, of a strategy that says nothing else."""
 
-    def tried(rules: str, ranks: int) -> Plan | None:
+    def changed(rules: str, ranks: int) -> Plan | None:
         several = ranks > 1 and program.strategies
         of = strategy or (program.strategies[0] if several else None)
-        return laid_out(program, instead(of, rules), ranks, Sink())
 
-    return tried
+        def tried(program: CheckedProgram) -> Plan | None:
+            made = laid_out(program, instead(of, rules), ranks, Sink())
+            if made is not None:
+                needed(made)  # asks for single layers now, if it does
+            return made
+
+        return program.in_runs(tried)
+
+    return changed
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from shardlang.cost.hardware import Hardware
 from shardlang.cost.predict import predict
 from shardlang.diagnostics.diagnostic import Diagnostic, Severity, Sink
 from shardlang.frozen.records import dataclass
+from shardlang.paths.patterns import TOLD_ONCE, SingleLayers
 from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.bytes.traffic import sent_bytes
@@ -73,11 +74,17 @@ class StrategyCase:
         name, program = changed.name.text, self.program
         others = {**program.axis_overrides, name: {**program.axis_overrides.get(name, {}), **(sizes or {})}}
         strategies = tuple(changed if each is self.strategy else each for each in program.strategies)
-        sink = Sink()
-        found = plan(replace(program, strategies=strategies, axis_overrides=others), name, self.plan.ranks, sink)
-        if found is None:
+
+        def planned(of: CheckedProgram) -> Alternative:
+            sink = Sink()
+            found = plan(of, name, self.plan.ranks, sink)
+            if found is not None:
+                return Alternative(written, self.figures(found), told=told)
+            if of.graph.in_runs and any(d.code not in TOLD_ONCE for d in sink.found):
+                raise SingleLayers
             return Alternative(written, None, tuple(d for d in sink.found if d.severity is Severity.ERROR), told)
-        return Alternative(written, self.figures(found), told=told)
+
+        return replace(program, strategies=strategies, axis_overrides=others).in_runs(planned)
 
 
 def place(span: Span) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from textwrap import wrap
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.frozen.records import dataclass
-from shardlang.paths.patterns import SingleLayers
 from shardlang.plan.bytes.fits import Device, device, fits, is_table, needed, taken
 from shardlang.plan.bytes.memory import by_coordinate, coordinates_of, held_bytes
 from shardlang.plan.bytes.peak.report import lacks, moment, parts
@@ -40,8 +39,6 @@ def check_memory(plan: Plan, sink: Sink, tried: Tried | None = None) -> None:
     has = device(plan.program)
     if has is None or max(needed(plan)) <= has.memory:
         return
-    if plan.graph.in_runs:
-        raise SingleLayers  # what is offered names layers
     at = needed(plan).index(max(needed(plan)))
     kept, peak = by_coordinate(plan)[at], step_peaks(plan)[at]
     largest = max(
