@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import Enum
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -145,7 +146,7 @@ class Graph:
     producers: Mapping[int, int] = field(default_factory=dict)  # value id -> op id
     calls: tuple[LayerCall, ...] = ()  # of layers, each after the call that it is made in
 
-    @property
+    @cached_property
     def in_runs(self) -> bool:
         """Whether runs of equal layers are told once, at `blocks[3-123]`."""
         return any(count(call.path) > 1 for call in self.calls)

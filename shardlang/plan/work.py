@@ -24,7 +24,8 @@ def step_flops(graph: Graph) -> int:
         forward = REGISTRY[op.operator].flops(op.rule, op.attrs)
         if forward and op.section == "loss":
             operands = [graph.values[v] for v in op.operands]
-            total += graph.times(op) * forward * (1 + min(2, sum(x.gradient and len(x.type.dims) > 1 for x in operands)))
+            back = min(2, sum(x.gradient and len(x.type.dims) > 1 for x in operands))
+            total += graph.times(op) * forward * (1 + back)
     return total
 
 

@@ -1,5 +1,6 @@
-"""Runs of equal layers that a graph tells once come out as files of the same bytes as every layer by itself does, on
-generated models with arrays of 1 to 20 layers; and what asks for single layers of a run gets them.
+"""Runs of equal layers that a graph tells once come out as files of the same bytes, and as the same page of `shardc
+plan`, as every layer by itself does, on generated models with arrays of 1 to 20 layers; what asks for single layers of
+a run gets them.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Mapping
 import pytest
 
 from shardlang import driver
+from shardlang.cli.plan_view.program import Detail, lines
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.paths.patterns import Cuts, SingleLayers
+from shardlang.plan.bytes.report import report
 from shardlang.plan.layouts.equal_layers import EqualLayers
 from shardlang.sources.source import Source
 
@@ -90,7 +93,8 @@ MESHES = (
     "mesh pp = 2, dp = 2\n  split batch over dp\n  stages over pp balanced",
     'mesh pp = 2, dp = 2\n  split batch over dp\n  stages over pp balanced\n  schedule "zero_bubble"',
     "mesh pp = 2, dp = auto\n  split batch over dp\n  stages over pp balanced, virtual = 2\n  microbatches 4",
-    "mesh pp = 2, dp = 2\n  split batch over dp\n  stages over pp {\n    0: blocks[0..2]\n    1: blocks[2..COUNT], others\n  }",
+    "mesh pp = 2, dp = 2\n  split batch over dp\n"
+    "  stages over pp {\n    0: blocks[0..2]\n    1: blocks[2..COUNT], others\n  }",
 )  # fmt: skip
 DEVICES = ("", "device small {\n  memory = 1GB\n}", "device large {\n  memory = 20GB\n  reserved = 100MB\n}")
 RULES = (
@@ -126,7 +130,8 @@ def written(seed: int) -> str:
         "BODY": "\n    ".join(body), "RESULT": f"v{len(drawn)}", "LAST": rng.choice(LAST),
         "COUNT": str(rng.choice((3, 8, 9, 12, 20))), "OTHERS": str(rng.choice((1, 7, 8, 10))),
         "NESTED": str(rng.choice((1, 2, 2, 9))), "BESIDE": rng.choice(("beside", "a")),
-        "DEVICE": rng.choice(DEVICES), "PRECISION": rng.choice(("f32", "bf16", "bf16(stream = bf16)")), "OPTIMIZER": rng.choice(OPTIMIZERS),
+        "DEVICE": rng.choice(DEVICES),
+        "PRECISION": rng.choice(("f32", "bf16", "bf16(stream = bf16)")), "OPTIMIZER": rng.choice(OPTIMIZERS),
     })  # fmt: skip
 
 
@@ -139,29 +144,46 @@ def files(text: str, runs: Cuts | None, sink: Sink, ranks: int = 4) -> Mapping[s
     return driver.emit_plan(plan, sink) if plan is not None else None
 
 
-def judged(text: str) -> str:
-    sink, attempt, ways = Sink(), Sink(), list[Cuts | None]()
+def shown(text: str, runs: Cuts | None, sink: Sink) -> str:
+    """The page of `shardc plan`."""
+    program = driver.check_source(Source("deep.shard", text), sink, runs=runs)
+    plan = driver.plan_program(program, None, 4, sink) if program is not None else None
+    return "\n".join(line.text for line in lines(report(plan), 100, Detail(), False)) if plan is not None else ""
+
+
+def told_in_runs(text: str, sink: Sink, ranks: int = 4) -> tuple[Mapping[str, str] | None, Cuts | None]:
+    """The emitted files with runs, and where these were cut; (None, None) where only single layers do."""
+    ways = list[Cuts | None]()
 
     def work(runs: Cuts | None, sink: Sink) -> Mapping[str, str] | None:
         ways.append(runs)
-        return files(text, runs, sink) if runs is not None else None
+        return files(text, runs, sink, ranks) if runs is not None else None
 
+    return driver.in_runs(work, sink), ways[-1]
+
+
+def judged(text: str) -> str:
+    sink, attempt = Sink(), Sink()
     each = files(text, None, sink)
-    told = driver.in_runs(work, attempt)
-    if ways[-1] is None:
+    told, cuts = told_in_runs(text, attempt)
+    if cuts is None:
         return "single layers"
     if sink.found or attempt.found:
         assert attempt.found, [d.message for d in sink.found]  # else a mistake would be missed
         assert all(d.code < "SH460" for d in sink.found)  # no fault of ours
         return "reported"
     assert told == each
+    assert shown(text, cuts, Sink()) == shown(text, None, Sink())
     return "runs"
 
 
 @pytest.mark.parametrize("first", range(0, 80, 20))
 def test_runs_are_the_layers_one_by_one(first: int) -> None:
-    found = Counter(judged(written(seed)) for seed in range(first, first + 20))
-    assert found["runs"] >= 5, found
+    found = Counter(
+        (judged(text), "stages" in text, "device" in text) for text in map(written, range(first, first + 20))
+    )
+    assert found.keys() >= {("runs", True, True), ("runs", False, True)}, found
+    assert sum(times for (told, *_), times in found.items() if told == "runs") >= 8, found
 
 
 LLAMA = """
@@ -194,45 +216,50 @@ train {
   steps = 1
 }
 """
-# What asks for single layers, or for how many there are.
-ASKING = {
-    "nothing": {},
-    "a rule": {"RULE": "at of.blocks[9]: recompute"},
-    "a range": {"RULE": "at of.blocks[4..9]: recompute"},
-    "stages": {"mesh dp": "mesh pp = 2, dp", "RULE": "stages over pp balanced"},
-    "a freeze": {"steps = 1": "steps = 1\n  freeze at of.blocks[9]"},
-    "an optimizer": {"steps = 1": "steps = 1\n  optimizer at of.blocks[9] = sgd(lr = 0.2)"},
-    "a pin": {"RULE": "at of.blocks[9].mlp.up.weight: [ffn, d]"},
-    "a name map": {
-        "of.": "", "Chosen(layers = 20)": "Llama(vocab, d = 32, heads = 4, kv_heads = 2, ffn = 64, layers = 20)",
-        "steps = 1": 'steps = 1\n  init = safetensors("llama.safetensors", names = "std.llama")',
-    },
-    "memory": {"train {": "device small {\n  memory = 1GB\n}\n\ntrain {"},
-    "a layer that is named": {"MORE": "z = of.blocks[9]"},
+# What asks for single layers, or for how many there are, and where the runs of 20 layers are cut for that; None: every
+# layer is told.
+NINTH, HALF = {"of.blocks": frozenset((9, 10))}, {"of.blocks": frozenset((10,))}
+ASKING: Mapping[str, tuple[Mapping[str, str], Cuts | None]] = {
+    "nothing": ({}, {}),
+    "a rule": ({"RULE": "at of.blocks[9]: recompute"}, NINTH),
+    "a range": ({"RULE": "at of.blocks[4..9]: recompute"}, {"of.blocks": frozenset((4, 9))}),
+    "stages": ({"mesh dp": "mesh pp = 2, dp", "RULE": "stages over pp balanced"}, HALF),
+    "stages by name": (
+        {"mesh dp": "mesh pp = 2, dp",
+         "RULE": "stages over pp {\n    0: of.blocks[0..10]\n    1: of.blocks[10..20], of.norm, of.head\n  }"},
+        {"of.blocks": frozenset((0, 10))},
+    ),
+    "a freeze": ({"steps = 1": "steps = 1\n  freeze at of.blocks[9]"}, NINTH),
+    "an optimizer": ({"steps = 1": "steps = 1\n  optimizer at of.blocks[9] = sgd(lr = 0.2)"}, NINTH),
+    "a pin": ({"RULE": "at of.blocks[9].mlp.up.weight: [ffn, d]"}, NINTH),
+    "a name map": (
+        {"of.": "", "Chosen(layers = 20)": "Llama(vocab, d = 32, heads = 4, kv_heads = 2, ffn = 64, layers = 20)",
+         "steps = 1": 'steps = 1\n  init = safetensors("llama.safetensors", names = "std.llama")'},
+        None,
+    ),
+    "memory": ({"train {": "device small {\n  memory = 1GB\n}\n\ntrain {"}, {}),
+    "a layer that is named": ({"MORE": "z = of.blocks[9]"}, None),  # which is reported: nothing uses it
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("asking", ASKING)
 def test_what_asks_for_single_layers_gets_them(asking: str) -> None:
-    text = filled({"RULE": "", "MORE": "", "LAYERS": "20", **ASKING[asking]}, LLAMA)
-    sink, ranks = Sink(), 8 if asking == "stages" else 4
-    each = files(text, False, Sink(), ranks)
+    parts, where = ASKING[asking]
+    text = filled({"RULE": "", "MORE": "", "LAYERS": "20", **parts}, LLAMA)
+    sink, ranks = Sink(), 8 if asking.startswith("stages") else 4
+    each = files(text, None, Sink(), ranks)
     assert driver.compile_source(Source("deep.shard", text), ranks, sink) == each
     assert asking == "a layer that is named" or (each and not sink.found), [d.message for d in sink.found]
-    try:
-        attempt = Sink()
-        assert files(text, True, attempt, ranks) == each and not attempt.found
-        assert asking == "nothing"
-    except SingleLayers:
-        assert asking != "nothing"
+    told, cuts = told_in_runs(text, Sink(), ranks)
+    assert cuts == where and (cuts is None or told == each)
 
 
 @pytest.mark.parametrize("layers", [12, 126])
 def test_a_plan_has_as_many_operators_as_there_are_different_layers(layers: int) -> None:
     sink, text = Sink(), LLAMA.replace("RULE", "").replace("MORE", "").replace("LAYERS", str(layers))
-    program = driver.check_source(Source("deep.shard", text), sink, runs=True)
+    program = driver.check_source(Source("deep.shard", text), sink, runs={})
     assert program is not None
-    few = driver.check_source(Source("deep.shard", text.replace(f"= {layers})", "= 7)")), sink)
+    few = driver.check_source(Source("deep.shard", text.replace(f"= {layers})", "= 5)")), sink)
     assert few is not None and len(program.graph.ops) == len(few.graph.ops)
     assert program.graph.in_runs and not few.graph.in_runs
 
@@ -241,20 +268,20 @@ def test_too_many_layers_are_told_as_ever() -> None:
     text = LLAMA.replace("RULE", "").replace("MORE", "").replace("LAYERS", "1000")
     sink, told = Sink(), Sink()
     assert driver.compile_source(Source("deep.shard", text), 4, sink) is None
-    assert files(text, False, told) is None
+    assert files(text, None, told) is None
     assert [(d.code, d.message) for d in sink.found] == [(d.code, d.message) for d in told.found]
     assert sink.found[0].code == "SH217"
 
 
 def test_a_run_is_like_the_layers_beside_it() -> None:
     text = LLAMA.replace("RULE", "").replace("MORE", "").replace("LAYERS", "20")
-    program = driver.check_source(Source("deep.shard", text), Sink(), runs=True)
+    program = driver.check_source(Source("deep.shard", text), Sink(), runs={})
     assert program is not None
     layers, ops = EqualLayers(program.graph), program.graph.ops
     ((last, run),) = layers.runs.items()
-    assert run.times == 14 and run.ops[-1][0] == last
+    assert run.times == 16 and run.ops[-1][0] == last
     for at, before, after in run.ops:
-        assert [ops[i].path.replace(f"[{n}]", "[3-17]") for i, n in ((before, 2), (after, 17))] == [ops[at].path] * 2
+        assert [ops[i].path.replace(f"[{n}]", "[2-18]") for i, n in ((before, 1), (after, 18))] == [ops[at].path] * 2
     alike: list[object] = ["the same"] * len(ops)
     layers.same(alike)
     layers.outside([run.ops[0][1], run.ops[0][2]])
@@ -266,19 +293,35 @@ def test_a_run_is_like_the_layers_beside_it() -> None:
 
 
 def test_each_layer_reads_what_is_made_outside() -> None:
-    program = driver.check_source(Source("deep.shard", written(0).replace("COUNT", "20")), Sink(), runs=True)
+    program = driver.check_source(Source("deep.shard", written(0).replace("COUNT", "20")), Sink(), runs={})
     assert program is not None and program.graph.in_runs
     layers, graph = EqualLayers(program.graph), program.graph
     read = {graph.values[graph.ops[op].operands[at]].path.partition(":")[0] for op, at in layers.shared}
     assert read <= {"beside", "a", "0.1"} and "beside" in read
 
 
-@pytest.mark.parametrize("cut", ["balanced", "{\n    0: of.embed, of.blocks\n    1: of.norm, of.head\n  }"])
-def test_another_strategy_than_the_program_was_checked_for_may_cut_stages(cut: str) -> None:
-    staged = f"strategy t {{\n  mesh pp = 2, dp = 2\n  split batch over dp\n  stages over pp {cut}\n}}\n\ntrain {{"
+def test_another_strategy_than_the_program_was_checked_for_may_cut_stages() -> None:
+    staged = "strategy t {\n  mesh pp = 2, dp = 2\n  split batch over dp\n  stages over pp balanced\n}\n\ntrain {"
     text = LLAMA.replace("RULE", "").replace("MORE", "").replace("LAYERS", "20").replace("train {", staged)
-    sink = Sink()
-    program = driver.check_source(Source("deep.shard", text), sink, runs=True)
-    assert program is not None and driver.plan_program(program, "s", 4, sink) is not None
-    with pytest.raises(SingleLayers):
-        driver.plan_program(program, "t", 4, sink)
+    program = driver.check_source(Source("deep.shard", text), Sink(), runs={})
+    assert program is not None and driver.plan_program(program, "s", 4, Sink()) is not None
+    with pytest.raises(SingleLayers) as asked:
+        driver.plan_program(program, "t", 4, Sink())
+    assert asked.value.cuts == HALF
+    told = program.in_runs(lambda cut: driver.plan_program(cut, "t", 4, Sink()))
+    assert told is not None and told.graph.in_runs and len(told.graph.ops) > len(program.graph.ops)
+
+
+def test_what_does_not_fit_is_told_without_each_layer() -> None:
+    small = "device small {\n  memory = 150kB\n}\n\ntrain {"
+    text = LLAMA.replace("RULE", "").replace("MORE", "").replace("LAYERS", "20").replace("train {", small)
+    each, told, seen = Sink(), Sink(), list[Cuts | None]()
+    assert files(text, None, each) is None and [d.code for d in each.found] == ["SH450"]
+
+    def work(runs: Cuts | None, sink: Sink) -> None:
+        seen.append(runs)
+        files(text, runs, sink)
+
+    driver.in_runs(work, told)
+    assert seen == [{}]
+    assert [(d.message, d.notes, d.help) for d in told.found] == [(d.message, d.notes, d.help) for d in each.found]

@@ -89,8 +89,8 @@ def _kept(plan: Plan, stages: Collection[int] | None) -> Iterator[tuple[str, str
     values, found = plan.graph.values, saved_activations(plan)
     for param in plan.params.values():
         if used(plan, param.value, stages):
-            value = values[param.value]
-            yield "parameter", value.path, sum(all_held(plan)[param.value]) * value.times
+            mine = values[param.value]
+            yield "parameter", mine.path, sum(all_held(plan)[param.value]) * mine.times
     for value in plan.graph.data:
         if value in plan.produced and used(plan, value, stages):
             yield "data", values[value].path.removeprefix("train."), found.data(value)

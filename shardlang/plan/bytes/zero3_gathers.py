@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from shardlang.frozen.records import dataclass, remembered
-from shardlang.graph.graph import Op, InTurn
+from shardlang.graph.graph import InTurn, Op
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.paths.patterns import count
 from shardlang.plan.bytes.saved_activations import saved_activations

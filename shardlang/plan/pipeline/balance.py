@@ -72,7 +72,9 @@ def balance(graph: Graph, rule: StageRule, sink: Sink) -> list[StageAssignment |
 
 def _layers(group: Sequence[str]) -> int:
     """How many layers a group is that can be cut apart: those of a run."""
-    if patterns.count(group[0]) > 1 and not group[0].endswith("]") or len(group) > 1 < max(map(patterns.count, group)):
+    if (patterns.count(group[0]) > 1 and not group[0].endswith("]")) or len(group) > 1 < max(
+        map(patterns.count, group)
+    ):
         raise SingleLayers
     return patterns.count(group[0])
 
@@ -104,7 +106,7 @@ def _units(graph: Graph, count: int) -> list[str | None]:
     while True:
         units = {layer: next((a for a in chain if a not in divided), None) for layer, chain in chains.items()}
         finer = {unit for layer, unit in units.items() if unit is not None and unit != layer}
-        if sum(patterns.count(unit) for unit in {*units.values()} - {None}) >= count or not finer:
+        if sum(patterns.count(unit) for unit in {*units.values()} if unit is not None) >= count or not finer:
             return [units[layer] for layer in layers]
         divided |= finer
 
