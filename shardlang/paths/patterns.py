@@ -91,10 +91,10 @@ def matcher(pattern: str) -> Callable[[str], str]:
         both = list(zip(wanted, layers, strict=True))
         if any(each.start >= some.stop or each.stop <= some.start for some, each in both):
             return ""
-        cut = {path[: found.start(at) - 1]: frozenset((some.start, some.stop))
-               for at, (some, each) in enumerate(both, 2) if each.start < some.start or each.stop > some.stop}  # fmt: skip
-        if cut:
-            raise SingleLayers(cut)
+        parted = [at for at, (some, each) in enumerate(both) if each.start < some.start or each.stop > some.stop]
+        if parted:
+            arrays = ((path[: found.start(at + 2) - 1], wanted[at]) for at in parted)
+            raise SingleLayers({array: frozenset((some.start, some.stop)) for array, some in arrays})
         return str(own)
 
     return match

@@ -57,7 +57,8 @@ def _largest_sent(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
     return [
         {
             "forward": each[0].collectives[0], "backward": each[0].collectives[1], "axes": list(each[0].axes),
-            "what": each[0].what, "count": sum(count(one.path) for one in each), "paths": in_runs(one.path for one in each),
+            "what": each[0].what, "count": sum(count(one.path) for one in each),
+            "paths": in_runs(one.path for one in each),
             "forward_bytes": sum(one.forward_bytes for one in each),
             "backward_bytes": sum(one.backward_bytes for one in each),
         }

@@ -30,8 +30,8 @@ Params = frozenset[InTurn]
 
 @dataclass
 class GatherCounts:
-    """Parameter -> how often it comes in forward and in backward, all layers of a run together; the most bytes that are there of
-    those that come, at one time."""
+    """Parameter -> how often it comes in forward and in backward, those of all layers of a run
+    together; the most bytes that are there of those that come, at one time."""
 
     forward: Counter[int]
     backward: Counter[int]

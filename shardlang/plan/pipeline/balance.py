@@ -72,11 +72,10 @@ def balance(graph: Graph, rule: StageRule, sink: Sink) -> list[StageAssignment |
 
 def _layers(group: Sequence[str]) -> int:
     """How many layers a group is that can be cut apart: those of a run."""
-    if (patterns.count(group[0]) > 1 and not group[0].endswith("]")) or len(group) > 1 < max(
-        map(patterns.count, group)
-    ):
+    times = max(map(patterns.count, group))
+    if times > 1 and (len(group) > 1 or not group[0].endswith("]")):
         raise SingleLayers
-    return patterns.count(group[0])
+    return times
 
 
 def _require_cuts(inside: Sequence[tuple[str, int]]) -> None:
