@@ -7,7 +7,17 @@ import re
 
 import pytest
 
-from shardlang.paths.patterns import SingleLayers, count, covered, expanded, indexes, matcher, places
+from shardlang.paths.patterns import (
+    Cuts,
+    SingleLayers,
+    count,
+    covered,
+    cut_as_asked,
+    expanded,
+    indexes,
+    matcher,
+    places,
+)
 from tests.spent import at_most
 
 PATHS = ["norm.w", "a.norm.w", "a.norm2.b", "a.b[0].w", "a.b[3].w", "a.b[12].norm.w", "a.bc"]
@@ -47,9 +57,31 @@ def test_a_run_of_layers_is_told_at_one_place() -> None:
     assert places(run) == [f"a.b[{i}].c[0].d[{j}].w" for i in (3, 4, 5) for j in (7, 8)] and places("w") == ["w"]
     assert (indexes("3"), indexes("3-6")) == (range(3, 4), range(3, 6))
     assert covered(["a.b[*].c"], [run]) == covered(["**.w"], [run]) == {run}
-    for numbered in ("a.b[3].c", "a.b[*].c[0..4]", "a.b[3..6]"):
-        with pytest.raises(SingleLayers):
+    assert covered(["a.b[3..6]"], [run]) == covered(["a.b[0..9].c[0]"], [run]) == {run}
+    assert not covered(["a.b[2]", "a.b[6..9]", "a.b[3].c[1]", "a.b[*].c[0].d[0..7]"], [run])
+    asked = {"a.b[3].c": {"a.b": {3, 4}}, "a.b[0..4]": {"a.b": {0, 4}}, "**.c[0].d[8]": {"a.b[3-6].c[0].d": {8, 9}}}
+    for numbered, cuts in asked.items():
+        with pytest.raises(SingleLayers) as raised:
             covered([numbered], [run])
+        assert raised.value.cuts == cuts
+
+
+def test_cuts_are_made_until_nothing_asks_for_more() -> None:
+    seen = list[Cuts]()
+
+    def work(cuts: Cuts) -> str:
+        seen.append(cuts)
+        if 8 not in cuts.get("a", ()):
+            raise SingleLayers({"a": frozenset((4 * len(seen),))})
+        return "done"
+
+    assert cut_as_asked(work) == "done"
+    assert seen == [{}, {"a": {4}}, {"a": {4, 8}}]
+
+    def never(cuts: Cuts) -> str:
+        raise SingleLayers({"a": frozenset((1,))})
+
+    assert cut_as_asked(never) is None
 
 
 def _tried_everywhere(pattern: str) -> re.Pattern[str]:

@@ -26,12 +26,15 @@ def test_a_pattern_covers_in_places_what_it_covers_path_by_path() -> None:
     assert some > 500
 
 
-def test_a_number_of_a_layer_is_not_looked_for_in_a_run() -> None:
+def test_a_number_of_a_layer_asks_for_a_cut_of_its_run() -> None:
     run = PathIndex(["a[0].w", "a[3-120].w", "b.w"])
     assert run.covered("a[*].w") == [("a[0].w", "a[0].w"), ("a[3-120].w", "a[3-120].w")]
-    for numbered in ("a[5].w", "b[1]", "a[0..4]"):
-        with pytest.raises(SingleLayers):
+    assert run.covered("a[0].w") == [("a[0].w", "a[0].w")] and not run.covered("b[1]")
+    assert run.covered("a[3..120]") == [("a[3-120].w", "a[3-120]")]
+    for numbered, cuts in (("a[5].w", {5, 6}), ("a[0..4]", {0, 4})):
+        with pytest.raises(SingleLayers) as asked:
             run.covered(numbered)
+        assert asked.value.cuts == {"a": cuts}
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,12 @@ def test_buckets_of_the_memory_are_those_of_the_proof(place: str, precision: str
     )
     plan = plan_of(text, 2, "data_parallel")
     trained = [v for v in plan.params if plan.graph.values[v].gradient]
-    found = Buckets(plan, trained, {v: sizes_of(plan, plan.params[v]) for v in trained}).members
+    sizes = {v: sizes_of(plan, plan.params[v]) for v in trained}
+    found = Buckets(plan, [(v, 0) for v in trained], sizes).members
     hosted = {plan.graph.values[v].path for v in plan.memory_of}
     proved = [[*each.paths] for each in buckets(Read(read(emit(plan, Sink()))), 0) if hosted.isdisjoint(each.paths)]
     assert len(found) > 1 or hosted
-    assert [[plan.graph.values[v].path for v in members] for members in found] == proved
+    assert [[plan.graph.values[v].path for v, _ in members] for members in found] == proved
 
 
 @pytest.mark.slow

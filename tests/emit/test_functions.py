@@ -158,7 +158,7 @@ def test_names_do_not_grow_with_the_layers_before() -> None:
         "STATES": "", "NORM": "relu(v0)", "RESULT": "v3", "LAST": "b", "COUNT": "6", "OTHERS": "1", "NESTED": "1",
         "BODY": "v1 = dropout(v0, 0.1)\n    v2 = inner(v1)\n    v3 = v2 @ up @ down", "BESIDE": "beside",
         "RULES": "mesh dp = 2, tp = 2\n  split batch over dp\n  split d over tp\n  at **.inner: recompute",
-        "OPTIMIZER": "optimizer = adamw(lr = 1e-3)\n  freeze at blocks[*].inner", "PRECISION": "bf16",
+        "OPTIMIZER": "optimizer = adamw(lr = 1e-3)\n  freeze at blocks[*].inner", "PRECISION": "bf16", "DEVICE": "",
     })  # fmt: skip
     longest = max(len(name) for name in re.findall(r"\w+", main_file(text, 4)))
     assert longest < 40

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from shardlang.cli import files, options, output
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.overwrite_guard import COURSE
 from shardlang.paths.patterns import Cuts
+from shardlang.sources.source import Source
 
 if TYPE_CHECKING:
     from shardlang.cost.predict import Prediction
@@ -44,19 +46,13 @@ def command(
     """Show mesh, schedule, time, memory and bytes; then each statement's layout and collectives."""
     if rank is not None and not 0 <= rank < ranks:
         raise click.BadParameter(f"{rank} is not one of the ranks 0 to {ranks - 1}", ctx, param_hint="--rank")
-    selects, sink, memory = _selector(at, ctx) if at is not None else None, Sink(), Sink()
+    selects, sink = _selector(at, ctx) if at is not None else None, Sink()
     files.claimed(trace, COURSE)
-    source = options.source(file)
-
-    def made(runs: Cuts | None, sink: Sink) -> tuple[Plan | None, Prediction | None]:
-        program = driver.check_source(source, sink, overrides, strategy, runs, cluster)
-        plan = driver.plan_program(program, strategy, ranks, sink, memory) if program is not None else None
-        if plan is not None:
-            driver.prove_plan(plan, sink)
-        return plan, _timed(plan, trace, sink) if plan is not None and not sink.failed else None
-
     each = full or as_json or trace is not None or selects is not None
-    plan, predicted = made(None, sink) if each else driver.in_runs(made, sink)
+    made = partial(
+        _planned, options.source(file), ranks, strategy=strategy, cluster=cluster, overrides=overrides, trace=trace
+    )
+    plan, predicted, memory = made(None, sink) if each else driver.in_runs(made, sink)
     code = output.show(sink, besides=memory)
     if plan is None or sink.failed:
         ctx.exit(code)
@@ -81,6 +77,20 @@ def command(
     else:
         print_plan(found, Detail(operands, full), selects is not None)
     ctx.exit(code)
+
+
+def _planned(
+    source: Source, ranks: int, runs: Cuts | None, sink: Sink, *, strategy: str | None, cluster: str | None,
+    overrides: Mapping[str, str], trace: str | None,
+) -> tuple[Plan | None, Prediction | None, Sink]:  # fmt: skip
+    """The plan, its predicted step where nothing is wrong, and what is reported of a plan that does
+    not fit. runs: as of `driver.in_runs`."""
+    memory = Sink()
+    program = driver.check_source(source, sink, overrides, strategy, runs, cluster)
+    plan = driver.plan_program(program, strategy, ranks, sink, memory) if program is not None else None
+    if plan is not None:
+        driver.prove_plan(plan, sink)
+    return plan, _timed(plan, trace, sink) if plan is not None and not sink.failed else None, memory
 
 
 def _timed(plan: Plan, trace: str | None, sink: Sink) -> Prediction | None:

@@ -59,11 +59,11 @@ def balance(graph: Graph, rule: StageRule, sink: Sink) -> list[StageAssignment |
     """Per operator its stage and layer; reports SH425 where there are too few layers."""
     count = rule.count or 1
     units, groups = parts(graph, count)
-    weights = _weights(graph, units, groups)
     layers = [(at, turn) for at, group in enumerate(groups) for turn in range(_layers(group))]
     if len(layers) < count:
         _report_few(groups, len(layers), rule, sink)
         return [None] * len(graph.ops)
+    weights = _weights(graph, units, groups)
     starts = [layers[part.start] for part in cut([weights[at] for at, _ in layers], count)]
     _require_cuts([(groups[at][0], turn) for at, turn in starts if turn])
     stage_of = {unit: bisect_right(starts, (at, 0)) - 1 for at, group in enumerate(groups) for unit in group}
