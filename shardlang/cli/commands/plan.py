@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -50,21 +50,16 @@ def command(
     files.claimed(trace, COURSE)
     each = full or as_json or trace is not None or selects is not None
     made = partial(
-        _planned, options.source(file), ranks, strategy=strategy, cluster=cluster, overrides=overrides, trace=trace
-    )
-    plan, predicted, memory = made(None, sink) if each else driver.in_runs(made, sink)
+        _planned, options.source(file), ranks, strategy=strategy, cluster=cluster, overrides=overrides, trace=trace,
+        folded=not full,
+    )  # fmt: skip
+    plan, found, memory = made(None, sink) if each else driver.in_runs(made, sink)
     code = output.show(sink, besides=memory)
-    if plan is None or sink.failed:
+    if plan is None or found is None:
         ctx.exit(code)
     from shardlang.cli.plan_view.parts import of_rank, part_of
     from shardlang.cli.plan_view.program import Detail, print_plan
-    from shardlang.plan.bytes.report import report
 
-    found = report(plan, folded=not full)
-    if predicted is not None:
-        from shardlang.cost.predict import plain
-
-        found["predicted"] = plain(predicted)
     found = found if rank is None else of_rank(found, rank)
     if selects is not None:
         found = part_of(found, selects)
@@ -81,16 +76,26 @@ def command(
 
 def _planned(
     source: Source, ranks: int, runs: Cuts | None, sink: Sink, *, strategy: str | None, cluster: str | None,
-    overrides: Mapping[str, str], trace: str | None,
-) -> tuple[Plan | None, Prediction | None, Sink]:  # fmt: skip
-    """The plan, its predicted step where nothing is wrong, and what is reported of a plan that does
-    not fit. runs: as of `driver.in_runs`."""
+    overrides: Mapping[str, str], trace: str | None, folded: bool,
+) -> tuple[Plan | None, dict[str, Any] | None, Sink]:  # fmt: skip
+    """The plan, its report with the predicted step where nothing is wrong, and what is told of a
+    plan that does not fit. runs: as of `driver.in_runs`."""
     memory = Sink()
     program = driver.check_source(source, sink, overrides, strategy, runs, cluster)
     plan = driver.plan_program(program, strategy, ranks, sink, memory) if program is not None else None
     if plan is not None:
         driver.prove_plan(plan, sink)
-    return plan, _timed(plan, trace, sink) if plan is not None and not sink.failed else None, memory
+    predicted = _timed(plan, trace, sink) if plan is not None and not sink.failed else None
+    if plan is None or sink.failed:
+        return plan, None, memory
+    from shardlang.plan.bytes.report import report
+
+    found = report(plan, folded)
+    if predicted is not None:
+        from shardlang.cost.predict import plain
+
+        found["predicted"] = plain(predicted)
+    return plan, found, memory
 
 
 def _timed(plan: Plan, trace: str | None, sink: Sink) -> Prediction | None:
