@@ -1,5 +1,4 @@
-"""The memory of a pass of a shallow plan -> that of the whole plan, where each window of a run
-comes as often as the run has layers like it."""
+"""The memory of a pass, in which runs of equal layers are told once -> that of all layers."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shardlang.frozen.records import dataclass
 from shardlang.plan.bytes.peak.ledger import NONE, OVER, Beside, Event, Ledger, PassPeak
-from shardlang.plan.bytes.peak.windows import Shallow
+from shardlang.plan.bytes.peak.windows import Windows
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ def sections(ledger: Ledger) -> list[Section]:
     return found
 
 
-def repeats(course: Sequence[Section], of: Shallow) -> bool:
+def repeats(course: Sequence[Section], of: Windows) -> bool:
     """Whether each window comes once, and those of a run are the same as the one before."""
     if not of.pairs:
         return True
@@ -58,20 +57,20 @@ def _shape(section: Section) -> object:
 
 
 def follow(
-    course: Sequence[Section], of: Shallow, onward: bool, beside: Beside, happens: Callable[[Event, int], None]
+    course: Sequence[Section], of: Windows, onward: bool, beside: Beside, happens: Callable[[Event, int], None]
 ) -> None:
-    """The whole pass, with what is beside it. happens: takes each event, and by how many windows it
-    is later than in the shallow plan."""
+    """The whole pass, with what is beside it. happens: takes each event, and the number of its layer
+    within a run."""
     more, parts = 0, Counter[str]()
     for section in course:
-        growth, windows = section.growth(), of.later(section.window)
+        growth, turns = section.growth(), of.turns(section.window)
         size = growth.total()
-        for later in windows if onward else windows[::-1]:
-            beside.later = later
+        for turn in turns if onward else turns[::-1]:
+            beside.turn = turn
             for piece in section.pieces:
                 beside.follow(piece, more, parts)
                 if piece.event.kind != OVER:
-                    happens(piece.event, later)
+                    happens(piece.event, turn)
             more += size
             for part in growth:
                 parts[part] += growth[part]

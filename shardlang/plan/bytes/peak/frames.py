@@ -11,6 +11,7 @@ from typing import Any
 
 from shardlang.frozen.records import remembered
 from shardlang.graph.graph import Graph
+from shardlang.paths.patterns import SingleLayers
 from shardlang.plan.blocks.blocks import call_tree
 from shardlang.plan.blocks.call import ROOT, BlockCall, runs
 from shardlang.plan.bytes.saved_activations import SavedActivations, saved_activations
@@ -65,8 +66,11 @@ class Functions:
                 self.chains[item] = chain
                 continue
             for inner in item:
+                own = self._has_one(inner)
+                if inner.times > 1 and not own:
+                    raise SingleLayers  # all of them have their names in the function around them
                 self.loops[inner.call] = item[0].call
-                self._look(inner, (*chain, inner.call) if self._has_one(inner) else chain)
+                self._look(inner, (*chain, inner.call) if own else chain)
 
 
 class Frames:

@@ -36,11 +36,11 @@ class Event(NamedTuple):
 class When(NamedTuple):
     """The work of a rank: forward, again (forward within backward), backward, reduce or update.
 
-    step: its number in the stage, -1: none; later: by how many windows it is later than that."""
+    step: its number in the stage, -1: none; turn: of a run, in which of its layers."""
 
     doing: str
     step: int = -1
-    later: int = 0
+    turn: int = 0
 
 
 class PassPeak(NamedTuple):
@@ -108,7 +108,7 @@ class Beside:
     def __init__(self, ops: list[tuple[str, int]] | None = None) -> None:
         self.ops = ops
         self.parts, self.total = Counter[str](), 0
-        self.own, self.later = 0, 0
+        self.own, self.turn = 0, 0
         self.own_parts: Sequence[Mapping[str, int]] = ()
         self.most, self.when, self.best = NONE, When(""), tuple[Mapping[str, int], ...]()
 
@@ -123,7 +123,7 @@ class Beside:
         """A moment, at which so much more is there."""
         most = self.own + self.total + meanwhile
         if most > self.most:
-            self._note(most, When(doing, step, self.later), *self.own_parts, {part: meanwhile})
+            self._note(most, When(doing, step, self.turn), *self.own_parts, {part: meanwhile})
         if self.ops is not None and meanwhile:
             self.ops.append((MEANWHILE, meanwhile))
 
@@ -134,7 +134,7 @@ class Beside:
         self.own, self.own_parts = piece.total + more, (piece.parts, parts)
         most = piece.most + more + self.total
         if most > self.most:
-            self._note(most, When(piece.when.doing, piece.when.step, self.later), piece.best, parts)
+            self._note(most, When(piece.when.doing, piece.when.step, self.turn), piece.best, parts)
 
     def over(self) -> Rise:
         """All of it."""

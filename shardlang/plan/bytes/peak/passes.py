@@ -175,8 +175,8 @@ class StagePass:
             ledger.meanwhile(work.forward - there)
             for gone in (self.ends if doing == "forward" else self.frames.ends).get(at, ()):
                 ledger.add(NAMED, -named.pop(gone, 0))
-        for size in named.values():
-            ledger.add(NAMED, -size)
+        for form, size in named.items():  # of all layers of a run: `forward` ends outside of it
+            ledger.add(NAMED, -size * (self.facts.times(form) if doing == "forward" else 1))
 
     def _over(self, ledger: Ledger, before: int, at: int) -> None:
         """Notes that another window begins."""
@@ -219,8 +219,8 @@ class StagePass:
         for before, at in zip([-1, *taking[::-1]], taking[::-1], strict=False):
             self._over(ledger, before, at)
             self._step(now, at)
-        for rest in now.open_.values():
-            ledger.add(KEPT, -rest)
+        for root, rest in now.open_.items():
+            ledger.add(KEPT, -rest * self.facts.times(root))
         for memory in {id(memory): memory for memory in now.flowing.values()}.values():
             ledger.add(FLOWING, -memory.size)
         ledger.add(FLOWING, -ledger.parts[FLOWING])

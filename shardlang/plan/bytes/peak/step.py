@@ -21,12 +21,12 @@ from shardlang.plan.bytes.peak.gathers import COMING, Gathers, of_each
 from shardlang.plan.bytes.peak.ledger import NONE, USED, Beside, Event, Rise, When
 from shardlang.plan.bytes.peak.passes import KEPT, MESSAGES, NAMED, StagePass, for_loss, received
 from shardlang.plan.bytes.peak.reductions import BucketInFlight, Buckets, Gradients, ParameterBytes, sizes_of
-from shardlang.plan.bytes.peak.windows import Shallow, shallow, unfolded
+from shardlang.plan.bytes.peak.windows import Windows, windows
 from shardlang.plan.bytes.saved_activations import form_bytes, saved_activations
 from shardlang.plan.bytes.zero3_gathers import Brought, orders
 from shardlang.plan.pipeline.steps import steps_of_stages
 from shardlang.plan.plan import Plan, Step
-from shardlang.plan.reads import inputs, transfers
+from shardlang.plan.reads import Form, inputs, makes, transfers
 
 # Parts that belong to one microbatch of a stage.
 _OF_PASSES = (KEPT, NAMED, FLOWING)
@@ -55,17 +55,7 @@ def step_peaks(plan: Plan) -> tuple[Peak, ...]:
 @remembered
 def _line_of(plan: Plan) -> list[_Line]:
     """The coordinates."""
-    return _worked_out(plan)
-
-
-def _worked_out(plan: Plan) -> list[_Line]:
-    """The coordinates. SingleLayers where the plan tells a run once whose layers differ in this."""
-    lines = _lines(shallow(plan))
-    if lines is None and plan.graph.in_runs:
-        raise SingleLayers
-    lines = lines or _lines(unfolded(plan))
-    assert lines is not None
-    return lines
+    return _lines(plan)
 
 
 def steps_of_memory(plan: Plan, coordinate: int) -> Iterator[tuple[str, object, int]]:
@@ -78,15 +68,16 @@ def steps_of_memory(plan: Plan, coordinate: int) -> Iterator[tuple[str, object, 
 
 def peaks_by_action(plan: Plan, coordinate: int) -> list[Peak]:
     """The most that a rank of a coordinate holds in each action, in order; last the update."""
-    lines = _worked_out(plan)
+    lines = _lines(plan)
     found = lines[coordinate].seen = []
     lines[coordinate].peak()
     return found
 
 
-def _lines(of: Shallow) -> list[_Line] | None:
-    """The coordinates; None where the few layers are not enough."""
-    plan, stages = of.whole, _Stages(of)
+def _lines(plan: Plan) -> list[_Line]:
+    """The coordinates. SingleLayers where the plan tells a run once whose layers differ in this."""
+    of = windows(plan)
+    stages = _Stages(plan, of)
     mine: list[tuple[int, ...] | None] = [None] if plan.pipeline is None else [*stages_by_coordinate(plan)]
     if plan.pipeline is None:
         rows: Sequence[Sequence[Action]] = [alone(plan.microbatches)]
@@ -94,7 +85,7 @@ def _lines(of: Shallow) -> list[_Line] | None:
         rows = plan.pipeline.actions
     lines = [_Line(stages, at, row) for at, row in zip(mine, rows, strict=True)]
     if not all(repeats(course, of) for kind in stages.courses.values() for course in kind):
-        return None
+        raise SingleLayers
     return lines
 
 
@@ -102,14 +93,15 @@ def _lines(of: Shallow) -> list[_Line] | None:
 class _Stages:
     """The passes of all stages, forward and backward; those of equal stages are worked out once."""
 
-    of: Shallow
+    plan: Plan
+    windows: Windows
     rises: dict[object, tuple[Rise, BucketInFlight | None]] = field(default_factory=dict)
     courses: dict[object, tuple[list[Section], list[Section]]] = field(default_factory=dict)
 
     @cached_property
     def steps(self) -> Mapping[int, list[Step]]:
         """Stage -> its steps: what it receives is there before; metrics come after the loss."""
-        plan = self.of.plan
+        plan = self.plan
 
         def place(step: Step) -> int:
             return 2 * (not for_loss(plan, step)) - received(plan, step)
@@ -119,22 +111,29 @@ class _Stages:
     @cached_property
     def kinds(self) -> Mapping[int, object]:
         """Stage -> what is equal for stages that differ only in which layers they have."""
-        if self.of.plan.pipeline is None:
+        plan, turns = self.plan, self.windows.turns
+        if plan.pipeline is None:
             return {0: ()}
-        kinds, owners, later = kinds_of(self.of.plan), saved_activations(self.of.plan).owners, self.of.later
         found: dict[int, object] = {}
         for stage, steps in self.steps.items():
-            rows = [(kinds.step(step), owners.of(step) is not None, owners.to_host(owners.of(step))) for step in steps]
-            runs = [later(self.of.window(step)) for step in steps] if self.of.pairs else []
-            casts = cast_together(self.of.plan, stage, steps)
-            waiting = sorted((at, to) for (at, _), to in casts.items())
-            found[stage] = kinds.number((*rows, *runs, *waiting))
+            runs = [turns(self.windows.of[step]) for step in steps] if self.windows.pairs else []
+            waiting = sorted((at, to) for (at, _), to in cast_together(plan, stage, steps).items())
+            found[stage] = kinds_of(plan).number((*self._wired(steps), *runs, *waiting))
         return found
+
+    def _wired(self, steps: Sequence[Step]) -> Iterator[object]:
+        """What steps do, and which of their values each reads and makes, by numbers."""
+        plan, kinds, owners = self.plan, kinds_of(self.plan), saved_activations(self.plan).owners
+        numbers: dict[Form, int] = {}
+        for step in steps:
+            forms, group = [*inputs(plan)[step], *makes(plan)[step]], owners.of(step)
+            yield kinds.step(step), group is not None, owners.to_host(group)
+            yield from ((numbers.setdefault(form, len(numbers)), kinds.form(form)[0]) for form in forms)
 
     @cached_property
     def there(self) -> Mapping[int, list[InTurn]]:
         """Coordinate (0 without stages) -> the parameters, states and fields on its device."""
-        plan, found = self.of.whole, dict[int, list[InTurn]]()
+        plan, found = self.plan, dict[int, list[InTurn]]()
         for value, turn in plan.graph.in_turns((*plan.params, *plan.graph.data)):
             if value in plan.produced and value not in plan.memory_of:
                 stages = plan.pipeline.param_stages.get(value, ()) if plan.pipeline is not None else ()
@@ -146,20 +145,16 @@ class _Stages:
     @cached_property
     def sizes(self) -> Mapping[int, ParameterBytes]:
         """Parameter -> its bytes."""
-        return of_alike(self.of.whole, sizes_of)
+        return of_alike(self.plan, sizes_of)
 
     def course(self, stage: int) -> tuple[list[Section], list[Section]]:
         """The passes of one."""
         kind = self.kinds.get(stage)
         if kind not in self.courses:
             steps = self.steps.get(stage, [])
-            passes = StagePass(self.of.plan, stage, steps, [self.of.window(step) for step in steps])
+            passes = StagePass(self.plan, stage, steps, [self.windows.of[step] for step in steps])
             self.courses[kind] = sections(passes.forward()), sections(passes.backward())
         return self.courses[kind]
-
-    def original(self, stage: int, number: int, later: int) -> Step:
-        """The step of the whole plan that one of the walk is."""
-        return self.of.original(self.steps[stage][number], later)
 
 
 @remembered
@@ -179,7 +174,7 @@ class _Line:
     """One coordinate's step."""
 
     def __init__(self, of: _Stages, stages: tuple[int, ...] | None, actions: Sequence[Action]) -> None:
-        self.plan, self.of, self.stages, self.actions = of.of.whole, of, stages, actions
+        self.plan, self.of, self.stages, self.actions = of.plan, of, stages, actions
         self.mine = stages or (0,)
         self.kind = tuple([of.kinds.get(stage) for stage in self.mine])
         for stage in self.mine:
@@ -338,21 +333,21 @@ class _Line:
             gathers = Gathers(self.plan, beside, brought, ends[0])
             taken = Gradients(self.buckets, beside, action.stage, first, last, under_way)
 
-            def happens(event: Event, later: int) -> None:
-                step = self.of.original(action.stage, event.step, later)
+            def happens(event: Event, turn: int) -> None:
+                step = self.of.steps[action.stage][event.step]
                 form = inputs(self.plan)[step][event.operand]
                 value = form[0]
                 if event.kind == USED:
                     if value not in self.plan.params:  # a view of one
                         value = saved_activations(self.plan).memory(form)[0]
-                    gathers.use(self._turn(value, later), "forward" if forward else "backward", event.step)
+                    gathers.use(self._in_turn(value, turn), "forward" if forward else "backward", event.step)
                 else:
-                    taken.given(self._turn(value, later), event.size)
+                    taken.given(self._in_turn(value, turn), event.size)
 
             if rest:
                 beside.look("backward")
             else:
-                follow(self.of.course(action.stage)[not forward], self.of.of, forward, beside, happens)
+                follow(self.of.course(action.stage)[not forward], self.of.windows, forward, beside, happens)
             if ends[1]:
                 taken.conclude()
                 gathers.end()
@@ -361,17 +356,17 @@ class _Line:
         self.sent = self.sent if forward else after
         return rise
 
-    def _turn(self, value: int, later: int) -> InTurn:
-        """A parameter that is read so many windows later than where its run begins."""
-        return value, later if self.plan.graph.values[value].times > 1 else 0
+    def _in_turn(self, value: int, turn: int) -> InTurn:
+        """A parameter that this layer of a run reads."""
+        return value, turn if self.plan.graph.values[value].times > 1 else 0
 
     def _see(self, before: Counter[str], rise: Rise, action: Action, at: int) -> None:
         total = before.total() + rise.most
         if total > self.best.bytes or self.seen is not None:
             parts = Counter(before)
             parts.update(rise.parts)
-            op, turn = self._op(action.stage, rise.at), rise.at.later if self.plan.graph.in_runs else 0
-            found = Peak(total, +parts, rise.at.doing, op, action.microbatch, turn)
+            op = self._op(action.stage, rise.at)
+            found = Peak(total, +parts, rise.at.doing, op, action.microbatch, rise.at.turn)
             if total > self.best.bytes:
                 self.best, self.best_at = found, at
             if self.seen is not None:
@@ -381,7 +376,7 @@ class _Line:
         """The operator (id) to name for a moment."""
         if at.step < 0:
             return -1
-        step, plan = self.of.original(stage, at.step, at.later), self.plan
+        step, plan = self.of.steps[stage][at.step], self.plan
         if step.kind == "op":
             return plan.ops[step.index].op
         return plan.graph.producers.get(plan.conversions[step.index].value, -1)
