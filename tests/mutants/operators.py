@@ -12,7 +12,7 @@ FIGURES = ("end_to_end/test_figures_of_a_step.py",)
 
 FAULTS = (
     Fault("every layer is every one but the first", "a sum that lacks a layer", "check/model/expressions.py",
-          "owner[at] for at in range(layers)", "owner[at] for at in range(1, layers)", EVERY),
+          "Every(tuple(owner)", "Every(tuple(owner)[1:]", EVERY),
     Fault("the dim of layers has no name", "`over = blocks`", "check/model/expressions.py",
           "frame.context.dims.fresh(every.name, len(parts))", 'frame.context.dims.fresh("", len(parts))', EVERY),
     Fault("each layer is told to lack it", "a mistake that is told three times", "check/model/expressions.py",

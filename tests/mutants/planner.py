@@ -7,7 +7,7 @@ from tests.mutants.fault import Fault
 PLANS = ("interpret/test_plans.py", "plan/test_planner.py")
 GENERATED = ("interpret/test_plans.py", "interpret/test_generated.py")
 MOVES = ("plan/test_moves.py",)
-EQUAL = ("plan/test_equal_layers.py",)
+EQUAL, RUNS = ("plan/test_equal_layers.py",), ("plan/test_peaks_of_runs.py",)
 STRATEGY = ("plan/test_strategy.py", "end_to_end/test_mistakes.py")
 EXCHANGE = ("plan/test_exchange.py",)
 ATTEND = ("plan/test_attend.py",)
@@ -190,7 +190,7 @@ FAULTS = (
     Fault("the peak forgets what comes after an update", "the peak of ZeRO 1 and 2", "plan/bytes/peak/step.py",
           "if 1 <= self.plan.params[value].zero <= 2:", "if False:", ("plan/test_peak.py",)),
     Fault("the peak loses the rows that ZeRO 1 has summed", "the peak of ZeRO 1", "plan/bytes/peak/reductions.py",
-          "if self.plan.params[members[0]].zero >= 2)", "if True)", ("end_to_end/test_pipelines.py",)),
+          "if self.plan.params[members[0][0]].zero >= 2)", "if True)", ("end_to_end/test_pipelines.py",)),
     Fault("the peak never lets go of a sum", "the peak of ZeRO", "plan/bytes/peak/step.py",
           "self.sent = self.sent if forward else after", "self.sent = None", ("plan/test_peak.py",)),
     Fault("autograd adds to a view in place", "the peak where a weight is read transposed",
@@ -274,9 +274,32 @@ FAULTS = (
     Fault("what all layers share is read once", "costs of what each layer of a run reads",
           "plan/layouts/equal_layers.py", "if producers.get(value, op) not in near", "if value in ()", EQUAL),
     Fault("a rule for one layer leaves its run out", "`at blocks[9]` under `shardc compile`", "paths/patterns.py",
-          "numbered = any(index.strip", "numbered = False and any(index.strip", EQUAL),
-    Fault("stages take a run as one layer", "pipelines of deep models", "plan/planner.py",
-          "(staged or device(program) is not None)", "device(program) is not None", EQUAL),
+          "            raise SingleLayers({array: frozenset((some.start, some.stop)) for array, some in arrays})\n",
+          '            return ""\n', EQUAL),
+    Fault("stages take a run as one layer", "pipelines of deep models", "plan/pipeline/balance.py",
+          "for turn in range(_layers(group))]", "for turn in range(1)]", EQUAL),
+    Fault("a stage begins within a run", "pipelines of deep models", "plan/pipeline/balance.py",
+          "    _require_cuts([(groups", "    ([(groups", EQUAL),
+    Fault("a stage begins right beside a run", "the peak of pipelines of deep models", "plan/pipeline/assemble.py",
+          "numbers.start - end < ENDS and", "numbers.start - end < 0 and", EQUAL),
+    Fault("a run is one layer in the peak", "the memory of deep models", "plan/bytes/peak/windows.py",
+          "range(self.times.get(window, 1))", "range(1)", (*EQUAL, *RUNS)),
+    Fault("a run has one gradient of each parameter", "the buckets of deep models", "graph/graph.py",
+          "for turn in range(count(run)) for value in mine", "for turn in range(1) for value in mine", (*EQUAL, *RUNS)),
+    Fault("ZeRO 3 gathers a run as one layer", "the peak of ZeRO 3", "plan/bytes/zero3_gathers.py",
+          "turns = range(count(unit.layer))", "turns = range(1)", (*EQUAL, *RUNS)),
+    Fault("a run sends as one layer", "bytes of deep models", "plan/bytes/traffic.py",
+          "forward * value.times, backward * value.times", "forward, backward", EQUAL),
+    Fault("a run is kept as one layer", "activations of deep models", "plan/bytes/saved_activations.py",
+          "sum(size * self.times(at) for at, size in kept.items())", "sum(kept.values())", EQUAL),
+    Fault("a run takes the time of one layer", "predicted steps of deep models", "cost/planned.py",
+          "Segment(name, counts, count(key))", "Segment(name, counts)", RUNS),
+    Fault("a backward leaves what a run has kept", "the peak of deep models", "plan/bytes/peak/passes.py",
+          "-rest * self.facts.times(root)", "-rest", RUNS),
+    Fault("stages are alike however they are wired", "the peak of pipelines", "plan/bytes/peak/step.py",
+          "numbers.setdefault(form, len(numbers))", "0", RUNS),
+    Fault("layers that differ in memory are taken as alike", "the peak of deep models", "plan/bytes/peak/course.py",
+          "_shape(a) == _shape(b)", "True", RUNS),
     Fault("a run counts as one layer in the limits", "programs that are too large", "check/check.py",
           "sum(count(graph.calls[at].path) for at in within)", "sum(1 for at in within)", EQUAL),
     Fault("the proof reads a loop as its calls", "runs in the proof of communication", "matched/planned.py",

@@ -96,7 +96,10 @@ MESHES = (
     "mesh pp = 2, dp = 2\n  split batch over dp\n"
     "  stages over pp {\n    0: blocks[0..2]\n    1: blocks[2..COUNT], others\n  }",
 )  # fmt: skip
-DEVICES = ("", "device small {\n  memory = 1GB\n}", "device large {\n  memory = 20GB\n  reserved = 100MB\n}")
+SPEEDS = "compute = 90TFLOP/s\n  compute_f32 = 20TFLOP/s\n  bandwidth = 1TB/s\n  link = 100GB/s\n  latency = 5us"
+DEVICES = (
+    "", "device small {\n  memory = 1GB\n}", f"device large {{\n  memory = 20GB\n  reserved = 100MB\n  {SPEEDS}\n}}",
+)  # fmt: skip
 RULES = (
     "", "zero 1 over AXIS", "zero 2 over AXIS", "zero 3 over AXIS", "zero 3 over AXIS, keep", "microbatches 2",
     "bucket gradients 2KB", "at blocks[*]: recompute", "at blocks[*], others[*]: recompute all but products",

@@ -1,5 +1,5 @@
 """The peak of a plan that tells runs of equal layers once is that of all layers, on generated models: bytes, parts,
-moment and operator, for each coordinate; and where its layers are not alike, each is asked for.
+moment and operator, for each coordinate; so is its predicted step. Where layers are not alike, each is asked for.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from shardlang import driver
+from shardlang.cost.predict import plain
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.paths.patterns import Cuts, SingleLayers, in_turn
 from shardlang.plan.bytes.peak import course
@@ -46,6 +47,9 @@ def told(text: str) -> str:
         return "single layers"
     every = planned(text, None)
     assert found == list(peaks(every))
+    steps = [driver.predict_plan(plan, Sink()) for plan in (few, every)]
+    assert [step and plain(step) for step in steps] == [steps[1] and plain(steps[1])] * 2
+    assert steps[1] is not None or "large" not in text
     for at in range(len(step_peaks(every))):
         assert list(steps_of_memory(few, at)) == list(steps_of_memory(every, at))
     return "runs"

@@ -175,8 +175,8 @@ class StagePass:
             ledger.meanwhile(work.forward - there)
             for gone in (self.ends if doing == "forward" else self.frames.ends).get(at, ()):
                 ledger.add(NAMED, -named.pop(gone, 0))
-        for form, size in named.items():  # of all layers of a run: `forward` ends outside of it
-            ledger.add(NAMED, -size * (self.facts.times(form) if doing == "forward" else 1))
+        for at_form, size in named.items():  # of all layers of a run: `forward` ends outside of it
+            ledger.add(NAMED, -size * (self.facts.times(at_form) if doing == "forward" else 1))
 
     def _over(self, ledger: Ledger, before: int, at: int) -> None:
         """Notes that another window begins."""
