@@ -28,8 +28,8 @@ class Windows:
 
 
 def windows(plan: Plan) -> Windows:
-    """Those of a plan; a layer has all steps from its first operator on. None where each layer of
-    an array is told."""
+    """Those of a plan; conversions are of the layer whose operator they stand before. None where
+    each layer of an array is told."""
     calls, found, window = plan.graph.calls, dict[Step, int](), -1
     times = [count(call.path) for call in calls]
     arrays = {(call.within, call.path.rpartition("[")[0]) for call, n in zip(calls, times, strict=True) if n > 1}
@@ -37,10 +37,10 @@ def windows(plan: Plan) -> Windows:
     for at, call in enumerate(calls):
         mine = call.path.endswith("]") and (call.within, call.path.rpartition("[")[0]) in arrays
         outer[at] = outer[call.within] if outer[call.within] >= 0 or not mine else at
-    for step in plan.steps:
+    for step in reversed(plan.steps):
         if step.kind == "op":
             window = outer[plan.graph.ops[plan.ops[step.index].op].within]
         found[step] = window
-    order = [window for window, _ in groupby(found.values()) if window >= 0]
+    order = [window for window, _ in groupby(reversed(found.values())) if window >= 0]
     pairs = [both for both in pairwise(order) if times[both[1]] > 1]
     return Windows(found, dict(enumerate(times)), pairs)
