@@ -173,9 +173,9 @@ def gather_bytes(
     plan: Plan, param: ParamPlan, stages: frozenset[int]
 ) -> Mapping[frozenset[int], tuple[int, int]]:  # fmt: skip
     """Those of `stages` that a rank runs -> bytes that it sends in a step so that others have a
-    parameter, of all layers of a run, whole, in the type that they read, forward and backward: under ZeRO 1 and 2 once,
-    after the update, and once under 3 if it keeps them; else under 3 in each microbatch, wherever
-    it is used."""
+    parameter whole, in all layers of a run, in the type that they read, forward and backward: under
+    ZeRO 1 and 2 once, after the update, and once under 3 if it keeps them; else under 3 in each
+    microbatch, wherever it is used."""
     if not param.zero:
         return {}
     each = (plan.meshes[param.stored.mesh].degree(param.zero_axes) - 1) * part_bytes(plan, param)

@@ -59,8 +59,8 @@ def _shape(section: Section) -> object:
 def follow(
     course: Sequence[Section], of: Windows, onward: bool, beside: Beside, happens: Callable[[Event, int], None]
 ) -> None:
-    """The whole pass, with what is beside it. happens: takes each event, and the number of its layer
-    within a run."""
+    """The whole pass, with what is beside it. happens: takes each event, and the number of its
+    layer within a run."""
     more, parts = 0, Counter[str]()
     for section in course:
         growth, turns = section.growth(), of.turns(section.window)

@@ -122,7 +122,7 @@ class _Stages:
         return found
 
     def _wired(self, steps: Sequence[Step]) -> Iterator[object]:
-        """What steps do, and which of their values each reads and makes, by numbers."""
+        """The work of each step, and the numbers of the values that it reads and makes."""
         plan, kinds, owners = self.plan, kinds_of(self.plan), saved_activations(self.plan).owners
         numbers: dict[Form, int] = {}
         for step in steps:

@@ -1,7 +1,7 @@
 """A plan -> its steps by layers of the arrays that have a run of equal layers, which is told once.
 
-What is found of the steps of a run holds for each of its layers where it is the same for the layer
-before (course.py)."""
+Each layer of a run takes what its steps take, where those of the layer before take the same
+(course.py)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Windows:
 
 
 def windows(plan: Plan) -> Windows:
-    """Those of a plan; conversions are of the layer whose operator they stand before. None where
-    each layer of an array is told."""
+    """Those of a plan. A conversion is of the layer before it; from one of a parameter on, of the
+    layer whose operator follows. None where each layer of an array is told."""
     calls, found, window = plan.graph.calls, dict[Step, int](), -1
     times = [count(call.path) for call in calls]
     arrays = {(call.within, call.path.rpartition("[")[0]) for call, n in zip(calls, times, strict=True) if n > 1}
@@ -37,10 +37,17 @@ def windows(plan: Plan) -> Windows:
     for at, call in enumerate(calls):
         mine = call.path.endswith("]") and (call.within, call.path.rpartition("[")[0]) in arrays
         outer[at] = outer[call.within] if outer[call.within] >= 0 or not mine else at
-    for step in reversed(plan.steps):
+    waiting = list[Step]()
+    for step in plan.steps:
         if step.kind == "op":
             window = outer[plan.graph.ops[plan.ops[step.index].op].within]
-        found[step] = window
-    order = [window for window, _ in groupby(reversed(found.values())) if window >= 0]
+            found.update(dict.fromkeys((*waiting, step), window))
+            waiting = []
+        elif waiting or plan.conversions[step.index].value in plan.params:
+            waiting.append(step)
+        else:
+            found[step] = window
+    found.update(dict.fromkeys(waiting, window))
+    order = [window for window, _ in groupby(found[step] for step in plan.steps) if window >= 0]
     pairs = [both for both in pairwise(order) if times[both[1]] > 1]
     return Windows(found, dict(enumerate(times)), pairs)
