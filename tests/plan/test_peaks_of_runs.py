@@ -61,6 +61,16 @@ def test_peaks_of_runs_are_those_of_all_layers(first: int) -> None:
     assert found["runs"] >= 5, found
 
 
+@pytest.mark.parametrize("seed", [
+    381,  # a parameter is converted before the first operator of the layer that reads it
+    1020,  # two stages do the same, with other values
+    1057,  # each layer keeps something to the end of backward
+    3144,  # two stages do the same, and give something else to the next
+])  # fmt: skip
+def test_peaks_that_were_another_ones(seed: int) -> None:
+    assert told(written(seed)) == "runs"
+
+
 def test_layers_that_differ_in_memory_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     text = next(text for text in map(written, range(1000, 1080)) if told(text) == "runs" and "stages" not in text)
     monkeypatch.setattr(course, "_shape", lambda section: object())

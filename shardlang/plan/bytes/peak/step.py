@@ -26,7 +26,7 @@ from shardlang.plan.bytes.saved_activations import form_bytes, saved_activations
 from shardlang.plan.bytes.zero3_gathers import Brought, orders
 from shardlang.plan.pipeline.steps import steps_of_stages
 from shardlang.plan.plan import Plan, Step
-from shardlang.plan.reads import Form, inputs, makes, transfers
+from shardlang.plan.reads import Form, form, inputs, makes, transfers
 
 # Parts that belong to one microbatch of a stage.
 _OF_PASSES = (KEPT, NAMED, FLOWING)
@@ -118,17 +118,20 @@ class _Stages:
         for stage, steps in self.steps.items():
             runs = [turns(self.windows.of[step]) for step in steps] if self.windows.pairs else []
             waiting = sorted((at, to) for (at, _), to in cast_together(plan, stage, steps).items())
-            found[stage] = kinds_of(plan).number((*self._wired(steps), *runs, *waiting))
+            found[stage] = kinds_of(plan).number((*self._wired(stage, steps), *runs, *waiting))
         return found
 
-    def _wired(self, steps: Sequence[Step]) -> Iterator[object]:
-        """The work of each step, and the numbers of the values that it reads and makes."""
+    def _wired(self, stage: int, steps: Sequence[Step]) -> Iterator[object]:
+        """The work of each step, and the numbers of the values that it reads and makes, and of
+        those that the next stage is given."""
         plan, kinds, owners = self.plan, kinds_of(self.plan), saved_activations(self.plan).owners
         numbers: dict[Form, int] = {}
         for step in steps:
             forms, group = [*inputs(plan)[step], *makes(plan)[step]], owners.of(step)
             yield kinds.step(step), group is not None, owners.to_host(group)
-            yield from ((numbers.setdefault(form, len(numbers)), kinds.form(form)[0]) for form in forms)
+            yield from ((numbers.setdefault(at, len(numbers)), kinds.form(at)[0]) for at in forms)
+        given = (form(each.operands[0]) for each in transfers(plan) if plan.stage(each.op) == stage + 1)
+        yield "gives", *(numbers.get(each, -1) for each in given)
 
     @cached_property
     def there(self) -> Mapping[int, list[InTurn]]:
@@ -335,11 +338,11 @@ class _Line:
 
             def happens(event: Event, turn: int) -> None:
                 step = self.of.steps[action.stage][event.step]
-                form = inputs(self.plan)[step][event.operand]
-                value = form[0]
+                read = inputs(self.plan)[step][event.operand]
+                value = read[0]
                 if event.kind == USED:
                     if value not in self.plan.params:  # a view of one
-                        value = saved_activations(self.plan).memory(form)[0]
+                        value = saved_activations(self.plan).memory(read)[0]
                     gathers.use(self._in_turn(value, turn), "forward" if forward else "backward", event.step)
                 else:
                     taken.given(self._in_turn(value, turn), event.size)
