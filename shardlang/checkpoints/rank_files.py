@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from shardlang.checkpoints.index import ITEM_BYTES, Damaged, FileFacts, Part, opened
+from shardlang.checkpoints import headers
+from shardlang.checkpoints.index import ITEM_BYTES, Damaged, FileFacts, Part, Saved, opened
 from shardlang.frozen.records import dataclass
 
 # Bytes of a cell, about; columns of a block are in at most so many cells, of at least so many bytes
@@ -76,8 +77,8 @@ class Block:
         return cells_of(self.lengths, ITEM_BYTES[self.dtype])
 
     @property
-    def nbytes(self) -> int:
-        return math.prod(self.lengths) * ITEM_BYTES[self.dtype]
+    def type(self) -> Saved:
+        return Saved(self.dtype, self.lengths)
 
 
 def _header(blocks: Sequence[Block], sums: Sequence[str]) -> bytes:
@@ -85,15 +86,8 @@ def _header(blocks: Sequence[Block], sums: Sequence[str]) -> bytes:
     offsets = {block.name: {"saved_offsets": block.offsets} for block in blocks}
     crcs = {block.name: each for block, each in zip(blocks, sums, strict=True)}
     own = {"format": "pt", "written_by": "shardlang", "DCP_SHARDING_INFO": json.dumps(offsets)}
-    header: dict[str, Any] = {"__metadata__": {**own, "crc32": json.dumps(crcs)}}
-    first = 0
-    for block in blocks:
-        last = first + block.nbytes
-        header[block.name] = {"dtype": block.dtype, "shape": block.lengths, "data_offsets": [first, last]}
-        first = last
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
+    mark = json.dumps({"__metadata__": {**own, "crc32": json.dumps(crcs)}}, separators=(",", ":"))[:-1]
+    return headers.written({block.name: block.type for block in blocks}, mark)
 
 
 def in_order(blocks: Sequence[Block]) -> list[Block]:
@@ -154,12 +148,6 @@ class RankFile:
             self.file.close()
             raise
 
-    def __enter__(self) -> RankFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
-
     def _read_header(self, facts: FileFacts) -> None:
         size = os.fstat(self.file.fileno()).st_size
         if size != facts.size:
@@ -213,7 +201,7 @@ class RankFile:
             fits = found["dtype"] == dtype and tuple(found["shape"]) == part.lengths and tuple(offsets) == part.offsets
             inside = 0 <= first <= last <= os.fstat(self.file.fileno()).st_size - self.begin
             fits = fits and inside and type(first) is type(last) is int
-            fits = fits and last - first == block.nbytes and len(sums) == 4 * block.cells.count
+            fits = fits and last - first == block.type.nbytes and len(sums) == 4 * block.cells.count
         except (KeyError, TypeError, ValueError) as error:
             raise self._broken(f"its header is damaged: {error!r}") from None
         if not fits:

@@ -12,7 +12,7 @@ from functools import partial
 
 from shardlang.check.program import NameMap, NameRule
 from shardlang.check.train.weight_names import pattern, put_in
-from shardlang.checkpoints.headers import Saved
+from shardlang.checkpoints.index import Saved
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.frozen.records import dataclass
 from shardlang.hints.nearest import offer

@@ -19,7 +19,7 @@ import numpy as np
 
 from shardlang.check.program import NameMap
 from shardlang.checkpoints import headers
-from shardlang.checkpoints.headers import Saved
+from shardlang.checkpoints.index import Saved
 from shardlang.checkpoints.parts import STORED
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.locks import synced, unwritable

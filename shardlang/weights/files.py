@@ -1,7 +1,11 @@
-"""Safetensors files as tensors that are read in place, block by block."""
+"""Safetensors files, and checkpoints, as tensors that are read in place, block by block.
+
+The safetensors library decides whether a header is sound: its length, its offsets, which cover the
+file and do not overlap, its shapes."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -10,21 +14,38 @@ from typing import Protocol
 
 import numpy as np
 
-from shardlang.checkpoints import headers
-from shardlang.checkpoints.headers import Saved
-from shardlang.checkpoints.index import Damaged
+from shardlang.checkpoints.headers import require_plain
+from shardlang.checkpoints.index import Damaged, Saved
 from shardlang.checkpoints.looked_at import opened_newest
+from shardlang.checkpoints.optimizers import EMA, averaged, of_weights
 from shardlang.checkpoints.parts import STORED, Parts
 from shardlang.errors import RunError
+from shardlang.hints.paths import instead
 
 
 class SafetensorsFile:
     """A safetensors file. begin: bytes of its header, with the length that stands before it;
-    places: where the bytes of each tensor are behind it. RunError SH504."""
+    places: where the bytes of each tensor are behind it. help: where the file is missing and none
+    beside it is meant. RunError SH504."""
 
-    def __init__(self, path: Path) -> None:
-        found = headers.header(path)
-        self.path, self.begin, self.tensors, self.places = path, found.begin, found.tensors, found.places
+    def __init__(self, path: Path, help: str = "") -> None:
+        from safetensors import SafetensorError, safe_open
+
+        self.path = path
+        try:
+            require_plain(path)
+            with safe_open(str(path), framework="np"):
+                pass
+            with path.open("rb") as file:
+                self.begin = 8 + int.from_bytes(file.read(8), "little")
+                told = json.loads(file.read(self.begin - 8))
+            self.metadata: Mapping[str, str] = told.pop("__metadata__", None) or {}
+            self.tensors = {name: Saved(each["dtype"], tuple(each["shape"])) for name, each in told.items()}
+            self.places = {name: tuple(each["data_offsets"]) for name, each in told.items()}
+        except FileNotFoundError:
+            raise RunError("SH504", "the weights are missing", file=path, help=instead(path, help)) from None
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:  # or it changes
+            raise RunError("SH504", f"the file is no safetensors file: {error}", file=path) from None
 
     @property
     def header(self) -> bytes:
@@ -59,21 +80,21 @@ class Weights(Protocol):
 
 class SafetensorsFiles:
     """Safetensors files that together hold weights; a path with `*` in its last part means all
-    that match. RunError SH504."""
+    that match. help: where there is none. RunError SH504."""
 
-    def __init__(self, path: Path) -> None:
-        self._files: dict[str, SafetensorsFile] = {}
-        for each in (sorted(path.parent.glob(path.name)) if "*" in path.name else []) or [path]:
-            file = SafetensorsFile(each)
-            again = next((name for name in file.tensors if name in self._files), None)
+    def __init__(self, path: Path, help: str = "") -> None:
+        paths = sorted(path.parent.glob(path.name)) if "*" in path.name else []
+        self.files = [SafetensorsFile(each, help) for each in paths or [path]]
+        self._of: dict[str, SafetensorsFile] = {}
+        for file in self.files:
+            again = next((name for name in file.tensors if name in self._of), None)
             if again is not None:
-                raise RunError("SH504", f"two of the files hold `{again}`", file=each)
-            self._files.update(dict.fromkeys(file.tensors, file))
-        self.tensors: Mapping[str, Saved] = {name: file.tensors[name] for name, file in self._files.items()}
-        _require_known(self.tensors, path)
+                raise RunError("SH504", f"two of the files hold `{again}`", file=file.path)
+            self._of.update(dict.fromkeys(file.tensors, file))
+        self.tensors: Mapping[str, Saved] = {name: file.tensors[name] for name, file in self._of.items()}
 
     def read(self, name: str, offsets: Sequence[int], lengths: Sequence[int]) -> np.ndarray:
-        return self._files[name].read(name, offsets, lengths)
+        return self._of[name].read(name, offsets, lengths)
 
 
 class CheckpointWeights:
@@ -81,34 +102,27 @@ class CheckpointWeights:
     parameters the averages, where it has any. passed: why newer ones are not taken. Damaged."""
 
     def __init__(self, folder: Path, ema: bool = False) -> None:
-        index, self.passed = opened_newest(folder)
-        self.index, self._parts = index, Parts(index)
-        self.tensors: Mapping[str, Saved] = {
-            name: Saved(layout.dtype, layout.shape) for name, layout in index.tensors.items() if ":" not in name
-        }
-        self._averages = {f"{name}:ema" for name in self.tensors if ema} & index.tensors.keys()
-        if ema and not self._averages:
-            help = "leave out --ema; `ema = 0.999` in `train` keeps averages from then on"
-            raise RunError("SH508", "the checkpoint has no average of the weights", file=index.folder, help=help)
+        self.index, self.passed = opened_newest(folder)
+        self._parts = Parts(self.index)
+        self.tensors: Mapping[str, Saved] = of_weights(self.index)
+        help = "leave out --ema; `ema = 0.999` in `train` keeps averages from then on"
+        self._averages = averaged(self.index, help) if ema else set()
 
     def read(self, name: str, offsets: Sequence[int], lengths: Sequence[int]) -> np.ndarray:
-        average = f"{name}:ema"
-        return self._parts.read(average if average in self._averages else name, offsets, lengths)
+        return self._parts.read(f"{name}:{EMA}" if name in self._averages else name, offsets, lengths)
 
 
 def weights(path: Path, ema: bool = False) -> tuple[Weights, Sequence[Damaged]]:
     """The weights that a path names, and why newer checkpoints are passed over. ema: their averages
     in a checkpoint."""
-    if not path.is_dir() and ema:
+    if path.is_dir():
+        kept = CheckpointWeights(path, ema)
+        return kept, kept.passed
+    if ema:
         raise RunError("SH508", "a file of weights has no average of them", file=path, help="name a checkpoint")
-    if not path.is_dir():
-        return SafetensorsFiles(path), ()
-    found = CheckpointWeights(path, ema)
-    return found, found.passed
-
-
-def _require_known(tensors: Mapping[str, Saved], path: Path) -> None:
-    for name, saved in tensors.items():
+    found = SafetensorsFiles(path)
+    for name, saved in found.tensors.items():
         if saved.dtype not in STORED:
             fact = f"`{name}` is {saved}; the language has no such element type"
             raise RunError("SH504", fact, file=path)
+    return found, ()

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from shardlang.check.program import NameMap
-from shardlang.checkpoints.headers import Saved, require_plain
+from shardlang.checkpoints.headers import require_plain
+from shardlang.checkpoints.index import Saved
 from shardlang.errors import RunError
 from shardlang.facts.dtypes import DTYPES
 from shardlang.frozen.records import dataclass

@@ -71,8 +71,7 @@ def kept(folder: Path) -> None:
         blocks = [Block(name, layouts[name].dtype, part.offsets, part.lengths) for name, part in mine.items()]
         made = write(draft / file_name(rank), in_order(blocks), bytes_of)
         files.append([made.size, made.header, made.crc32])
-    folders.write_index(draft, index_of(1, {"batch": 8}, files, layouts))
-    folders.put(draft, folder / "step-1")
+    folders.put(draft, folder / "step-1", index_of(1, {"batch": 8}, files, layouts))
     (folder / "their.map").write_text(MAP)
 
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from shardlang.runtime.calibrate.clock import Clock, Points, microseconds
 from shardlang.runtime.comm import primitives
-from shardlang.runtime.comm.mesh import Group, RankMesh, world
+from shardlang.runtime.comm.mesh import Group, RankMesh, everyone, world
 
 # Bytes of the whole value: 4 KB to 1 GB, on the CPU to 64 MB.
 BYTES = {"cpu": tuple(4096 * 4**i for i in range(8)), "accelerator": tuple(4096 * 4**i for i in range(10))}
@@ -37,7 +37,7 @@ def collectives(clock: Clock) -> list[dict[str, Any]]:
 
 def beside(clock: Clock) -> float:
     """How much slower products are beside a sum over all ranks, which takes as long as they do."""
-    group, x = _everyone(), _buffer(clock, _BESIDE_BYTES[clock.kind])
+    group, x = everyone(), _buffer(clock, _BESIDE_BYTES[clock.kind])
     left = torch.rand(_BESIDE_SIZE, _BESIDE_SIZE, device=clock.device)
 
     def products(count: int) -> None:
@@ -84,12 +84,8 @@ def _seconds(clock: Clock, call: Callable[[], object]) -> float:
     primitives.meet()
     call()
     mine = torch.tensor([clock.turn(call, 1), -clock.turns], dtype=torch.float64)
-    longest, turns = primitives.all_gather(mine, _everyone()).amax(0).tolist()
+    longest, turns = primitives.all_gather(mine, everyone()).amax(0).tolist()
     return clock.together(call, max(1, min(50, round(_MOST_SECONDS / 7 / max(longest, 1e-6)))), -int(turns))
-
-
-def _everyone() -> Group:
-    return RankMesh(rank=world.size)["rank"]
 
 
 def _reduced(x: torch.Tensor, group: Group) -> object:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shardlang.runtime.calibrate.clock import Clock, Points, microseconds
+from shardlang.runtime.calibrate.clock import Clock, Points, in_digits, microseconds
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.functions.attention import attention
 from shardlang.runtime.state.optimizers import KINDS
@@ -42,8 +42,7 @@ def products(clock: Clock) -> dict[str, Any]:
             right = torch.randn(k, n, device=clock.device, dtype=dtype)
             below = [grid[smaller] for smaller in _smaller((m, n, k), sizes)]
             grid[m, n, k] = max([clock.seconds(partial(torch.mm, left, right)), *below])
-        us = [float(f"{seconds * 1e6:.4g}") for seconds in grid.values()]
-        found[name] = {"m": sizes, "n": sizes, "k": sizes, "us": us}
+        found[name] = {"m": sizes, "n": sizes, "k": sizes, "us": list(map(in_digits, grid.values()))}
     return found
 
 

@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.distributed.checkpoint import filesystem, metadata
 from torch.distributed.checkpoint.utils import _create_file_view
 
-from shardlang.checkpoints.headers import Saved, require_plain
-from shardlang.checkpoints.index import Part, SavedLayout, layout_of
+from shardlang.checkpoints.headers import require_plain
+from shardlang.checkpoints.index import Part, Saved, SavedLayout, layout_of
 from shardlang.checkpoints.parts import STORED, shared
 from shardlang.errors import RunError
 from shardlang.runtime.state.checkpoints import NAMES, bytes_of

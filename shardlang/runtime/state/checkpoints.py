@@ -226,8 +226,7 @@ class Checkpoints:
             return
         files = done.all(draft)
         with folders.writing(draft):
-            folders.write_index(draft, index(files))
-            folders.put(draft, whole)
+            folders.put(draft, whole, index(files))
             self._last = whole
             self.told(step, whole)
             self._drop_old(step, best)

@@ -18,7 +18,7 @@ from shardlang.checkpoints.folders import is_name, tidy
 from shardlang.checkpoints.folders import kept as checkpoints_in
 from shardlang.checkpoints.index import INDEX, Damaged, index_text
 from shardlang.checkpoints.looked_at import look
-from shardlang.checkpoints.optimizers import EMA, Change, changes, state_names, updates
+from shardlang.checkpoints.optimizers import EMA, Change, averaged, changes, state_names, updates
 from shardlang.disk.locks import Claims, held_in, require_apart
 from shardlang.errors import RunError
 from shardlang.runtime.comm.mesh import world
@@ -262,10 +262,7 @@ def resumed(model: RankModel, path: Path, note: Callable[[str], None], averages:
 
 def _take_averages(model: RankModel, found: SavedRun) -> None:
     """The averages of the weights, in their place."""
-    kept = {name.removesuffix(f":{EMA}") for name in found.tensors if name.endswith(f":{EMA}")}
-    if not kept:
-        help = "add `ema = 0.999` to `train` before training, or leave out --ema"
-        raise RunError("SH508", "the checkpoint has no average of the weights", file=found.folder, help=help)
+    kept = averaged(found.index, "add `ema = 0.999` to `train` before training, or leave out --ema")
     found.read([
         Piece(f"{t.path}:{EMA}", t.shape, offsets(model, t), model.trained[t.path].detach())
         for t in model.parameters if t.path in kept

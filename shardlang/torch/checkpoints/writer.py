@@ -120,8 +120,7 @@ class CheckpointWriter(StorageWriter):
         draft = folders.draft_of(self.checkpoint_id)
         files = [mine[0].storage_data if mine else None for mine in results]
         with folders.writing(draft):
-            folders.write_index(draft, index_of(self.step, self._facts, files, self._layouts))
-            folders.put(draft, self.checkpoint_id)
+            folders.put(draft, self.checkpoint_id, index_of(self.step, self._facts, files, self._layouts))
             folders.drop_all([path for _, path in self._later()] if self.overwrite else [])
 
     def _later(self) -> list[tuple[int, Path]]:

@@ -70,7 +70,7 @@ def _dcp(checkpoint: Path, to: Path) -> list[str]:
 
     found = CheckpointWeights(checkpoint)
     _passed(found.passed)
-    total = sum(layout.nbytes for layout in found.index.tensors.values())
+    total = sum(layout.type.nbytes for layout in found.index.tensors.values())
     with WriteProgress(total) as told, whole_folder(to) as draft:
         write(found.index, draft, told)
     return list(found.index.tensors)
