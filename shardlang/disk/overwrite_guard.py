@@ -59,21 +59,17 @@ _FIGURES = re.compile(rb'\{"step": \d+, "epoch": \d+[,}]|\{"epoch": \d+(, "step"
 _HEAD = 8192
 
 
-def _begins(mark: bytes, at: int | None = 0) -> Callable[[Path], bool]:
-    """A function that tells whether a file has a mark: at a place, or (None) anywhere in its first
-    bytes."""
+def _begins(*marks: str | bytes, at: int | None = 0) -> Callable[[Path], bool]:
+    """A function that tells whether a file has one of some marks: at a place, or (None) anywhere in
+    its first bytes."""
+    wanted = tuple(mark.encode() if isinstance(mark, str) else mark for mark in marks)
 
     def is_own(path: Path) -> bool:
         with path.open("rb") as file:
             head = file.read(_HEAD)
-        return mark in head if at is None else head.startswith(mark, at)
+        return any(mark in head for mark in wanted) if at is None else head.startswith(wanted, at)
 
     return is_own
-
-
-def _begins_either(*marks: str) -> Callable[[Path], bool]:
-    """A function that tells whether a file of weights has one of some marks, after its length."""
-    return lambda path: any(_begins(mark.encode(), 8)(path) for mark in marks)
 
 
 def _ends(mark: bytes) -> Callable[[Path], bool]:
@@ -107,25 +103,25 @@ class FileKind:
     streams: bool = False
 
 
-EMITTED = FileKind("the emitted program", _begins(f"\n{EMITTED_MARK}".encode(), None), "another folder")
-LOG = FileKind("a rank's log", _begins(LOG_MARK.encode()), "another folder for --log-dir")
+EMITTED = FileKind("the emitted program", _begins(f"\n{EMITTED_MARK}", at=None), "another folder")
+LOG = FileKind("a rank's log", _begins(LOG_MARK), "another folder for --log-dir")
 RECORD = FileKind("a rank's collectives", _begins(RECORD_MARK), "another folder for --log-dir")
 FLIGHT = FileKind("the flight recorder of a rank", _begins(FLIGHT_MARK), "another folder for --log-dir")
 EVENTS = FileKind("events", _begins(EVENTS_MARK), "another file for --log", streams=True)
 FIGURES = FileKind("figures", _is_figures, "another file for --metrics", streams=True)
-WEIGHTS = FileKind("saved weights", _begins(WEIGHTS_MARK.encode(), 8), "another file for --save-weights")
-SAVED = FileKind("saved weights", _begins_either(SAVED_MARK, WORDS_MARK), "another file for --save-weights")
-TRACE = FileKind("a trace", _begins(TRACE_MARK.encode()), "another folder for --log-dir")
-JOB = FileKind("a file of the job", _begins(JOB_MARK.encode(), None), "another folder")
-COURSE = FileKind("the course of a step", _begins(TRACE_MARK.encode()), "another file for --trace", streams=True)
-PAGE = FileKind("the page", _begins(PAGE_MARK.encode(), None), "another file for -o", streams=True)
-MACHINE = FileKind("the measured machine", _begins(MACHINE_MARK.encode()), "another file for -o")
-PROFILE = FileKind("the profile", _begins(PROFILE_MARK.encode()), "another file for -o")
-MODEL = FileKind("the imported program", _begins(MODEL_MARK.encode()), "another file for -o")
-LOCK = FileKind("the lock of what was verified", _begins(LOCK_MARK.encode()), "the file of operators another name")
-NAMES = FileKind("the name map", _begins(NAMES_MARK.encode()), "another file for -o")
-OPAQUE = FileKind("the steps of the module", _begins(f'"""{OPAQUE_MARK}'.encode()), "another file for -o")
-REPORT = FileKind("the report", _begins(REPORT_MARK.encode()), "another file for --report")
+WEIGHTS = FileKind("saved weights", _begins(WEIGHTS_MARK, at=8), "another file for --save-weights")
+SAVED = FileKind("saved weights", _begins(SAVED_MARK, WORDS_MARK, at=8), "another file for --save-weights")
+TRACE = FileKind("a trace", _begins(TRACE_MARK), "another folder for --log-dir")
+JOB = FileKind("a file of the job", _begins(JOB_MARK, at=None), "another folder")
+COURSE = FileKind("the course of a step", _begins(TRACE_MARK), "another file for --trace", streams=True)
+PAGE = FileKind("the page", _begins(PAGE_MARK, at=None), "another file for -o", streams=True)
+MACHINE = FileKind("the measured machine", _begins(MACHINE_MARK), "another file for -o")
+PROFILE = FileKind("the profile", _begins(PROFILE_MARK), "another file for -o")
+MODEL = FileKind("the imported program", _begins(MODEL_MARK), "another file for -o")
+LOCK = FileKind("the lock of what was verified", _begins(LOCK_MARK), "the file of operators another name")
+NAMES = FileKind("the name map", _begins(NAMES_MARK), "another file for -o")
+OPAQUE = FileKind("the steps of the module", _begins(f'"""{OPAQUE_MARK}'), "another file for -o")
+REPORT = FileKind("the report", _begins(REPORT_MARK), "another file for --report")
 PREDICTED = FileKind("what is predicted", _ends(PREDICTED_MARK), "another file for --out")
 GENERATED = FileKind("what is generated", _begins(GENERATED_MARK), "another file for --out")
 TOKENS = FileKind("tokens", _begins(TOKENS_MARK), "another file for -o")

@@ -173,7 +173,7 @@ FAULTS = (
     # norm and optimizers
     Fault("the norm counts replicated axes", "clip, where a parameter is not cut over every axis",
           "runtime/step/model.py",
-          " and not any(mesh._coordinate(axis) for axis in mesh if axis not in apart)", "", CLIP),
+          " and self._mesh(tensor)._leads(apart)", "", CLIP),
     Fault("the norm leaves out later stages", "clip, with pipeline stages", "runtime/step/model.py",
           "apart = {*self._cut_axes(tensor), *([pipeline.axis] if pipeline is not None else [])}",
           "apart = self._cut_axes(tensor)", ("runtime/test_pipeline.py",)),

@@ -15,9 +15,8 @@ from typing import BinaryIO
 import numpy as np
 
 from shardlang.errors import RunError
-from shardlang.hints.paths import typed
 from shardlang.runtime.data import data_files
-from shardlang.runtime.data.dataset import Dataset, require
+from shardlang.runtime.data.dataset import Dataset, path_of
 from shardlang.runtime.program import BatchSource, Extent, SourceField
 
 NUMBERS, CATEGORIES = 13, 26
@@ -124,9 +123,7 @@ def _line_starts(path: Path) -> np.ndarray:
     """int64 [lines + 1]: where each line begins, and the end of the file."""
     found, at, last = [np.zeros(1, np.int64)], 0, b"\n"
     head = data_files.head(path, 3)
-    if head.startswith(data_files.GZIP):
-        fact = "the file is packed with gzip, and its lines are read where they stand"
-        raise RunError("SH502", fact, file=path, help=f"gunzip --keep {typed(path)}")
+    data_files.require_unpacked(path, head, "its lines")
     try:
         with path.open("rb") as file:
             while chunk := file.read(_CHUNK):
@@ -143,7 +140,7 @@ def _line_starts(path: Path) -> np.ndarray:
 def read_criteo(source: BatchSource, base: Path, like: Dataset | None = None) -> Clicks:
     """criteo("train.txt", threshold = 10): without `threshold`, categories are hashed to the rows
     of the table. As `eval` it takes the vocabulary of the training data."""
-    path = base / str(require(source.arguments, "path", "criteo"))
+    path = path_of(source, base)
     bound = next((field.bound for field in source.fields if field.name == "ids"), None)
     threshold = source.arguments.get("threshold")
     known = like.vocabulary if isinstance(like, Clicks) else None

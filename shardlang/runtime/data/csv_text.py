@@ -19,7 +19,7 @@ from shardlang.hints.paths import OF_PROGRAM, instead
 from shardlang.runtime.data.text import PAD, UNKNOWN, Ragged, TextVocabulary
 from shardlang.runtime.data.token_files import FromFile
 from shardlang.runtime.program import Extent, SourceField
-from shardlang.runtime.words import Text
+from shardlang.runtime.words import Text, checksum, vocabulary_note
 
 
 class Encoder(Protocol):
@@ -48,9 +48,8 @@ class _Words:
     def __init__(self, text: Text, texts: Iterator[str]) -> None:
         self.vocabulary = TextVocabulary.built(texts, text.size)
         known = self.vocabulary.words
-        self.told = f"text of {len(known)} words (checksum {zlib.crc32(json.dumps(known).encode()):08x})"
-        begin = ", ".join(map(repr, known[:4])) + ", ..." * (len(known) > 4)
-        self.note = f"{text.name}: a vocabulary of {len(known):,} words: {begin}"
+        self.told = f"text of {len(known)} words ({checksum(known)})"
+        self.note = vocabulary_note(text.name, known)
 
     def numbers(self, texts: Sequence[str], length: int, field: str) -> Iterator[tuple[np.ndarray, bool]]:
         for text in texts:

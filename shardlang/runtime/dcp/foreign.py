@@ -84,12 +84,12 @@ class Foreign:
         path = folder / METADATA
         found = _read(path)
         try:
-            self.others = [name for name, each in found.state_dict_metadata.items() if not _is_tensor(each)]
-            self._chunks = {name: _chunks(name, each, found.storage_data)
-                            for name, each in found.state_dict_metadata.items() if _is_tensor(each)}  # fmt: skip
+            told = found.state_dict_metadata
+            tensors = {name: each for name, each in told.items() if _is_tensor(each)}
+            self.others = [name for name in told if name not in tensors]
+            self._chunks = {name: _chunks(name, each, found.storage_data) for name, each in tensors.items()}
             self.tensors: Mapping[str, Saved] = {
-                name: Saved(_type(name, found.state_dict_metadata[name]), _ints(found.state_dict_metadata[name].size))
-                for name in self._chunks
+                name: Saved(_type(name, each), _ints(each.size)) for name, each in tensors.items()
             }
             # The numbers of chunks stand for ranks.
             self._layouts = {name: _layout_of(name, saved, self._chunks[name]) for name, saved in self.tensors.items()}

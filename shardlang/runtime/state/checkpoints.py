@@ -336,12 +336,8 @@ def require_one(folder: Path, seen: Sequence[tuple[str, int | None]]) -> None:
             raise _apart(f"{where} sees another `{folder.name}` than {first}", folder)
 
 
-class SavedRun:
+class SavedRun(Index):
     """The run that a checkpoint holds, to go on from."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.index = folder, Index(folder)
-        self.step, self.facts, self.tensors = self.index.step, self.index.facts, self.index.tensors
 
     def read(self, pieces: Sequence[Piece]) -> None:
         """Fills the local tensors of all pieces, whatever layout they were written from. Damaged
@@ -356,7 +352,7 @@ class SavedRun:
             if there.shape != piece.shape:
                 fact = f"`{piece.name}` is {list(there.shape)} in the checkpoint and {list(piece.shape)} in the program"
                 raise RunError("SH508", fact, file=self.folder, help=OF_ANOTHER)
-        with closing(Parts(self.index)) as parts, torch.no_grad():
+        with closing(Parts(self)) as parts, torch.no_grad():
             files = parts.files((piece.name, piece.offsets, tuple(piece.local.shape)) for piece in due)
             for number, at, found in itertools.chain.from_iterable(files):
                 due[number].local[at].copy_(tensor_of(found, self.tensors[due[number].name].dtype))
@@ -364,7 +360,7 @@ class SavedRun:
     def parts(self) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
         """All saved numbers: the tensor's name, where in it some begin, and they."""
         names = list(self.tensors)
-        with closing(Parts(self.index)) as parts:
+        with closing(Parts(self)) as parts:
             for number, at, found in itertools.chain.from_iterable(parts.all()):
                 name = names[number]
                 yield name, tuple(each.start for each in at), tensor_of(found, self.tensors[name].dtype)

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from shardlang.checkpoints.index import SavedLayout
 from shardlang.checkpoints.optimizers import EMA
-from shardlang.runtime.comm.mesh import RankMesh
+from shardlang.runtime.comm.blocks import chunk_sizes
+from shardlang.runtime.comm.mesh import Group, RankMesh
 from shardlang.runtime.program import Parameter, RunProgram, RunTensor, dtype_of, listed
 from shardlang.runtime.state.checkpoints import NAMES
 from shardlang.runtime.state.optimizers import slots
@@ -88,12 +89,17 @@ class StateLayouts:
         return self._made[key]
 
 
+def zero_group(program: RunProgram, tensor: RunTensor) -> Group | None:
+    """The group over which a parameter's rows are spread under ZeRO, if they are."""
+    level, axes = tensor.zero if isinstance(tensor, Parameter) else (0, ())
+    group = (tensor.mesh or program.mesh)[listed(axes)]
+    return group if level and group.size > 1 else None
+
+
 def zero_axes(program: RunProgram, tensor: RunTensor) -> tuple[str, ...]:
-    """The axes over which a parameter's rows are spread under ZeRO."""
-    if not isinstance(tensor, Parameter) or not tensor.zero[0]:
-        return ()
-    axes = listed(tensor.zero[1])
-    return axes if (tensor.mesh or program.mesh)[axes].size > 1 else ()
+    """The axes of that group."""
+    group = zero_group(program, tensor)
+    return () if group is None else group.axes
 
 
 def _cut(
@@ -101,7 +107,7 @@ def _cut(
     owner: int, stage: int, program: RunProgram, dtype: str,
 ) -> SavedLayout:  # fmt: skip
     """The layout of a tensor. owner: the one of those that share who writes; -1: each some rows."""
-    fixed = dict(zip(sharing, _coordinates(mesh, sharing, owner), strict=True)) if owner >= 0 else {}
+    fixed = list(_all(mesh, sharing))[owner][2] if owner >= 0 else {}
     lengths: list[list[int]] = []
     along: list[list[dict[str, int]]] = []
     for dim, size in enumerate(tensor.shape):
@@ -128,23 +134,13 @@ def _cut(
 
 def _all(mesh: RankMesh, axes: Sequence[str]) -> Iterator[tuple[int, int, dict[str, int]]]:
     """Each member of a group over axes: its index, of how many, its coordinates."""
-    count = math.prod(mesh._sizes[axis] for axis in axes)
-    for at in range(count):
-        yield at, count, dict(zip(axes, _coordinates(mesh, axes, at), strict=True))
-
-
-def _coordinates(mesh: RankMesh, axes: Sequence[str], at: int) -> list[int]:
-    """The coordinates of member `at` along axes, the first the major."""
-    found = []
-    for axis in reversed(axes):
-        at, here = divmod(at, mesh._sizes[axis])
-        found.append(here)
-    return found[::-1]
+    members = list(itertools.product(*(range(mesh._sizes[axis]) for axis in axes)))
+    for at, coordinates in enumerate(members):
+        yield at, len(members), dict(zip(axes, coordinates, strict=True))
 
 
 def _length(size: int, at: int, count: int, given: Sequence[int] | None = None) -> int:
     """The length of part `at` of a dim: as given, else in torch.chunk's sizes."""
     if count == 1:
         return size
-    each = -(-size // count)
-    return given[at] if given is not None else max(0, min(each, size - at * each))
+    return given[at] if given is not None else chunk_sizes(size, count)[at]

@@ -92,7 +92,7 @@ def _wholes(
 
 def _source(program: RunProgram, tensor: RunTensor) -> int:
     """The first rank that has a tensor of its stage."""
-    axis = program.pipeline.axis if program.pipeline is not None else ""
+    axis = program.stage_axis
     return program.coordinates(tensor)[0] * program.mesh._stride(axis) if axis else 0
 
 

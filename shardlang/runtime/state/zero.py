@@ -19,7 +19,7 @@ from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, TiedGroup
 from shardlang.runtime.comm.record import naming
 from shardlang.runtime.state import mapped
-from shardlang.runtime.state.buckets import BucketReduction
+from shardlang.runtime.state.buckets import BucketReduction, GradientBucket
 
 
 def rows(tensor: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ class Zero12Parameter:
         return gathered(self.piece, self.shape, self.group, self.piece.dtype)
 
 
-class ShardBucket:
+class ShardBucket(GradientBucket):
     """One reduce-scatter of gradients over the sharding axes; with levels 1 and 2 one all-gather of
     the updated rows.
 
@@ -158,17 +158,13 @@ class ShardBucket:
         after = tuple(axis for axis in reduce if axis not in shared) if not before else ()
         self.before = how.over(before) if before else None
         self.after = how.over(after) if not before else None
+        self.groups = [each for each in (group, self.before, self.after) if each is not None]
         self.widths = [width(parameter.shape, group) for parameter in self.parameters]
         self.sum: primitives.AsyncResult | None = None
         self.total: Tensor | None = None
         self.coming: primitives.AsyncResult | None = None
         self.sent: list[int] = []
         self.staging: primitives.StagingBuffers | None = None
-        self.paths: Sequence[str] = ()
-
-    @property
-    def groups(self) -> list[Group]:
-        return [group for group in (self.group, self.before, self.after) if group is not None]
 
     @property
     def count(self) -> int:

@@ -123,7 +123,7 @@ class StepTrace:
         if steps.start <= done or steps.stop > total + 1:
             fact = f"there is no step {steps.start if steps.start <= done else steps[-1]} to profile in this run"
             raise RunError("SH503", fact, help=f"--profile STEPS, from {done + 1} to {total}")
-        if all(program.mesh[axis].index == 0 for axis in program.mesh if axis != program.stage_axis):
+        if program.mesh._leads((program.stage_axis,)):
             self.steps, self.file = steps, trace_file(program.profile.to, world.rank)
             self.ranges = Ranges(program.profile.emitted)
 
