@@ -12,7 +12,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,16 +90,13 @@ def _header(blocks: Sequence[Block], sums: Sequence[str]) -> bytes:
     return headers.written({block.name: block.type for block in blocks}, mark)
 
 
-def in_order(blocks: Sequence[Block]) -> list[Block]:
-    """As they follow each other in a file: the widest elements first, which keeps all aligned."""
-    return sorted(blocks, key=lambda block: (-ITEM_BYTES[block.dtype], block.name))
-
-
-def write(path: Path, blocks: Sequence[Block], numbers: Callable[[Block], np.ndarray]) -> FileFacts:
-    """Writes the file of a rank and waits until it is on the disk. blocks: in order. numbers: gives
-    the bytes of a block, uint8. OSError."""
+def write(folder: Path, rank: int, blocks: Iterable[Block], numbers: Callable[[Block], np.ndarray]) -> FileFacts:
+    """Writes the file of a rank and waits until it is on the disk. numbers: gives the bytes of a
+    block, uint8. OSError."""
+    # The widest elements first, which keeps all aligned.
+    blocks = sorted(blocks, key=lambda block: (-ITEM_BYTES[block.dtype], block.name))
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(path, flags, 0o644), "wb", buffering=0) as file:
+    with open(os.open(folder / file_name(rank), flags, 0o644), "wb", buffering=0) as file:
         placeholder = _header(blocks, ["0" * 8 * block.cells.count for block in blocks])
         _write_all(file, placeholder)
         sums = []

@@ -175,7 +175,7 @@ FAULTS = (
           "runtime/step/model.py",
           " and self._mesh(tensor)._leads(apart)", "", CLIP),
     Fault("the norm leaves out later stages", "clip, with pipeline stages", "runtime/step/model.py",
-          "apart = {*self._cut_axes(tensor), *([pipeline.axis] if pipeline is not None else [])}",
+          "apart = {*self._cut_axes(tensor), self.program.stage_axis}",
           "apart = self._cut_axes(tensor)", ("runtime/test_pipeline.py",)),
     Fault("device and host in one bucket", "tables on the host beside a device", "runtime/step/model.py",
           "kind = how, dtype, device_of(tensor.place)", "kind = how, dtype, None", DEVICE),

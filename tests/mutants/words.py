@@ -52,7 +52,7 @@ FAULTS = (
           "zlib.crc32(word.encode()) % self.words.hashed", "zlib.crc32(word.lower().encode()) % self.words.hashed",
           WORDS),
     Fault("as many words are the same words", "weights of other words", "runtime/words.py",
-          "zlib.crc32(json.dumps(self.known).encode())", "zlib.crc32(json.dumps(len(self.known)).encode())", WORDS),
+          "zlib.crc32(json.dumps(words).encode())", "zlib.crc32(json.dumps(len(words)).encode())", WORDS),
     Fault("words are never compared", "weights of other words", "runtime/words.py",
           "if not isinstance(there, dict) or here == there:", "if not isinstance(there, dict) or file:", WORDS),
     Fault("blanks around a word count", "a word that is two", "runtime/data/csv_columns.py",

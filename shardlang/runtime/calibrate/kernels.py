@@ -159,9 +159,7 @@ def updates(clock: Clock) -> dict[str, list[list[float]]]:
 
 def copies(clock: Clock) -> list[list[float]]:
     """From the host's memory to the device, over bytes."""
-    points: Points = []
-    for size in BYTES[clock.kind]:
-        here = torch.zeros(size // 4)
-        # On the CPU both are one memory: the program copies nothing there, and this measures that.
-        points.append((size, clock.seconds(partial(kind_of(clock.device).copied, here, clock.device))))
-    return microseconds(points)
+    # On the CPU both are one memory: the program copies nothing there, and this measures that.
+    copied, there = kind_of(clock.device).copied, clock.device
+    sizes = BYTES[clock.kind]
+    return microseconds([(size, clock.seconds(partial(copied, torch.zeros(size // 4), there))) for size in sizes])

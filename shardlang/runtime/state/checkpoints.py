@@ -27,7 +27,7 @@ from shardlang.checkpoints import folders
 from shardlang.checkpoints.index import INDEX, OF_ANOTHER, FileFacts, Index, Part, SavedLayout, index_of
 from shardlang.checkpoints.looked_at import look
 from shardlang.checkpoints.parts import Parts, shared
-from shardlang.checkpoints.rank_files import Block, file_name, in_order, write
+from shardlang.checkpoints.rank_files import Block, write
 from shardlang.errors import RunError
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import world
@@ -164,11 +164,11 @@ class Checkpoints:
         def index(files: Sequence[Any]) -> str:
             return index_of(step, facts, files, tensors)
 
-        if any(mapped.is_mapped(numbers) for _, numbers in mine):
+        if any(map(mapped.is_mapped, mine.values())):
             self._write(step, whole, mine, done, index, self.best)
             return
-        copied = [(block, self._copy_of(block.name, numbers)) for block, numbers in mine]
-        kind_of(world.device).bring([numbers for _, numbers in mine], [copy for _, copy in copied])
+        copied = {block: self._copy_of(block.name, numbers) for block, numbers in mine.items()}
+        kind_of(world.device).bring(list(mine.values()), list(copied.values()))
         self._thread = threading.Thread(
             target=self._kept, args=(step, whole, copied, done, index, self.best), name="checkpoint", daemon=True
         )
@@ -209,7 +209,7 @@ class Checkpoints:
             self._drop_old(max(self._all(), default=0), self.best)
 
     def _write(
-        self, step: int, whole: Path, mine: Sequence[tuple[Block, Tensor]], done: _Done,
+        self, step: int, whole: Path, mine: Mapping[Block, Tensor], done: _Done,
         index: Callable[[Sequence[Any]], str], best: int | None,
     ) -> None:  # fmt: skip
         """Writes this rank's file; on rank 0 also the index, once all have written theirs, and
@@ -218,7 +218,7 @@ class Checkpoints:
         done.require_finite(mine)
         with folders.writing(draft):
             try:
-                done.tell(_written(draft, mine))
+                done.tell(write(draft, world.rank, mine, lambda block: bytes_of(mine[block])))
             except OSError as error:
                 done.tell(str(error.strerror))
                 raise
@@ -246,9 +246,9 @@ class _Done:
     def __init__(self, whole: Path, trained: Collection[str]) -> None:
         self.name, self.alone, self.whole, self.trained = f"shardlang/checkpoint/{whole.name}", "", whole, trained
 
-    def require_finite(self, mine: Sequence[tuple[Block, Tensor]]) -> None:
+    def require_finite(self, mine: Mapping[Block, Tensor]) -> None:
         """RunError, told to all, where a number to be written of what is trained is none."""
-        for block, numbers in mine:
+        for block, numbers in mine.items():
             if wrong := not_finite(block.name, numbers, block.offsets, self.trained):
                 self.tell({"not finite": wrong})
                 raise self._not_written(wrong)
@@ -295,23 +295,15 @@ def not_finite(name: str, numbers: Tensor, offsets: Sequence[int], trained: Coll
     return "" if at is None else f"`{name}` {shown(numbers, at, offsets)}"
 
 
-def _mine(pieces: Sequence[Piece], tensors: Mapping[str, SavedLayout]) -> list[tuple[Block, Tensor]]:
+def _mine(pieces: Sequence[Piece], tensors: Mapping[str, SavedLayout]) -> dict[Block, Tensor]:
     """The blocks that are this rank's to write, with their numbers."""
-    found = []
+    found = {}
     for piece in pieces:
         layout = tensors[piece.name]
         part = layout.part_of(world.rank)
         if part is not None:
-            found.append((Block(piece.name, layout.dtype, part.offsets, part.lengths), piece.part(part).detach()))
+            found[Block(piece.name, layout.dtype, part.offsets, part.lengths)] = piece.part(part).detach()
     return found
-
-
-def _written(draft: Path, mine: Sequence[tuple[Block, Tensor]]) -> FileFacts:
-    """Writes the file of this rank."""
-    by_name = {block.name: numbers for block, numbers in mine}
-
-    blocks = in_order([block for block, _ in mine])
-    return write(draft / file_name(world.rank), blocks, lambda block: bytes_of(by_name[block.name]))
 
 
 def place() -> str:
