@@ -83,8 +83,7 @@ class SafetensorsFiles:
     that match. help: where there is none. RunError SH504."""
 
     def __init__(self, path: Path, help: str = "") -> None:
-        paths = sorted(path.parent.glob(path.name)) if "*" in path.name else []
-        self.files = [SafetensorsFile(each, help) for each in paths or [path]]
+        self.files = [SafetensorsFile(each, help) for each in named(path) or [path]]
         self._of: dict[str, SafetensorsFile] = {}
         for file in self.files:
             again = next((name for name in file.tensors if name in self._of), None)
@@ -95,6 +94,11 @@ class SafetensorsFiles:
 
     def read(self, name: str, offsets: Sequence[int], lengths: Sequence[int]) -> np.ndarray:
         return self._of[name].read(name, offsets, lengths)
+
+
+def named(path: Path) -> list[Path]:
+    """The files that a path means, whose last part may have a `*`."""
+    return sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
 
 
 class CheckpointWeights:

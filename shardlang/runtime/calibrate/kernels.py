@@ -16,7 +16,7 @@ from torch import Tensor
 from shardlang.runtime.calibrate.clock import Clock, Points, in_digits, microseconds
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.functions.attention import attention
-from shardlang.runtime.state.optimizers import KINDS
+from shardlang.runtime.state.optimizers import KINDS, optimizer
 
 # Sizes along each dim of a product, by device: 64 products.
 SIZES = {"cpu": (8, 64, 512, 2048), "accelerator": (64, 512, 2048, 8192)}
@@ -151,7 +151,7 @@ def updates(clock: Clock) -> dict[str, list[list[float]]]:
         for elements in ELEMENTS[clock.kind]:
             parameter = torch.zeros(elements, device=clock.device)
             parameter.grad = torch.zeros_like(parameter)
-            made = KINDS["sgd" if name == "momentum" else name]([parameter], lr=1e-3, **settings)
+            made = optimizer("sgd" if name == "momentum" else name, [parameter], {"lr": 1e-3, **settings})
             points.append((float(elements), clock.seconds(partial(made.step, 1e-3))))
         found[name] = microseconds(points)
     return found

@@ -29,7 +29,7 @@ from shardlang.runtime.events.start import claim_events, emitted_hash
 from shardlang.runtime.launch import flight
 from shardlang.runtime.launch.alone import Alone
 from shardlang.runtime.launch.devices import chosen, of_rank
-from shardlang.runtime.launch.launcher import launch_program
+from shardlang.runtime.launch.launcher import launch_program, read_program
 from shardlang.runtime.launch.meeting import rendezvous
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Profiled, RunProgram
@@ -219,3 +219,29 @@ def _one_rank(claims: Claims, program: RunProgram, main_file: Path, options: arg
         log.close()
         alone.close()
     return code
+
+
+def main_by_size(folders: Mapping[int, str]) -> None:
+    """Runs the program in the folder for this number of ranks, beside the file that is run; exits
+    with 0, or 3 where the run failed. folders: by number of ranks.
+
+    torchrun starts fewer ranks after the loss of a host; the run goes on by another program, from
+    the same checkpoints."""
+    here = Path(sys.argv[0]).resolve().parent
+    sizes = ", ".join(map(str, sorted(folders)))
+    try:
+        place = started()
+        if place is None:
+            help = f"run {here / folders[max(folders)] / 'main.py'}, or start this by torchrun"
+            raise RunError("SH503", f"there is a program for each of {sizes} ranks; which is not said", help=help)
+        if place.size not in folders:
+            raise RunError(
+                "SH503", f"{place.size} ranks were started, and there are programs for {sizes}",
+                help="shardc launch --nodes LEAST:MOST compiles one for each number that fits",
+            )  # fmt: skip
+        main_file = here / folders[place.size] / "main.py"
+        program = read_program(main_file)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        sys.exit(FAILED)
+    main(program, main_file)

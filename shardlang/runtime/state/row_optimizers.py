@@ -63,9 +63,8 @@ class Ftrl(RowOptimizer):
     slots = OPTIMIZERS["ftrl"].state
 
     def __init__(
-        self, tensors: Sequence[Tensor], *, lr: float, l1: float = 0.0, l2: float = 0.0,
-        initial_accumulator: float = 0.1, lr_power: float = -0.5,
-    ) -> None:  # fmt: skip
+        self, tensors: Sequence[Tensor], *, lr: float, l1: float, l2: float, initial_accumulator: float, lr_power: float
+    ) -> None:
         super().__init__(tensors, lr, (initial_accumulator, 0.0))
         self.l1, self.l2, self.power = l1, l2, -lr_power
 
@@ -87,9 +86,7 @@ class LazyAdam(RowOptimizer):
 
     slots = OPTIMIZERS["lazy_adam"].state
 
-    def __init__(
-        self, tensors: Sequence[Tensor], *, lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
-    ) -> None:
+    def __init__(self, tensors: Sequence[Tensor], *, lr: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(tensors, lr, (0.0, 0.0))
         self.betas, self.eps = betas, eps
 
@@ -107,9 +104,7 @@ class Adagrad(RowOptimizer):
 
     slots = OPTIMIZERS["adagrad"].state
 
-    def __init__(
-        self, tensors: Sequence[Tensor], *, lr: float, eps: float = 1e-10, initial_accumulator: float = 0.0
-    ) -> None:
+    def __init__(self, tensors: Sequence[Tensor], *, lr: float, eps: float, initial_accumulator: float) -> None:
         super().__init__(tensors, lr, (initial_accumulator,))
         self.eps = eps
 

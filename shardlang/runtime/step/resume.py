@@ -31,6 +31,7 @@ from shardlang.runtime.state.optimizers import optimizer
 from shardlang.runtime.state.shares import StateLayouts, zero_group
 from shardlang.runtime.step.model import RankModel
 from shardlang.runtime.words import require_same
+from shardlang.weights.files import named
 
 
 def checkpoints(program: RunProgram) -> Checkpoints | None:
@@ -67,10 +68,7 @@ def claim_of_program(claims: Claims, program: RunProgram, save_weights: Path | N
 
 def _read_first(program: RunProgram) -> list[Path]:
     """The files of weights that a run starts from."""
-    if program.init is None:
-        return []
-    given = program.base / program.init.path
-    read = given.parent.glob(given.name) if "*" in given.name else [given]
+    read = named(program.base / program.init.path) if program.init is not None else []
     return [Path(os.path.realpath(path)) for path in read]
 
 

@@ -77,8 +77,8 @@ def _dcp(checkpoint: Path, to: Path) -> list[str]:
 
 
 def _safetensors(checkpoint: Path, theirs: bool, under: str, to: Path, ema: bool) -> tuple[list[str], Sequence[str]]:
+    from shardlang.weights.export import write_file
     from shardlang.weights.files import CheckpointWeights, Weights
-    from shardlang.weights.one_file import write
 
     left: Sequence[str] = ()
     weights: Weights
@@ -94,7 +94,7 @@ def _safetensors(checkpoint: Path, theirs: bool, under: str, to: Path, ema: bool
     if not names:
         raise RunError("SH616", f"no tensor has a name that begins with `{under}`", file=checkpoint)
     with WriteProgress(sum(weights.tensors[name].nbytes for name in names)) as told:
-        write(weights, names, to, told)
+        write_file(weights, names, to, told)
     return list(names.values()), left
 
 
