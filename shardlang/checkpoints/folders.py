@@ -232,17 +232,12 @@ def tidy(folder: Path) -> None:
         match = _LEFT.fullmatch(left.name)
         if match is None or foreign(left) is not None:
             continue
-        whole = folder / match[1]
-        if match[2] == "old" and not os.path.lexists(whole) and _has_all(left):
+        whole, index = folder / match[1], _index(left)
+        has_all = index is not None and all((left / name).exists() for name in _named(index))
+        if match[2] == "old" and not os.path.lexists(whole) and has_all:
             os.replace(left, whole)
         else:
             _remove(left)
-
-
-def _has_all(folder: Path) -> bool:
-    """Whether the files that the index names are there."""
-    index = _index(folder)
-    return index is not None and all((folder / name).exists() for name in _named(index))
 
 
 def _remove(folder: Path) -> None:

@@ -92,22 +92,15 @@ def _reduced(x: torch.Tensor, group: Group) -> object:
     return primitives.begin_reduce(x, group, own=True).wait()
 
 
-def _scattered(x: torch.Tensor, group: Group) -> object:
-    return primitives.begin_reduce_scatter(x.view(group.size, -1), group).wait()
-
-
-def _gathered(x: torch.Tensor, group: Group) -> object:
-    return primitives.all_gather(x[: x.numel() // group.size], group)
-
-
 def _exchanged(x: torch.Tensor, group: Group) -> object:
     return group.handle(x).alltoall_base(torch.empty_like(x), x, [], []).wait()
 
 
 # How each begins, and the bytes that it sends as a part of (n - 1) / n of the whole.
 _KINDS: dict[str, tuple[Begin, float]] = {
-    "all_reduce": (_reduced, 2.0), "reduce_scatter": (_scattered, 1.0), "all_gather": (_gathered, 1.0),
-    "all_to_all": (_exchanged, 1.0),
+    "all_reduce": (_reduced, 2.0), "all_to_all": (_exchanged, 1.0),
+    "reduce_scatter": (lambda x, group: primitives.begin_reduce_scatter(x.view(group.size, -1), group).wait(), 1.0),
+    "all_gather": (lambda x, group: primitives.all_gather(x[: x.numel() // group.size], group), 1.0),
 }  # fmt: skip
 
 

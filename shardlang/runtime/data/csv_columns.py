@@ -101,7 +101,7 @@ def _named(source: BatchSource, head: Sequence[str], text: _Text, line: int) -> 
     due = [field.words is None for field, width in widths for _ in range(width)]
     if any(due):
         return not all(number for number, wanted in zip(numbers, due, strict=True) if wanted)
-    if all(any(_is_of(field, name) for name in head) for field in source.fields):
+    if all(any(name == field.name or _is_one(field, name) for name in head) for field in source.fields):
         return True
     fact = "no field is of numbers, and nothing says whether the first line names the columns"
     raise text.wrong(line, fact, "write `header = true`, or `header = false`, in `csv(..)`")
@@ -293,10 +293,6 @@ def _columns(field: SourceField, head: Sequence[str], text: _Text, line: int) ->
 def _is_one(field: SourceField, name: str) -> re.Match[str] | None:
     """Whether a column is a numbered one of a field."""
     return re.fullmatch(re.escape(field.name) + r"[_.\[]?(\d+)\]?", name)
-
-
-def _is_of(field: SourceField, name: str) -> bool:
-    return name == field.name or _is_one(field, name) is not None
 
 
 def _naming(field: SourceField, head: Sequence[str]) -> str:

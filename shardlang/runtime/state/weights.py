@@ -35,8 +35,6 @@ from shardlang.runtime.weight_names import FileTensor, Names
 from shardlang.runtime.words import require_same
 from shardlang.weights.files import SafetensorsFiles
 
-# safetensors has the language's names, in capitals.
-_TORCH = {name: str(dtype).removeprefix("torch.") for name, dtype in DTYPES.items()}
 # What numbers of a type are: those of one kind are converted, and rounded where they are narrower.
 _KINDS = {name: "truth values" if name == "bool" else "whole numbers" if name in INTEGERS else "floating-point numbers"
           for name in DTYPES}  # fmt: skip
@@ -176,7 +174,7 @@ class InitialWeights:
         complex ones, those in 8 bits, which have a scale elsewhere, and others than the program
         has: whole numbers or truth values in place of floating-point ones, or the other way."""
         here, there = found.lower(), f"`{tensor.path}` is {found.lower()} in the file"
-        help = f"save it in the type of the program: `tensor.to(torch.{_TORCH[tensor.dtype]})`"
+        help = f"save it in the type of the program: `tensor.to({DTYPES[tensor.dtype]})`"
         if found not in ITEM_BYTES:
             allowed = ", ".join(map(str.lower, ITEM_BYTES))
             raise RunError("SH504", f"{there}, and can be {allowed}", file=self.path, help=help)

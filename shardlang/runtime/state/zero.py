@@ -166,11 +166,6 @@ class ShardBucket(GradientBucket):
         self.sent: list[int] = []
         self.staging: primitives.StagingBuffers | None = None
 
-    @property
-    def count(self) -> int:
-        """Elements of the flat tensor."""
-        return sum(self.widths) * self.group.size
-
     def launch(self) -> None:
         self.collect()
         taken = [(parameter, parameter.take()) for parameter in self.parameters]
@@ -249,7 +244,8 @@ def staged(buckets: Sequence[ShardBucket]) -> None:
         if bucket.pending and not isinstance(bucket.group, TiedGroup) and dtype.itemsize >= 4:
             kinds.setdefault((bucket.group, dtype), []).append(bucket)
     for alike in kinds.values():
-        like = alike[0].parameters[0].piece
-        staging = primitives.stage(alike[0].group, max(bucket.count for bucket in alike), like, like.dtype)
+        like, group = alike[0].parameters[0].piece, alike[0].group
+        count = group.size * max(sum(bucket.widths) for bucket in alike)
+        staging = primitives.stage(group, count, like, like.dtype)
         for bucket in alike:
             bucket.staging = staging

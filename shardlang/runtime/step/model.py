@@ -105,8 +105,8 @@ class RankModel:
 
     def leaves_of(self, stage: int) -> list[Tensor]:
         """The parameters that a stage trains."""
-        mine = [t.path for t in self.parameters if stage in self.program.stages_of[t.path] and not t.frozen]
-        return [self.leaves[path] for path in mine]
+        of = self.program.stages_of
+        return [self.leaves[t.path] for t in self.parameters if stage in of[t.path] and not t.frozen]
 
     def _mesh(self, tensor: RunTensor) -> RankMesh:
         return tensor.mesh or self.program.mesh
