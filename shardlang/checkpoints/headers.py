@@ -1,4 +1,4 @@
-"""Headers of safetensors files: where those that shardlang writes are made. weights/files.py reads
+"""Headers of safetensors files: where those that shardlang writes are made. weight_files.py reads
 them, of whoever wrote them."""
 
 from __future__ import annotations

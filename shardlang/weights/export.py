@@ -21,6 +21,7 @@ from shardlang.check.program import NameMap
 from shardlang.checkpoints import headers
 from shardlang.checkpoints.index import Saved
 from shardlang.checkpoints.parts import STORED
+from shardlang.checkpoints.weight_files import SafetensorsFile, Weights
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.locks import Claims, drafted, synced, unwritable
 from shardlang.disk.overwrite_guard import SAVED_MARK, WEIGHTS
@@ -30,7 +31,6 @@ from shardlang.sources.files import umask
 from shardlang.terminal import signals
 from shardlang.weights.backwards import Backwards, Filling, backwards
 from shardlang.weights.elements import converted
-from shardlang.weights.files import SafetensorsFile, Weights
 from shardlang.weights.like import INDEX, Like
 
 # Bytes of numbers in memory at one time, about.

@@ -11,12 +11,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from shardlang.checkpoints import headers
+from shardlang.checkpoints import weight_files as files
 from shardlang.checkpoints.index import Saved
 from shardlang.cli.main import run
 from shardlang.disk.overwrite_guard import SAVED_MARK
 from shardlang.errors import RunError
 from shardlang.runtime.state import weights as state
-from shardlang.weights import files
 
 MAP = """\
 # Theirs

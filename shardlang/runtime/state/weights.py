@@ -18,6 +18,7 @@ from torch import Tensor
 
 from shardlang.checkpoints import headers
 from shardlang.checkpoints.index import ITEM_BYTES, Saved
+from shardlang.checkpoints.weight_files import SafetensorsFiles
 from shardlang.disk.locks import drafted
 from shardlang.disk.overwrite_guard import CATEGORIES, SAVED_MARK, WORDS_MARK
 from shardlang.errors import RunError
@@ -33,7 +34,6 @@ from shardlang.runtime.program import DTYPES, Extent, RunProgram, RunTensor, dty
 from shardlang.runtime.state.checkpoints import NAMES, bytes_of, tensor_of
 from shardlang.runtime.weight_names import FileTensor, Names
 from shardlang.runtime.words import require_same
-from shardlang.weights.files import SafetensorsFiles
 
 # What numbers of a type are: those of one kind are converted, and rounded where they are narrower.
 _KINDS = {name: "truth values" if name == "bool" else "whole numbers" if name in INTEGERS else "floating-point numbers"

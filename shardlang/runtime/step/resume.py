@@ -19,6 +19,7 @@ from shardlang.checkpoints.folders import kept as checkpoints_in
 from shardlang.checkpoints.index import INDEX, Damaged, index_text
 from shardlang.checkpoints.looked_at import look
 from shardlang.checkpoints.optimizers import EMA, Change, averaged, changes, state_names, updates
+from shardlang.checkpoints.weight_files import named
 from shardlang.disk.locks import Claims, held_in, require_apart
 from shardlang.errors import RunError
 from shardlang.runtime.comm.mesh import world
@@ -31,7 +32,6 @@ from shardlang.runtime.state.optimizers import optimizer
 from shardlang.runtime.state.shares import StateLayouts, zero_group
 from shardlang.runtime.step.model import RankModel
 from shardlang.runtime.words import require_same
-from shardlang.weights.files import named
 
 
 def checkpoints(program: RunProgram) -> Checkpoints | None:

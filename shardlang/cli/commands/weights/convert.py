@@ -64,9 +64,9 @@ def command(ctx: click.Context, checkpoint: Path, form: str, to: Path, under: st
 
 
 def _dcp(checkpoint: Path, to: Path) -> list[str]:
+    from shardlang.checkpoints.weight_files import CheckpointWeights
     from shardlang.runtime.dcp.written import write
     from shardlang.weights.export import whole_folder
-    from shardlang.weights.files import CheckpointWeights
 
     found = CheckpointWeights(checkpoint)
     _passed(found.passed)
@@ -77,8 +77,8 @@ def _dcp(checkpoint: Path, to: Path) -> list[str]:
 
 
 def _safetensors(checkpoint: Path, theirs: bool, under: str, to: Path, ema: bool) -> tuple[list[str], Sequence[str]]:
+    from shardlang.checkpoints.weight_files import CheckpointWeights, Weights
     from shardlang.weights.export import write_file
-    from shardlang.weights.files import CheckpointWeights, Weights
 
     left: Sequence[str] = ()
     weights: Weights
