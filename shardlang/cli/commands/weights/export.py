@@ -46,8 +46,8 @@ def command(
     WEIGHTS is a file of `--save-weights`, a checkpoint, or a folder of checkpoints: then its newest
     whole one is taken. Settings and tokenizer files are copied from --like. Nothing is unpickled,
     and nothing that is there is replaced."""
-    from shardlang.diagnostics.diagnostic import Sink
     from shardlang.checkpoints import weight_files
+    from shardlang.diagnostics.diagnostic import Sink
     from shardlang.weights import export, like
     from shardlang.weights.maps import name_map
 
