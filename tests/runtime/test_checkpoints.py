@@ -238,7 +238,7 @@ def test_a_checkpoint_is_of_the_moment_and_written_beside_what_follows(tmp_path:
     go_on, steps = threading.Event(), []
 
     def slow(*given: Any) -> FileFacts:
-        steps.append(given[0].parent.name)
+        steps.append(given[0].name)
         assert go_on.wait(LIMIT)
         return rank_files.write(*given)
 
