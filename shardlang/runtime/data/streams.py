@@ -73,9 +73,6 @@ class ExampleStream(OwnDataset):
         self._coming: Iterator[tuple[int, Any]] = iter(())
         self._next = self._start = 0
 
-    def afresh(self) -> OwnDataset:
-        return ExampleStream(self.source, self.made, self.file)
-
     def fetch(self, epoch: int, numbers: np.ndarray) -> Mapping[str, np.ndarray]:
         wanted = [int(n) for n in numbers]
         if self._of != (epoch, self.part) or wanted[0] < self._next:
