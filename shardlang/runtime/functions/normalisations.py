@@ -150,7 +150,7 @@ def _norm(
     x: Tensor, dims: tuple[int, ...], size: int, weight: Tensor | None, bias: Tensor | None, eps: float, group: Groups,
     centred: bool,
 ) -> Tensor:  # fmt: skip
-    """A norm. Of an x narrower than f32, torch's own for devices keeps and computes the same; that
+    """A norm. Torch's own for devices keeps and computes the same of an x narrower than f32; that
     for the CPU keeps more, or sums the gradient of the weight in the type of x."""
     if x.dtype not in _LOW:
         return _affine(_Normalised.apply(x, dims, size, eps, group, centred)[0], dims, weight, bias)
