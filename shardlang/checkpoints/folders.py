@@ -141,6 +141,10 @@ def draft_of(whole: Path) -> Path:
     return whole.with_name(_DRAFT.format(whole.name))
 
 
+def _old_of(whole: Path) -> Path:
+    return whole.with_name(_OLD.format(whole.name))
+
+
 @contextmanager
 def writing(place: Path) -> Iterator[None]:
     """RunError where a checkpoint cannot be written."""
@@ -159,10 +163,10 @@ def begin(draft: Path, step: int) -> None:
         draft.mkdir(parents=True)
         for path in made:
             synced(path.parent)
-        write_index(draft, _mark(str(step)))
+        _write_index(draft, _mark(str(step)))
 
 
-def write_index(folder: Path, index: str) -> None:
+def _write_index(folder: Path, index: str) -> None:
     """Writes an index, whole or not at all."""
     with (folder / _NEW_INDEX).open("w") as file:
         file.write(index)
@@ -171,10 +175,12 @@ def write_index(folder: Path, index: str) -> None:
     os.replace(folder / _NEW_INDEX, folder / INDEX)
 
 
-def put(draft: Path, whole: Path) -> None:
-    """Gives a finished draft its name. An older one of that name, if it is ours, is removed once
-    the new one is there. Whatever then happens to the machine, one of the two is on its disk."""
-    old = whole.with_name(_OLD.format(whole.name))
+def put(draft: Path, whole: Path, index: str) -> None:
+    """Gives a finished draft its index and its name. An older one of that name, if it is ours, is
+    removed once the new one is there. Whatever then happens to the machine, one of the two is on
+    its disk."""
+    _write_index(draft, index)
+    old = _old_of(whole)
     require_own(whole)
     require_own(old)
     synced(draft)
@@ -188,7 +194,7 @@ def put(draft: Path, whole: Path) -> None:
 
 def drop(whole: Path) -> None:
     """Removes a checkpoint of ours."""
-    old = whole.with_name(_OLD.format(whole.name))
+    old = _old_of(whole)
     if not os.path.lexists(old):
         os.replace(whole, old)
         _remove(old)
@@ -205,15 +211,14 @@ def put_aside(whole: Path) -> Path:
         synced(whole.parent)
     except OSError as error:
         fact = f"a damaged checkpoint cannot be moved aside: {error.strerror}"
-        raise RunError(
-            "SH512", fact, file=whole, help=f"mv {shlex.quote(str(whole))} {shlex.quote(str(free))}"
-        ) from None
+        help = f"mv {shlex.quote(str(whole))} {shlex.quote(str(free))}"
+        raise RunError("SH512", fact, file=whole, help=help) from None
     return free
 
 
 def drop_all(found: Sequence[Path]) -> None:
     """Removes checkpoints in this order. RunError, and all stay, where one is not ours."""
-    olds = [whole.with_name(_OLD.format(whole.name)) for whole in found]
+    olds = list(map(_old_of, found))
     for path in (*found, *olds):
         require_own(path)
     for whole, old in zip(found, olds, strict=True):
@@ -227,17 +232,12 @@ def tidy(folder: Path) -> None:
         match = _LEFT.fullmatch(left.name)
         if match is None or foreign(left) is not None:
             continue
-        whole = folder / match[1]
-        if match[2] == "old" and not os.path.lexists(whole) and _has_all(left):
+        whole, index = folder / match[1], _index(left)
+        has_all = index is not None and all((left / name).exists() for name in _named(index))
+        if match[2] == "old" and not os.path.lexists(whole) and has_all:
             os.replace(left, whole)
         else:
             _remove(left)
-
-
-def _has_all(folder: Path) -> bool:
-    """Whether the files that the index names are there."""
-    index = _index(folder)
-    return index is not None and all((folder / name).exists() for name in _named(index))
 
 
 def _remove(folder: Path) -> None:

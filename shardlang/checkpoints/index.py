@@ -46,6 +46,21 @@ class Damaged(RunError):
 
 
 @dataclass(frozen=True)
+class Saved:
+    """The element type (by safetensors' name) and the shape of a saved tensor."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+    def __str__(self) -> str:
+        return f"{self.dtype.lower()}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
 class Part:
     """A part of a whole tensor: `lengths` of it at `offsets`, in the file of a rank."""
 
@@ -99,8 +114,8 @@ class SavedLayout:
         return {part.rank: part for part in self.parts()}
 
     @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+    def type(self) -> Saved:
+        return Saved(self.dtype, self.shape)
 
     def require(self, ranks: int) -> None:
         """ValueError where the parts are not those of a tensor, written by some of so many
@@ -214,17 +229,12 @@ def index_of(step: int, facts: Mapping[str, Any], files: Sequence[Any], tensors:
 
 
 def index_text(folder: Path) -> bytes:
-    """The index of a checkpoint as it is there; Damaged where that is none."""
-    return read_small(folder / INDEX, _MOST_BYTES)
-
-
-def read_small(path: Path, most: int) -> bytes:
-    """A regular file of at most so many bytes, whole; Damaged where it is none."""
-    with opened(path) as descriptor:
-        size = os.fstat(descriptor.fileno()).st_size
-        if size > most:
-            raise Damaged(f"the file has {size} bytes, where at most {most} are due", path)
-        found: bytes = descriptor.read(most)
+    """The index of a checkpoint as it is there; Damaged where that is none, or too large."""
+    with opened(folder / INDEX) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > _MOST_BYTES:
+            raise Damaged(f"the file has {size} bytes, where at most {_MOST_BYTES} are due", folder / INDEX)
+        found: bytes = file.read(_MOST_BYTES)
         return found
 
 

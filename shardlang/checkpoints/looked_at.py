@@ -55,7 +55,7 @@ def shown(folder: Path) -> dict[str, Any]:
     files = {file_name(rank): file.size for rank, file in enumerate(index.files) if file is not None}
     tensors = [
         {
-            "name": name, "type": layout.dtype, "shape": list(layout.shape), "bytes": layout.nbytes,
+            "name": name, "type": layout.dtype, "shape": list(layout.shape), "bytes": layout.type.nbytes,
             "parts": sum(1 for _ in layout.parts()),
         }
         for name, layout in index.tensors.items()

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shardlang.checkpoints.index import INDEX, Damaged, Index
+from shardlang.checkpoints.index import INDEX, Damaged, Index, Saved
+from shardlang.errors import RunError
 from shardlang.frozen.records import dataclass
 
 # The average of a parameter is saved as if an optimizer kept it.
@@ -30,6 +31,19 @@ def state_names(index: Index) -> dict[str, list[str]]:
     for path, colon, name in (block.rpartition(":") for block in sorted(index.tensors)):
         if colon:
             found.setdefault(path, []).append(name)
+    return found
+
+
+def of_weights(index: Index) -> dict[str, Saved]:
+    """The parameters and states of a checkpoint, without what optimizers keep."""
+    return {name: layout.type for name, layout in index.tensors.items() if ":" not in name}
+
+
+def averaged(index: Index, help: str) -> set[str]:
+    """The parameters of which a checkpoint has the averages; RunError where there are none."""
+    found = {path for path, names in state_names(index).items() if EMA in names}
+    if not found:
+        raise RunError("SH508", "the checkpoint has no average of the weights", file=index.folder, help=help)
     return found
 
 

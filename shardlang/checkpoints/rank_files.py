@@ -12,13 +12,14 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shardlang.checkpoints.index import ITEM_BYTES, Damaged, FileFacts, Part, opened
+from shardlang.checkpoints import headers
+from shardlang.checkpoints.index import ITEM_BYTES, Damaged, FileFacts, Part, Saved, opened
 from shardlang.frozen.records import dataclass
 
 # Bytes of a cell, about; columns of a block are in at most so many cells, of at least so many bytes
@@ -76,8 +77,8 @@ class Block:
         return cells_of(self.lengths, ITEM_BYTES[self.dtype])
 
     @property
-    def nbytes(self) -> int:
-        return math.prod(self.lengths) * ITEM_BYTES[self.dtype]
+    def type(self) -> Saved:
+        return Saved(self.dtype, self.lengths)
 
 
 def _header(blocks: Sequence[Block], sums: Sequence[str]) -> bytes:
@@ -85,27 +86,17 @@ def _header(blocks: Sequence[Block], sums: Sequence[str]) -> bytes:
     offsets = {block.name: {"saved_offsets": block.offsets} for block in blocks}
     crcs = {block.name: each for block, each in zip(blocks, sums, strict=True)}
     own = {"format": "pt", "written_by": "shardlang", "DCP_SHARDING_INFO": json.dumps(offsets)}
-    header: dict[str, Any] = {"__metadata__": {**own, "crc32": json.dumps(crcs)}}
-    first = 0
-    for block in blocks:
-        last = first + block.nbytes
-        header[block.name] = {"dtype": block.dtype, "shape": block.lengths, "data_offsets": [first, last]}
-        first = last
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
+    mark = json.dumps({"__metadata__": {**own, "crc32": json.dumps(crcs)}}, separators=(",", ":"))[:-1]
+    return headers.written({block.name: block.type for block in blocks}, mark)
 
 
-def in_order(blocks: Sequence[Block]) -> list[Block]:
-    """As they follow each other in a file: the widest elements first, which keeps all aligned."""
-    return sorted(blocks, key=lambda block: (-ITEM_BYTES[block.dtype], block.name))
-
-
-def write(path: Path, blocks: Sequence[Block], numbers: Callable[[Block], np.ndarray]) -> FileFacts:
-    """Writes the file of a rank and waits until it is on the disk. blocks: in order. numbers: gives
-    the bytes of a block, uint8. OSError."""
+def write(folder: Path, rank: int, blocks: Iterable[Block], numbers: Callable[[Block], np.ndarray]) -> FileFacts:
+    """Writes the file of a rank and waits until it is on the disk. numbers: gives the bytes of a
+    block, uint8. OSError."""
+    # The widest elements first, which keeps all aligned.
+    blocks = sorted(blocks, key=lambda block: (-ITEM_BYTES[block.dtype], block.name))
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(path, flags, 0o644), "wb", buffering=0) as file:
+    with open(os.open(folder / file_name(rank), flags, 0o644), "wb", buffering=0) as file:
         placeholder = _header(blocks, ["0" * 8 * block.cells.count for block in blocks])
         _write_all(file, placeholder)
         sums = []
@@ -153,12 +144,6 @@ class RankFile:
         except BaseException:
             self.file.close()
             raise
-
-    def __enter__(self) -> RankFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
 
     def _read_header(self, facts: FileFacts) -> None:
         size = os.fstat(self.file.fileno()).st_size
@@ -213,7 +198,7 @@ class RankFile:
             fits = found["dtype"] == dtype and tuple(found["shape"]) == part.lengths and tuple(offsets) == part.offsets
             inside = 0 <= first <= last <= os.fstat(self.file.fileno()).st_size - self.begin
             fits = fits and inside and type(first) is type(last) is int
-            fits = fits and last - first == block.nbytes and len(sums) == 4 * block.cells.count
+            fits = fits and last - first == block.type.nbytes and len(sums) == 4 * block.cells.count
         except (KeyError, TypeError, ValueError) as error:
             raise self._broken(f"its header is damaged: {error!r}") from None
         if not fits:

@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -106,20 +106,14 @@ def held_in(folder: Path) -> list[Path]:
     return [path.relative_to(real) for path in map(Path, _held) if real in path.parents]
 
 
-class Claims:
+class Claims(ExitStack):
     """The places that a run writes to, from when they are claimed to the end of the `with`."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._mine: list[str] = []
-        self._until = signals.at_once(self._release)
-
-    def __enter__(self) -> Claims:
-        self._until.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._release()
-        self._until.__exit__(None, None, None)
+        self.enter_context(signals.at_once(self._release))
+        self.callback(self._release)
 
     def _release(self) -> None:
         while self._mine:

@@ -21,8 +21,6 @@ EMITTED_MARK = "Written by shardc from the program and its strategy."
 LOG_MARK = "A log of shardlang: the next run in this folder replaces it."
 # What the record of a rank's collectives begins with.
 RECORD_MARK = b"SHARDREC"
-# What a file of torch's flight recorder begins with: a pickled dict, and its first name.
-FLIGHT_MARK = b"\x80\x02}(X\x07\x00\x00\x00version"
 # What the header of weights begins with, after its length: under the names of a module, and as
 # `--save-weights` writes them, under the paths of a program.
 WEIGHTS_MARK = '{"__metadata__":{"format":"pt","written_by":"shardlang"'
@@ -34,46 +32,30 @@ WORDS_MARK = f'{WEIGHTS_MARK},"{CATEGORIES}":'
 # What a trace of steps begins with.
 TRACE_MARK = '{"written_by":"shardlang",'
 TOKENS_MARK = b"SHARDTOK"
-# What the first line of `--log jsonl:FILE` begins with.
-EVENTS_MARK = b'{"event": "start", '
 # What a file of `shardc predict` ends with: the comment of an archive.
 PREDICTED_MARK = b"written by shardc predict"
-# How a line of what `shardc predict --generate` writes begins.
-GENERATED_MARK = b'{"generated_by": "shardlang", '
-# Stands in the head of a page of `shardc report`.
-PAGE_MARK = '<meta name="generator" content="shardc report">'
-# What files of `shardc calibrate` begin with: the program, and its profile.
-MACHINE_MARK = "## Measured by `shardc calibrate`"
-PROFILE_MARK = '{"format": 1, "device": '
 # Stands in the first lines of every file that starts a job.
 JOB_MARK = "Written by shardc launch for the job"
-# What a lock of `shardc verify` begins with.
-LOCK_MARK = '{\n  "shardlang": '
-# What files of `shardc import` begin with: the program, its name map, the report.
+# What files of `shardc import` begin with: the program, its name map.
 MODEL_MARK = "## Imported by `shardc import` from"
 NAMES_MARK = "# Names of `shardc import`:"
-REPORT_MARK = '{"imported_from": '
 # What the docstring of a Python file of `shardc import --opaque` begins with.
 OPAQUE_MARK = "Written by `shardc import --opaque`"
 _FIGURES = re.compile(rb'\{"step": \d+, "epoch": \d+[,}]|\{"epoch": \d+(, "step": \d+)?(, "eval\.|\})')
 _HEAD = 8192
 
 
-def _begins(mark: bytes, at: int | None = 0) -> Callable[[Path], bool]:
-    """A function that tells whether a file has a mark: at a place, or (None) anywhere in its first
-    bytes."""
+def _begins(*marks: str | bytes, at: int | None = 0) -> Callable[[Path], bool]:
+    """A function that tells whether a file has one of some marks: at a place, or (None) anywhere in
+    its first bytes."""
+    wanted = tuple(mark.encode() if isinstance(mark, str) else mark for mark in marks)
 
     def is_own(path: Path) -> bool:
         with path.open("rb") as file:
             head = file.read(_HEAD)
-        return mark in head if at is None else head.startswith(mark, at)
+        return any(mark in head for mark in wanted) if at is None else head.startswith(wanted, at)
 
     return is_own
-
-
-def _begins_either(*marks: str) -> Callable[[Path], bool]:
-    """A function that tells whether a file of weights has one of some marks, after its length."""
-    return lambda path: any(_begins(mark.encode(), 8)(path) for mark in marks)
 
 
 def _ends(mark: bytes) -> Callable[[Path], bool]:
@@ -107,27 +89,30 @@ class FileKind:
     streams: bool = False
 
 
-EMITTED = FileKind("the emitted program", _begins(f"\n{EMITTED_MARK}".encode(), None), "another folder")
-LOG = FileKind("a rank's log", _begins(LOG_MARK.encode()), "another folder for --log-dir")
+EMITTED = FileKind("the emitted program", _begins(f"\n{EMITTED_MARK}", at=None), "another folder")
+LOG = FileKind("a rank's log", _begins(LOG_MARK), "another folder for --log-dir")
 RECORD = FileKind("a rank's collectives", _begins(RECORD_MARK), "another folder for --log-dir")
-FLIGHT = FileKind("the flight recorder of a rank", _begins(FLIGHT_MARK), "another folder for --log-dir")
-EVENTS = FileKind("events", _begins(EVENTS_MARK), "another file for --log", streams=True)
+# A pickled dict, and its first name.
+_FLIGHT = _begins(b"\x80\x02}(X\x07\x00\x00\x00version")
+FLIGHT = FileKind("the flight recorder of a rank", _FLIGHT, "another folder for --log-dir")
+EVENTS = FileKind("events", _begins('{"event": "start", '), "another file for --log", streams=True)
 FIGURES = FileKind("figures", _is_figures, "another file for --metrics", streams=True)
-WEIGHTS = FileKind("saved weights", _begins(WEIGHTS_MARK.encode(), 8), "another file for --save-weights")
-SAVED = FileKind("saved weights", _begins_either(SAVED_MARK, WORDS_MARK), "another file for --save-weights")
-TRACE = FileKind("a trace", _begins(TRACE_MARK.encode()), "another folder for --log-dir")
-JOB = FileKind("a file of the job", _begins(JOB_MARK.encode(), None), "another folder")
-COURSE = FileKind("the course of a step", _begins(TRACE_MARK.encode()), "another file for --trace", streams=True)
-PAGE = FileKind("the page", _begins(PAGE_MARK.encode(), None), "another file for -o", streams=True)
-MACHINE = FileKind("the measured machine", _begins(MACHINE_MARK.encode()), "another file for -o")
-PROFILE = FileKind("the profile", _begins(PROFILE_MARK.encode()), "another file for -o")
-MODEL = FileKind("the imported program", _begins(MODEL_MARK.encode()), "another file for -o")
-LOCK = FileKind("the lock of what was verified", _begins(LOCK_MARK.encode()), "the file of operators another name")
-NAMES = FileKind("the name map", _begins(NAMES_MARK.encode()), "another file for -o")
-OPAQUE = FileKind("the steps of the module", _begins(f'"""{OPAQUE_MARK}'.encode()), "another file for -o")
-REPORT = FileKind("the report", _begins(REPORT_MARK.encode()), "another file for --report")
+WEIGHTS = FileKind("saved weights", _begins(WEIGHTS_MARK, at=8), "another file for --save-weights")
+SAVED = FileKind("saved weights", _begins(SAVED_MARK, WORDS_MARK, at=8), "another file for --save-weights")
+TRACE = FileKind("a trace", _begins(TRACE_MARK), "another folder for --log-dir")
+JOB = FileKind("a file of the job", _begins(JOB_MARK, at=None), "another folder")
+COURSE = FileKind("the course of a step", _begins(TRACE_MARK), "another file for --trace", streams=True)
+_PAGE = '<meta name="generator" content="shardc report">'
+PAGE = FileKind("the page", _begins(_PAGE, at=None), "another file for -o", streams=True)
+MACHINE = FileKind("the measured machine", _begins("## Measured by `shardc calibrate`"), "another file for -o")
+PROFILE = FileKind("the profile", _begins('{"format": 1, "device": '), "another file for -o")
+MODEL = FileKind("the imported program", _begins(MODEL_MARK), "another file for -o")
+LOCK = FileKind("the lock of what was verified", _begins('{\n  "shardlang": '), "the file of operators another name")
+NAMES = FileKind("the name map", _begins(NAMES_MARK), "another file for -o")
+OPAQUE = FileKind("the steps of the module", _begins(f'"""{OPAQUE_MARK}'), "another file for -o")
+REPORT = FileKind("the report", _begins('{"imported_from": '), "another file for --report")
 PREDICTED = FileKind("what is predicted", _ends(PREDICTED_MARK), "another file for --out")
-GENERATED = FileKind("what is generated", _begins(GENERATED_MARK), "another file for --out")
+GENERATED = FileKind("what is generated", _begins('{"generated_by": "shardlang", '), "another file for --out")
 TOKENS = FileKind("tokens", _begins(TOKENS_MARK), "another file for -o")
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -78,6 +79,20 @@ def _named(made: ModuleType, name: str) -> Callable[..., Any]:
     if not callable(found):
         raise RunError("SH619", f"the file has no function `{name}`", file=Path(str(made.__file__)))
     return found
+
+
+@contextmanager
+def calling(code: str, what: str, file: Path) -> Iterator[None]:
+    """Says of whatever the user's Python raises what was called, and the line: a RunError of a
+    code."""
+    try:
+        yield
+    except RunError:
+        raise
+    except (Exception, SystemExit) as error:
+        said = next(iter(str(error).strip().splitlines()), "")
+        fact = f"{what} raises {type(error).__name__}" + (f": {said}" if said else "")
+        raise RunError(code, fact[:400], file=file, line=line_of(error, file)) from error
 
 
 def line_of(error: BaseException, path: Path) -> int | None:

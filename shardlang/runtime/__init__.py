@@ -26,8 +26,7 @@ from shardlang.runtime.functions.normalisations import *
 from shardlang.runtime.functions.products import *
 from shardlang.runtime.functions.rotary import *
 from shardlang.runtime.functions.statistics import *
-from shardlang.runtime.launch.by_size import main_by_size
-from shardlang.runtime.launch.entry import main
+from shardlang.runtime.launch.entry import main, main_by_size
 from shardlang.runtime.logs import timed
 from shardlang.runtime.program import BatchSource as Source
 from shardlang.runtime.program import (

@@ -1,10 +1,14 @@
 """The lines of an emitted file -> the lines of the program that they come from, as its comments
-cite them."""
+cite them; and who watches its calls."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 # Of the user's files and of the library's (`std.nn:10`).
 _CITED = re.compile(r"^\s*# ((?:\S+\.shard|\w+(?:\.\w+)+):\d+  .*)$")
@@ -20,3 +24,14 @@ def cited(lines: Sequence[str], at: int) -> str:
         if lines[number].startswith("def "):
             break
     return ""
+
+
+@contextmanager
+def tracing(on_call: Callable[[FrameType, str, Any], Any]) -> Iterator[None]:
+    """Python tells a function of its calls meanwhile: `sys.settrace`."""
+    before = sys.gettrace()
+    sys.settrace(on_call)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

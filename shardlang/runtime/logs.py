@@ -136,7 +136,8 @@ class Log:
             record = {"epoch": epoch, **figures, "step_ms": taken, **own}
             self._write({"step": step, **record})
             self.event("step", step, record)
-        self._tell_news()
+        for line in self.stream.news() if self.stream is not None else ():
+            self.note(line)
         self._lowest("loss", figures, step)
         stays = self.stays(step)
         self._spent, self._steps = self._spent + seconds, self._steps + 1
@@ -196,10 +197,6 @@ class Log:
         self.file.write(json_line(record))
         if self.file.lacks:
             self.note(f"the run goes on, and `{self.metrics}` lacks its further figures: {self.file.lacks}")
-
-    def _tell_news(self) -> None:
-        for line in self.stream.news() if self.stream is not None else ():
-            self.note(line)
 
     def ended(self, why: str) -> None:
         """The run ends: "finished", "stopped", "no better", "saved" or "failed"."""

@@ -37,6 +37,10 @@ def listed(axes: Axes) -> tuple[str, ...]:
     return (axes,) if isinstance(axes, str) else axes
 
 
+def split_axes(cut: Cut) -> tuple[str, ...]:
+    return tuple(axis for axes in cut.values() for axis in listed(axes))
+
+
 @dataclass(frozen=True)
 class Extent:
     """The part of a whole tensor that this rank holds: first global index and length, per dim."""
@@ -91,9 +95,6 @@ class RunTensor:
     mesh: RankMesh | None = None
     dtype: str = "f32"
     place: str = ""
-
-    def split_axes(self) -> tuple[str, ...]:
-        return tuple(axis for axes in self.cut.values() for axis in listed(axes))
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,12 @@ def path(node: LayerNode) -> str:
     return node._path
 
 
+def layer_of(variables: Mapping[str, Any]) -> str:
+    """The path of the layer whose function has these local variables; "" of the whole model."""
+    layer = variables.get("p")
+    return path(layer) if isinstance(layer, LayerNode) else ""
+
+
 def _is_item(part: str | int) -> bool:
     """As the emitter writes it: an index, a keyword, and attributes of Python or of this page."""
     return isinstance(part, int) or part.startswith("_") or keyword.iskeyword(part)

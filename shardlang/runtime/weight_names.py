@@ -5,9 +5,10 @@ program was emitted."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from shardlang.paths.stars import pattern, renamed
 
 
 @dataclass(frozen=True)
@@ -69,19 +70,11 @@ class Names:
 
     def _place(self, path: str, full: Mapping[str, str]) -> FileTensor:
         for rule in self.rules:
-            match = _pattern(rule.ours).fullmatch(path)
-            if match is not None:
-                parts = rule.theirs.split("*")
-                name = "".join(a + b for a, b in zip(parts, (*match.groups(), ""), strict=True))
+            name = renamed(path, rule.ours, rule.theirs)
+            if name is not None:
                 return FileTensor(full.get(name, name), rule.transposed, rule.part)
         return FileTensor(path)
 
     def spare(self, name: str) -> bool:
         """Whether a tensor of the file is one that the program does not need."""
-        return any(_pattern(text).fullmatch(name.removeprefix(self.prefix)) for text in self.ignored)
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    """As in check/train/weight_names.py: a part between dots or brackets is tried once."""
-    parts = [re.escape(part).replace(r"\*", r"([^.\[\]]+)") for part in re.split(r"([.\[\]])", text)]
-    return re.compile("".join(rf"(?>{part}(?![^.\[\]]))" if "(" in part else part for part in parts))
+        return any(pattern(text).fullmatch(name.removeprefix(self.prefix)) for text in self.ignored)

@@ -49,11 +49,8 @@ class Vocabulary:
 
     @classmethod
     def of(cls, words: Words, counts: Mapping[str, int]) -> Vocabulary:
-        """counts: how often each word of the data occurs; equally frequent ones are ordered by
-        their code points."""
-        if not words.most:
-            return cls(words, words.listed)
-        return cls(words, tuple(sorted(counts, key=lambda word: (-counts[word], word))[: words.most]))
+        """counts: how often each word of the data occurs."""
+        return cls(words, tuple(by_frequency(counts)[: words.most]) if words.most else words.listed)
 
     def numbers(self, words: Sequence[str]) -> list[int]:
         """The number of each word, -1 where it has none."""
@@ -69,7 +66,23 @@ class Vocabulary:
         if self.words.hashed:
             return f"hashed to {self.words.hashed}"
         other = " and unknown" if self.words.unknown else ""
-        return f"{len(self.known)} words{other} (checksum {zlib.crc32(json.dumps(self.known).encode()):08x})"
+        return f"{len(self.known)} words{other} ({checksum(self.known)})"
+
+
+def checksum(words: Sequence[str]) -> str:
+    """A text that differs where words do."""
+    return f"checksum {zlib.crc32(json.dumps(words).encode()):08x}"
+
+
+def vocabulary_note(name: str, words: Sequence[str]) -> str:
+    """A line about words that were made of the training data."""
+    begin = ", ".join(map(repr, words[:4])) + ", ..." * (len(words) > 4)
+    return f"{name}: a vocabulary of {len(words):,} words: {begin}"
+
+
+def by_frequency(counts: Mapping[str, int]) -> list[str]:
+    """Words, the most frequent first; equally frequent ones are ordered by their code points."""
+    return sorted(counts, key=lambda word: (-counts[word], word))
 
 
 def require_same(here: Mapping[str, str], there: Any, what: str, file: Any) -> None:

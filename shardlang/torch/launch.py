@@ -29,7 +29,7 @@ from shardlang.disk.scratch import scratch, sweep
 from shardlang.errors import RunError
 from shardlang.launch.started import require_alone
 from shardlang.runtime.device import KINDS
-from shardlang.runtime.launch.children import begin
+from shardlang.runtime.launch.children import begin, ended
 from shardlang.runtime.launch.devices import DeviceChoice, chosen
 from shardlang.runtime.launch.rank import peer_gone
 from shardlang.torch.ranks import RankError, end
@@ -90,13 +90,9 @@ class _Rank:
             kind, value = pickle.loads(self.given)
         except Exception as error:
             if not self.given or self.status:
-                return "died", self._how()
+                return "died", ended(self.status or 0)
             return "failed", (f"what it returned cannot be read here: {type(error).__name__}: {error}", "")
         return kind, value
-
-    def _how(self) -> str:
-        status = self.status or 0
-        return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
 
 
 @dataclass

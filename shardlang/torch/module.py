@@ -184,10 +184,8 @@ class ShardModule(nn.Module):
 
     def _require_step(self, call: str) -> None:
         if not self._due:
-            raise RuntimeError(f"`{call}` is called, and no step has been since {self._last()}")
-
-    def _last(self) -> str:
-        return f"step {self.done}" if self.done else "the beginning"
+            last = f"step {self.done}" if self.done else "the beginning"
+            raise RuntimeError(f"`{call}` is called, and no step has been since {last}")
 
     @torch.no_grad()
     def _ends(self) -> bool:

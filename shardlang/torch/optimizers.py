@@ -149,7 +149,7 @@ def _go_on(
     if kind and not OPTIMIZERS[kind].kept(optimizer.defaults):
         kept = {}
     before, done = saved.facts.get("optimizers"), saved.step - model.gradients.skipped
-    seen, there = updates(saved.index, done), state_names(saved.index)
+    seen, there = updates(saved, done), state_names(saved)
     declared = {tensor.path: tensor for tensor in model.parameters}
     pieces = []
     for path, (held, own) in given.items():
@@ -158,7 +158,7 @@ def _go_on(
         if theirs != kind or {*names} != kept.keys():
             mine = f"{type(optimizer).__name__} (which keeps {', '.join(kept.values()) or 'nothing'})"
             fact = f"`{path}` is to be trained by {mine}, and "
-            fact += written(saved.index, path, ", ".join(names) or "nothing")
+            fact += written(saved, path, ", ".join(names) or "nothing")
             help = "the optimizer as it was; one made by hand, of net.parameters(), begins anew"
             raise RunError("SH508", fact, file=saved.folder, help=help)
         state = {mine: torch.zeros_like(own) for mine in kept.values()}

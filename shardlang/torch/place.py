@@ -89,14 +89,13 @@ class BatchPlacement(loader.Cut):
         at = dict.fromkeys(found, 0)
 
         def take(field: emitted.SourceField, block: Extent) -> Tensor:
+            part, dim = found[field.name], self.dims[field.name]
             if whole:
-                return found[field.name][block.slices()].clone(memory_format=torch.contiguous_format)
-            dim = self.dims[field.name]
-            if dim < 0:
-                return found[field.name].clone(memory_format=torch.contiguous_format)
-            first = at[field.name]
-            at[field.name] += block.shape[dim]
-            return found[field.name].narrow(dim, first, block.shape[dim]).clone(memory_format=torch.contiguous_format)
+                part = part[block.slices()]
+            elif dim >= 0:
+                part = part.narrow(dim, at[field.name], block.shape[dim])
+                at[field.name] += block.shape[dim]
+            return part.clone(memory_format=torch.contiguous_format)
 
         return self.taken(take)
 

@@ -6,16 +6,16 @@ once."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 
 from shardlang.check.program import NameMap, NameRule
-from shardlang.check.train.weight_names import pattern, put_in
-from shardlang.checkpoints.headers import Saved
+from shardlang.checkpoints.index import Saved
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.frozen.records import dataclass
 from shardlang.hints.nearest import offer
+from shardlang.paths.stars import pattern, renamed
 from shardlang.weights.elements import FLOATS, convertible
 
 # What helps where the two are of different models.
@@ -66,9 +66,8 @@ def backwards(
     if not rules:
         return Backwards({}, {}, [])
     for path, rule in rules.items():
-        match = pattern(rule.ours).fullmatch(path)
-        assert match is not None
-        name = put_in(rule.theirs, match.groups())
+        name = renamed(path, rule.ours, rule.theirs)
+        assert name is not None
         if name not in full:
             help = partial(offer, name, full, _SAME)
             sink.report("SH609", f"`{path}` is `{name}`, which the other model does not have", rule.span, help=help)
@@ -86,16 +85,10 @@ def backwards(
 
 def their_names(names: NameMap, ours: Iterable[str]) -> list[str]:
     """The names of theirs that a map fills, without its prefix, tied ones included."""
-    found: dict[str, None] = {}
-    for path in ours:
-        for rule in names.rules:
-            match = pattern(rule.ours).fullmatch(path)
-            found.update({put_in(rule.theirs, match.groups()): None} if match is not None else {})
-    for name in [*found]:
-        for left, right in names.tied:
-            match = pattern(right).fullmatch(name)
-            found.update({put_in(left, match.groups()): None} if match is not None else {})
-    return list(found)
+    found = [renamed(path, rule.ours, rule.theirs) for path in ours for rule in names.rules]
+    known = [name for name in dict.fromkeys(found) if name is not None]
+    tied = [renamed(name, right, left) for name in known for left, right in names.tied]
+    return list(dict.fromkeys([*known, *(name for name in tied if name is not None)]))
 
 
 def _rules(ours: Iterable[str], names: NameMap, sink: Sink) -> dict[str, NameRule]:
@@ -199,7 +192,8 @@ def _rest(rest: Sequence[str], names: NameMap, full: Mapping[str, str], sink: Si
     spare = [*names.ignored, *(rule.theirs for rule in names.rules if rule.maybe)]
     for name in rest:
         short = name.removeprefix(names.prefix)
-        to = next(iter(_tied_to(short, names)), None)
+        others = (renamed(short, left, right) for left, right in names.tied)
+        to = next((other for other in others if other is not None), None)
         if to is not None and to in full and full[to] not in rest:
             tied[name] = full[to]
         elif any(pattern(text).fullmatch(short) for text in spare):
@@ -211,10 +205,3 @@ def _rest(rest: Sequence[str], names: NameMap, full: Mapping[str, str], sink: Si
         help = f"add a line, `... = {short}`; or `tied {short} = OTHER`, if it is another tensor once more"
         sink.report("SH609", f"no line of the map fills {_some(empty)} of the other model", None, help=help)
     return tied, kept
-
-
-def _tied_to(name: str, names: NameMap) -> Iterator[str]:
-    for left, right in names.tied:
-        match = pattern(left).fullmatch(name)
-        if match is not None:
-            yield put_in(right, match.groups())

@@ -10,7 +10,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,18 @@ import numpy as np
 
 from shardlang.check.program import NameMap
 from shardlang.checkpoints import headers
-from shardlang.checkpoints.headers import Saved
+from shardlang.checkpoints.index import Saved
 from shardlang.checkpoints.parts import STORED
+from shardlang.checkpoints.weight_files import SafetensorsFile, Weights
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.disk.locks import synced, unwritable
+from shardlang.disk.locks import Claims, drafted, synced, unwritable
+from shardlang.disk.overwrite_guard import SAVED_MARK, WEIGHTS
 from shardlang.errors import RunError
 from shardlang.frozen.records import dataclass
 from shardlang.sources.files import umask
 from shardlang.terminal import signals
 from shardlang.weights.backwards import Backwards, Filling, backwards
 from shardlang.weights.elements import converted
-from shardlang.weights.files import SafetensorsFile, Weights
 from shardlang.weights.like import INDEX, Like
 
 # Bytes of numbers in memory at one time, about.
@@ -189,3 +190,16 @@ def rows_of(name: str, weights: Weights, type: Saved) -> Iterator[Any]:
 
 def _flat(numbers: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(numbers).reshape(-1).view(np.uint8)
+
+
+def write_file(
+    weights: Weights, names: Mapping[str, str], path: Path, told: Callable[[int], None] = lambda _: None
+) -> None:
+    """Writes tensors to a file that appears when it is whole. names: what each is called there.
+    told: is given the bytes of each part that is written. RunError SH512 where it cannot be."""
+    head = headers.written({called: weights.tensors[name] for name, called in names.items()}, SAVED_MARK)
+    with Claims() as claims, drafted(claims.file(path, WEIGHTS), "the weights") as file:
+        file.write(head)
+        for name in names:
+            for some in rows_of(name, weights, weights.tensors[name]):
+                told(file.write(some))

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from shardlang.check.program import NameMap
-from shardlang.checkpoints.headers import Saved, require_plain
+from shardlang.checkpoints.headers import require_plain
+from shardlang.checkpoints.index import Saved
+from shardlang.checkpoints.weight_files import SafetensorsFile
 from shardlang.errors import RunError
 from shardlang.facts.dtypes import DTYPES
 from shardlang.frozen.records import dataclass
 from shardlang.weights.backwards import their_names
-from shardlang.weights.files import SafetensorsFile
 
 ONE, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
 # Files that `from_pretrained` reads besides: settings, tokenizers, code of the model.

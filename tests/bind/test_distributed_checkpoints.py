@@ -22,7 +22,7 @@ from shardlang.checkpoints import folders
 from shardlang.checkpoints.index import Index, Part, SavedLayout, index_of
 from shardlang.checkpoints.looked_at import broken
 from shardlang.checkpoints.parts import Parts
-from shardlang.checkpoints.rank_files import Block, file_name, in_order, write
+from shardlang.checkpoints.rank_files import Block, write
 from shardlang.errors import RunError
 from shardlang.runtime.state.checkpoints import NAMES, Piece
 from shardlang.torch import CheckpointReader, CheckpointWriter
@@ -69,10 +69,9 @@ def kept(folder: Path) -> None:
     for rank in range(4):
         mine = {name: part for name, layout in layouts.items() if (part := layout.part_of(rank))}
         blocks = [Block(name, layouts[name].dtype, part.offsets, part.lengths) for name, part in mine.items()]
-        made = write(draft / file_name(rank), in_order(blocks), bytes_of)
+        made = write(draft, rank, blocks, bytes_of)
         files.append([made.size, made.header, made.crc32])
-    folders.write_index(draft, index_of(1, {"batch": 8}, files, layouts))
-    folders.put(draft, folder / "step-1")
+    folders.put(draft, folder / "step-1", index_of(1, {"batch": 8}, files, layouts))
     (folder / "their.map").write_text(MAP)
 
 

@@ -32,7 +32,7 @@ def kept(tmp_path: Path) -> Path:
         for part in layout.parts():
             block = Block("w", "F32", part.offsets, part.lengths)
             numbers = np.full(part.lengths, step, np.float32).view(np.uint8)
-            made = rank_files.write(folder / file_name(part.rank), [block], lambda _, numbers=numbers: numbers)
+            made = rank_files.write(folder, part.rank, [block], lambda _, numbers=numbers: numbers)
             files.append([made.size, made.header, made.crc32])
         index = {"format": 2, "step": step, **FACTS, "files": files, "layouts": [layout.written()], "tensors": {"w": 0}}
         (folder / INDEX).write_text(text_of(index))

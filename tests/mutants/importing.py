@@ -100,7 +100,7 @@ FAULTS = (
     Fault("dims are left whole", "what the trial finds", "importing/opaque/freed.py",
           "free[operator.declaration.name] = verdict.free", "free[operator.declaration.name] = ()", OPAQUE),
     Fault("a file of the user's is taken for steps", "SH512", "disk/overwrite_guard.py",
-          "_begins(f'\"\"\"{OPAQUE_MARK}'.encode())", "_begins(b'')", OPAQUE),
+          "_begins(f'\"\"\"{OPAQUE_MARK}')", "_begins(b'')", OPAQUE),
     Fault("arguments come as they are read", "a layer whose inputs are in another order than forward's",
           "importing/steps/calls.py", "call.outside.sort(key=lambda node: first.get(node, len(given)))",
           "call.outside.sort(key=lambda node: 0)", NAMES),

@@ -98,7 +98,7 @@ FAULTS = (
     Fault("a run ends well without a look", "a last checkpoint that was cut short", "runtime/state/checkpoints.py",
           "if world.rank == 0 and self._last is not None:", "if self._last is not None and self.keep < 0:", DAMAGED),
     Fault("files that a program does not read are not looked at", "a finished run whose files were cut short",
-          "runtime/step/resume.py", "        look(found.index, world.rank, world.size)\n", "", DAMAGED),
+          "runtime/step/resume.py", "        look(found, world.rank, world.size)\n", "", DAMAGED),
     Fault("a file gets its name before it is on the disk", "a machine that fails", "disk/locks.py",
           "            os.fsync(file.fileno())\n        os.replace", "        os.replace", FLUSHED),
     Fault("a checkpoint gets its name before its folder is on the disk", "a machine that fails",

@@ -173,9 +173,9 @@ FAULTS = (
     # norm and optimizers
     Fault("the norm counts replicated axes", "clip, where a parameter is not cut over every axis",
           "runtime/step/model.py",
-          " and not any(mesh._coordinate(axis) for axis in mesh if axis not in apart)", "", CLIP),
+          " and self._mesh(tensor)._leads(apart)", "", CLIP),
     Fault("the norm leaves out later stages", "clip, with pipeline stages", "runtime/step/model.py",
-          "apart = {*self._cut_axes(tensor), *([pipeline.axis] if pipeline is not None else [])}",
+          "apart = {*self._cut_axes(tensor), self.program.stage_axis}",
           "apart = self._cut_axes(tensor)", ("runtime/test_pipeline.py",)),
     Fault("device and host in one bucket", "tables on the host beside a device", "runtime/step/model.py",
           "kind = how, dtype, device_of(tensor.place)", "kind = how, dtype, None", DEVICE),
@@ -243,7 +243,7 @@ FAULTS = (
     Fault("whole numbers are taken from float64 as they are", "a label that was rounded", "runtime/data/dataset.py",
           "_EXACT = 2**53 - 1", "_EXACT = 2**63", ("runtime/test_hostile_data.py",)),
     Fault("only the batch of the step is looked at", "the cell behind a loss", "runtime/step/not_finite.py",
-          "for at in (step, step - 1) if at)", "for at in (step,) if at)", ("runtime/test_not_finite.py",)),
+          "for at in (step, step - 1) if at]", "for at in (step,) if at]", ("runtime/test_not_finite.py",)),
     Fault("padded rows count as real", "evaluation of a set that does not divide", "runtime/data/loader.py",
           "min(batch, length - start)", "batch", DATA),
     # evaluation and figures
@@ -281,7 +281,7 @@ FAULTS = (
     Fault("the weights at the end are not looked at", "rows that later steps do not read", "runtime/step/train.py",
           "        self._require_finite()\n", "", NONE),
     Fault("a batch of a source of one's own is called finite", "SH506", "runtime/step/not_finite.py",
-          "look = _in_files if isinstance(loader.dataset, Arrays) else _in_parts", "look = _in_files", NONE),
+          "whole = isinstance(loader.dataset, Arrays)", "whole = True", NONE),
     # random numbers and initial values
     Fault("a key without the number of the call", "a layer called twice", "runtime/random.py",
           r"\0{call}\0{step}", r"\0{step}", ("interpret/test_draws.py",)),

@@ -53,7 +53,7 @@ def write(folder: Path, cut: SavedLayout, **facts: Any) -> dict[str, Any]:
         rows, columns = (slice(o, o + n) for o, n in zip(part.offsets, part.lengths, strict=True))
         numbers = WHOLE[rows, columns].contiguous().view(torch.uint8).numpy()
         block = Block("w", "F32", part.offsets, part.lengths)
-        made = rank_files.write(folder / file_name(part.rank), [block], lambda _, numbers=numbers: numbers)
+        made = rank_files.write(folder, part.rank, [block], lambda _, numbers=numbers: numbers)
         files[part.rank] = [made.size, made.header, made.crc32]
     index = {"format": 2, "step": 3, **facts, "files": files, "layouts": [cut.written()], "tensors": {"w": 0}}
     (folder / INDEX).write_text(text_of(index))
@@ -238,7 +238,7 @@ def test_a_checkpoint_is_of_the_moment_and_written_beside_what_follows(tmp_path:
     go_on, steps = threading.Event(), []
 
     def slow(*given: Any) -> FileFacts:
-        steps.append(given[0].parent.name)
+        steps.append(given[0].name)
         assert go_on.wait(LIMIT)
         return rank_files.write(*given)
 

@@ -155,7 +155,7 @@ def test_a_finished_run_is_one_whose_files_are_all_as_long_as_they_were(done: Pa
     """Also those that hold nothing that this program reads."""
     step = done / "kept" / "step-6"
     block, numbers = Block("other", "F32", (0,), (4,)), np.zeros(16, np.uint8)
-    made = rank_files.write(step / "rank-00001.safetensors", [block], lambda _: numbers)
+    made = rank_files.write(step, 1, [block], lambda _: numbers)
     facts = {name: value for name, value in json.loads((step / "index.json").read_text()).items() if name != "crc32"}
     facts["files"].append([made.size, made.header, made.crc32])
     facts["layouts"].append(["F32", [4], [[4]], [1]])

@@ -20,7 +20,7 @@ from shardlang import runtime as rt
 from shardlang.checkpoints.index import Index, text_of
 from shardlang.errors import RunError
 from shardlang.runtime.logs import Log
-from shardlang.runtime.state.optimizers import KINDS
+from shardlang.runtime.state.optimizers import optimizer
 from shardlang.runtime.step.train import TrainingRun, datasets
 
 # Of each kind, the settings that its first steps depend on most.
@@ -53,8 +53,8 @@ def trained(given: rt.Program, anyway: bool = False) -> tuple[dict[str, torch.Te
     run = TrainingRun(given, datasets(given), Log(out, None))
     run.train()
     kept = {path: value.detach().clone() for path, value in run.model.trained.items()}
-    for optimizer in run.model.optimizers:
-        for name, values in optimizer.kept().items():
+    for each in run.model.optimizers:
+        for name, values in each.kept().items():
             kept.update({f"{name} {at}": value.clone() for at, value in enumerate(values)})
     return kept, out.getvalue().splitlines()
 
@@ -87,7 +87,7 @@ def test_new_state_is_that_of_an_optimizer_that_begins(tmp_path: Path, kind: str
 
     # The same by hand: an optimizer for each parameter, the second of which begins after step 4.
     held = {name: nn.Parameter(torch.ones(3, 7)) for name in ("v", "w")}
-    optimizers = {name: KINDS[kind]([p], lr=0.01, **KEEPING[kind]) for name, p in held.items()}
+    optimizers = {name: optimizer(kind, [p], {"lr": 0.01, **KEEPING[kind]}) for name, p in held.items()}
     given = program(tmp_path, 8, (), kind, **KEEPING[kind])
     run = TrainingRun(given, datasets(given), Log(None, None))
     for step in range(1, 9):
@@ -169,7 +169,7 @@ def test_another_kind_reads_nothing_of_the_state(tmp_path: Path) -> None:
     for name in ("v", "w"):
         assert Index(tmp_path / "kept" / "step-4").facts["optimizers"][name] == "adam"
     held, _ = trained(program(tmp_path, 4, (), "adam"))
-    state = KINDS["adamw"]([torch.ones(2)]).kept()
+    state = optimizer("adamw", [torch.ones(2)], {"lr": 1e-3}).kept()
     assert all(not values[0].any() for values in state.values()) and held.keys() == found.keys()
 
 

@@ -23,6 +23,7 @@ from shardlang import errors
 from shardlang import runtime as rt
 from shardlang.checkpoints import folders
 from shardlang.checkpoints.index import Index, SavedLayout
+from shardlang.checkpoints.rank_files import Block
 from shardlang.disk.locks import LOCK, Claims
 from shardlang.launch import job, log_targets, rank_table, started
 from shardlang.plan.bytes.resumed import require_fits
@@ -133,11 +134,9 @@ def sh506(folder: Path, patch: Patch) -> Iterator[str]:
     yield error(3)
     place = "in step 2, for net.shard:8  h = x @ w"
     yield error(2, "the gradients are not finite", f"on rank 1 the gradient of `h` is nan at [0, 0] {place}")
-    block = SimpleNamespace(name="w", offsets=(2, 0))
+    block = Block("w", "float32", (2, 0), (2, 2))
     with pytest.raises(errors.RunError) as raised:
-        _Done(Path("checkpoints/step-100"), {"w"}).require_finite(
-            [(block, torch.tensor([[1.0, 1.0], [1.0, math.nan]]))]
-        )
+        _Done(Path("checkpoints/step-100"), {"w"}).require_finite({block: torch.tensor([[1.0, 1.0], [1.0, math.nan]])})
     yield str(raised.value)
     yield error(
         2,

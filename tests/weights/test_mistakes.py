@@ -11,11 +11,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from shardlang.checkpoints import headers
+from shardlang.checkpoints import weight_files as files
+from shardlang.checkpoints.index import Saved
 from shardlang.cli.main import run
 from shardlang.disk.overwrite_guard import SAVED_MARK
 from shardlang.errors import RunError
 from shardlang.runtime.state import weights as state
-from shardlang.weights import files
 
 MAP = """\
 # Theirs
@@ -257,11 +258,11 @@ def test_weights_that_are_no_safetensors_file(case: str, tmp_path: Path) -> None
 
 
 def test_a_header_that_is_written_is_read_again(tmp_path: Path) -> None:
-    tensors = {"a": headers.Saved("F32", (3, 5)), "b": headers.Saved("BOOL", ()), "c": headers.Saved("BF16", (0, 7))}
+    tensors = {"a": Saved("F32", (3, 5)), "b": Saved("BOOL", ()), "c": Saved("BF16", (0, 7))}
     for some, mark in ((tensors, headers.PLAIN_MARK), (tensors, SAVED_MARK), ({}, SAVED_MARK)):
         head = headers.written(some, mark)
         (tmp_path / "w").write_bytes(head + bytes(sum(each.nbytes for each in some.values())))
-        found = headers.header(tmp_path / "w")
+        found = files.SafetensorsFile(tmp_path / "w")
         assert found.tensors == some and found.begin == len(head) and len(head) % 8 == 0
         assert [*found.places] == [*some]
 

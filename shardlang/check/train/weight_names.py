@@ -20,6 +20,7 @@ from shardlang.graph.graph import Graph
 from shardlang.graph.places import PathIndex
 from shardlang.hints.nearest import offer
 from shardlang.paths.patterns import SingleLayers
+from shardlang.paths.stars import DELIMITER, pattern
 from shardlang.sources.files import folder_of
 from shardlang.sources.source import Source, Span
 
@@ -30,7 +31,6 @@ _RULE = re.compile(
     r"(?:\s+part\s+(?P<part>\d+)\s+of\s+(?P<parts>\d+))?"
 )
 _WORD = re.compile(r"(?P<word>prefix|ignore)\s+(?P<theirs>[^\s=]+)|tied\s+(?P<tied>[^\s=]+)\s*=\s*(?P<to>[^\s=]+)")
-_DELIMITER = re.compile(r"([.\[\]])")
 _STARS = 2
 _HELP = (
     "write `our.weight = their.weight`, then `transposed` or `part 1 of 3`; or `ignore NAME`, `prefix NAME`, "
@@ -100,23 +100,11 @@ def _stars(left: str, right: str, span: Span, sink: Sink) -> bool:
 
 def _few(name: str, span: Span, sink: Sink) -> bool:
     """Whether no part of a name has more stars than can be tried; else it is reported."""
-    most = max(part.count("*") for part in _DELIMITER.split(name))
+    most = max(part.count("*") for part in DELIMITER.split(name))
     if most > _STARS:
         fact = f"a part of `{name}` has {most} `*`, and at most {_STARS} can be there between dots or brackets"
         sink.report("SH240", fact, span, "", help="one `*` stands for all of a part")
     return most <= _STARS
-
-
-def put_in(text: str, found: Sequence[str]) -> str:
-    """A name, each `*` in it replaced by what a pattern found for its own."""
-    parts = text.split("*")
-    return "".join(a + b for a, b in zip(parts, (*found, ""), strict=True))
-
-
-def pattern(text: str) -> re.Pattern[str]:
-    """A pattern for a name with `*`: each stands for anything without a dot or a bracket."""
-    parts = [re.escape(part).replace(r"\*", r"([^.\[\]]+)") for part in _DELIMITER.split(text)]
-    return re.compile("".join(rf"(?>{part}(?![^.\[\]]))" if "(" in part else part for part in parts))
 
 
 def fitted(init: Setting, graph: Graph, span: Span, frame: Frame) -> Setting:

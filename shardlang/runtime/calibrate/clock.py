@@ -117,4 +117,9 @@ def rising(points: Points) -> Points:
 
 def microseconds(points: Points) -> list[list[float]]:
     """Points as a profile has them."""
-    return [[size, float(f"{seconds * 1e6:.4g}")] for size, seconds in rising(points)]
+    return [[size, in_digits(seconds)] for size, seconds in rising(points)]
+
+
+def in_digits(seconds: float) -> float:
+    """Microseconds in the four digits that a profile has of them."""
+    return float(f"{seconds * 1e6:.4g}")

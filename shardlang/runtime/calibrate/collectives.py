@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from shardlang.runtime.calibrate.clock import Clock, Points, microseconds
 from shardlang.runtime.comm import primitives
-from shardlang.runtime.comm.mesh import Group, RankMesh, world
+from shardlang.runtime.comm.mesh import Group, RankMesh, everyone, world
 
 # Bytes of the whole value: 4 KB to 1 GB, on the CPU to 64 MB.
 BYTES = {"cpu": tuple(4096 * 4**i for i in range(8)), "accelerator": tuple(4096 * 4**i for i in range(10))}
@@ -37,7 +37,7 @@ def collectives(clock: Clock) -> list[dict[str, Any]]:
 
 def beside(clock: Clock) -> float:
     """How much slower products are beside a sum over all ranks, which takes as long as they do."""
-    group, x = _everyone(), _buffer(clock, _BESIDE_BYTES[clock.kind])
+    group, x = everyone(), _buffer(clock, _BESIDE_BYTES[clock.kind])
     left = torch.rand(_BESIDE_SIZE, _BESIDE_SIZE, device=clock.device)
 
     def products(count: int) -> None:
@@ -84,24 +84,12 @@ def _seconds(clock: Clock, call: Callable[[], object]) -> float:
     primitives.meet()
     call()
     mine = torch.tensor([clock.turn(call, 1), -clock.turns], dtype=torch.float64)
-    longest, turns = primitives.all_gather(mine, _everyone()).amax(0).tolist()
+    longest, turns = primitives.all_gather(mine, everyone()).amax(0).tolist()
     return clock.together(call, max(1, min(50, round(_MOST_SECONDS / 7 / max(longest, 1e-6)))), -int(turns))
-
-
-def _everyone() -> Group:
-    return RankMesh(rank=world.size)["rank"]
 
 
 def _reduced(x: torch.Tensor, group: Group) -> object:
     return primitives.begin_reduce(x, group, own=True).wait()
-
-
-def _scattered(x: torch.Tensor, group: Group) -> object:
-    return primitives.begin_reduce_scatter(x.view(group.size, -1), group).wait()
-
-
-def _gathered(x: torch.Tensor, group: Group) -> object:
-    return primitives.all_gather(x[: x.numel() // group.size], group)
 
 
 def _exchanged(x: torch.Tensor, group: Group) -> object:
@@ -110,8 +98,9 @@ def _exchanged(x: torch.Tensor, group: Group) -> object:
 
 # How each begins, and the bytes that it sends as a part of (n - 1) / n of the whole.
 _KINDS: dict[str, tuple[Begin, float]] = {
-    "all_reduce": (_reduced, 2.0), "reduce_scatter": (_scattered, 1.0), "all_gather": (_gathered, 1.0),
-    "all_to_all": (_exchanged, 1.0),
+    "all_reduce": (_reduced, 2.0), "all_to_all": (_exchanged, 1.0),
+    "reduce_scatter": (lambda x, group: primitives.begin_reduce_scatter(x.view(group.size, -1), group).wait(), 1.0),
+    "all_gather": (lambda x, group: primitives.all_gather(x[: x.numel() // group.size], group), 1.0),
 }  # fmt: skip
 
 

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shardlang.runtime.calibrate.clock import Clock, Points, microseconds
+from shardlang.runtime.calibrate.clock import Clock, Points, in_digits, microseconds
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.functions.attention import attention
-from shardlang.runtime.state.optimizers import KINDS
+from shardlang.runtime.state.optimizers import KINDS, optimizer
 
 # Sizes along each dim of a product, by device: 64 products.
 SIZES = {"cpu": (8, 64, 512, 2048), "accelerator": (64, 512, 2048, 8192)}
@@ -42,8 +42,7 @@ def products(clock: Clock) -> dict[str, Any]:
             right = torch.randn(k, n, device=clock.device, dtype=dtype)
             below = [grid[smaller] for smaller in _smaller((m, n, k), sizes)]
             grid[m, n, k] = max([clock.seconds(partial(torch.mm, left, right)), *below])
-        us = [float(f"{seconds * 1e6:.4g}") for seconds in grid.values()]
-        found[name] = {"m": sizes, "n": sizes, "k": sizes, "us": us}
+        found[name] = {"m": sizes, "n": sizes, "k": sizes, "us": list(map(in_digits, grid.values()))}
     return found
 
 
@@ -152,7 +151,7 @@ def updates(clock: Clock) -> dict[str, list[list[float]]]:
         for elements in ELEMENTS[clock.kind]:
             parameter = torch.zeros(elements, device=clock.device)
             parameter.grad = torch.zeros_like(parameter)
-            made = KINDS["sgd" if name == "momentum" else name]([parameter], lr=1e-3, **settings)
+            made = optimizer("sgd" if name == "momentum" else name, [parameter], {"lr": 1e-3, **settings})
             points.append((float(elements), clock.seconds(partial(made.step, 1e-3))))
         found[name] = microseconds(points)
     return found
@@ -160,9 +159,7 @@ def updates(clock: Clock) -> dict[str, list[list[float]]]:
 
 def copies(clock: Clock) -> list[list[float]]:
     """From the host's memory to the device, over bytes."""
-    points: Points = []
-    for size in BYTES[clock.kind]:
-        here = torch.zeros(size // 4)
-        # On the CPU both are one memory: the program copies nothing there, and this measures that.
-        points.append((size, clock.seconds(partial(kind_of(clock.device).copied, here, clock.device))))
-    return microseconds(points)
+    # On the CPU both are one memory: the program copies nothing there, and this measures that.
+    copied, there = kind_of(clock.device).copied, clock.device
+    sizes = BYTES[clock.kind]
+    return microseconds([(size, clock.seconds(partial(copied, torch.zeros(size // 4), there))) for size in sizes])

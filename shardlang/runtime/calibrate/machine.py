@@ -25,6 +25,7 @@ from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.device import expandable, kind_of
+from shardlang.runtime.launch.children import take_threads
 from shardlang.runtime.launch.devices import chosen
 from shardlang.runtime.launch.launcher import launch_program, read_program
 from shardlang.runtime.logs import Log
@@ -62,7 +63,7 @@ def _constants(
     log: Log, _: object,
 ) -> None:  # fmt: skip
     """Microseconds of a step of each program, by one rank with a share of the processors."""
-    _share_processors(ranks)
+    take_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
     log.note(first.where)
     steps = _timed(programs, Clock(world.device, begun))
     log.note(f"{len(steps)} small programs: microseconds of a step")
@@ -84,16 +85,9 @@ def _timed(programs: Sequence[Path], clock: Clock) -> dict[str, float]:
     return {name: statistics.median(all) * 1e6 for name, all in taken.items()}
 
 
-class _Silent(Log):
-    """Shows nothing of a run."""
-
-    def __init__(self) -> None:
-        super().__init__(None, None)
-
-
 def _steps(program: RunProgram) -> Callable[[], float]:
     """A function that trains on for an epoch: the seconds of a step of it. It has trained one."""
-    run = TrainingRun(program, datasets(program), _Silent())
+    run = TrainingRun(program, datasets(program), Log(None, None))
     run.total = 0
 
     def further() -> float:
@@ -106,12 +100,6 @@ def _steps(program: RunProgram) -> Callable[[], float]:
 
     further()
     return further
-
-
-def _share_processors(ranks: int) -> None:
-    """As many threads as a rank has when so many run here (launch/rank.py)."""
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
 
 
 def _machine(

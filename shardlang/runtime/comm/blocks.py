@@ -46,11 +46,7 @@ def begin_reduced(x: Tensor, group: Group, how: str = "sum") -> Callable[[], Ten
 def _padded(x: Tensor, dim: int, length: int) -> Tensor:
     """x with zeros behind, up to `length` along dim."""
     missing = length - x.shape[dim]
-    if missing == 0:
-        return x
-    shape = list(x.shape)
-    shape[dim] = missing
-    return torch.cat((x, x.new_zeros(shape)), dim)
+    return torch.cat((x, x.new_zeros(_with(x, dim, missing))), dim) if missing else x
 
 
 def _with(x: Tensor, dim: int, size: int) -> list[int]:
@@ -117,8 +113,7 @@ def sliced(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
 
 def filled(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
     """This rank's block in its place of the whole dim, zeros elsewhere: no communication."""
-    shape = list(x.shape)
-    shape[dim] = shape[dim] * group.size if sizes is None else sum(sizes)
+    shape = _gathered_shape(x, dim, group, sizes)
     if x.is_sparse:  # rows of a table's gradient
         ids, rows = x._indices(), x._values()
         ids, rows = (ids, filled(rows, dim, group, sizes)) if dim else (ids + span(shape[0], group, sizes)[0], rows)

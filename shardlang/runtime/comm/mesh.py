@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -237,13 +237,11 @@ class Group:
         self._ranks = self._members()
         # Over time a rank comes several times: first at microbatch 0.
         self._index = self._ranks.index(world.rank) if self.size > 1 else 0
-        if self._per_part:
-            self._bound_to = world.rank
-            return
-        by_rank = {rank: slot for slot, rank in enumerate(sorted(self._ranks))}
-        self._slots = tuple(by_rank[rank] for rank in self._ranks)
-        self._order = tuple(sorted(range(self.size), key=self._slots.__getitem__))
-        self._in_order = self._slots == tuple(range(self.size))
+        if not self._per_part:
+            by_rank = {rank: slot for slot, rank in enumerate(sorted(self._ranks))}
+            self._slots = tuple(by_rank[rank] for rank in self._ranks)
+            self._order = tuple(sorted(range(self.size), key=self._slots.__getitem__))
+            self._in_order = self._slots == tuple(range(self.size))
         self._bound_to = world.rank
 
     @property
@@ -323,10 +321,8 @@ class RankMesh:
     def __init__(self, stage: tuple[RankMesh, str] | None = None, /, **sizes: int | Time) -> None:
         self._sizes = {name: size.parts if isinstance(size, Time) else size for name, size in sizes.items()}
         self._time = next((name for name, size in sizes.items() if isinstance(size, Time)), "")
-        self._whole: RankMesh | None = None
-        self._stage_axis = ""
-        if stage is not None:
-            self._whole, self._stage_axis = stage
+        self._whole = stage[0] if stage is not None else None
+        self._stage_axis = stage[1] if stage is not None else ""
         self.__dict__.update({name: self[name] for name in self._sizes})
 
     def __repr__(self) -> str:
@@ -365,6 +361,10 @@ class RankMesh:
     def _coordinate(self, axis: str, rank: int | None = None) -> int:
         rank = self._local(world.rank if rank is None else rank)
         return rank // self._stride(axis) % self._sizes[axis]
+
+    def _leads(self, apart: Container[str]) -> bool:
+        """Whether this rank is the first along all axes over ranks but those of `apart`."""
+        return not any(self._coordinate(axis) for axis in self if axis not in apart)
 
     def _members(self, axes: tuple[str, ...], rank: int) -> tuple[int, ...]:
         """Global ranks that share `rank`'s other coordinates, by index along `axes`."""

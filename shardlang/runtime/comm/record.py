@@ -163,7 +163,8 @@ class FlightRecorder:
         if before is not None:
             del self.texts[before]
         over = f"{what}\0{', '.join(group.axes)}\0{spans(group.ranks)}\0".encode()
-        self.memory[TEXT + at * TEXT_BYTES : TEXT + (at + 1) * TEXT_BYTES] = _cut(over + site)
+        text = (over + site)[:TEXT_BYTES].ljust(TEXT_BYTES, b"\0")
+        self.memory[TEXT + at * TEXT_BYTES : TEXT + (at + 1) * TEXT_BYTES] = text
         self.texts[key] = at, self._counts.setdefault(over.partition(b"\0")[2], [0])
         return self.texts[key]
 
@@ -303,10 +304,6 @@ class LoggedWork:
             return False
         self.ended()
         return True
-
-
-def _cut(text: bytes) -> bytes:
-    return text[:TEXT_BYTES].ljust(TEXT_BYTES, b"\0")
 
 
 def spans(ranks: Sequence[int]) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from shardlang.errors import RunError
 from shardlang.runtime.data import data_files
-from shardlang.runtime.data.dataset import Arrays, Dataset, Origin, require
+from shardlang.runtime.data.dataset import Arrays, Dataset, Origin, path_of
 from shardlang.runtime.program import BatchSource
 
 DIGITS = Path(__file__).parents[2] / "data" / "digits.csv.gz"
@@ -72,7 +72,7 @@ def _either(folder: Path, name: str) -> Path:
 
 def read_mnist(source: BatchSource, base: Path, like: Dataset | None = None) -> Arrays:
     """mnist("folder", split = "train"): image [1, 28, 28], normalised; label. Files may be .gz."""
-    folder = base / str(require(source.arguments, "path", "mnist"))
+    folder = path_of(source, base)
     prefix = "train" if _split(source) == "train" else "t10k"
     pixels = _idx(_either(folder, f"{prefix}-images-idx3-ubyte"), 2051, 3)
     labels = _idx(_either(folder, f"{prefix}-labels-idx1-ubyte"), 2049, 1)
@@ -86,7 +86,7 @@ def read_mnist(source: BatchSource, base: Path, like: Dataset | None = None) -> 
 def read_numpy(source: BatchSource, base: Path, like: Dataset | None = None) -> Arrays:
     """numpy("file.npz", ...): the arrays of an .npz by the fields' names, examples along the first
     dim. A field that is alone may be all of an .npy."""
-    path = base / str(require(source.arguments, "path", "numpy"))
+    path = path_of(source, base)
     begin = data_files.head(path, 8)
     if begin.startswith(_NPY):
         arrays = _only_field(source, path)

@@ -15,9 +15,8 @@ from typing import BinaryIO
 import numpy as np
 
 from shardlang.errors import RunError
-from shardlang.hints.paths import typed
 from shardlang.runtime.data import data_files
-from shardlang.runtime.data.dataset import Dataset, require
+from shardlang.runtime.data.dataset import Dataset, path_of
 from shardlang.runtime.program import BatchSource, Extent, SourceField
 
 NUMBERS, CATEGORIES = 13, 26
@@ -52,7 +51,7 @@ class Clicks:
     def _count(self, threshold: int) -> dict[tuple[int, str], int]:
         """The frequent categories, numbered field by field after the fields' own ids for others."""
         counts: Counter[tuple[int, str]] = Counter()
-        with self._open() as file:
+        with data_files.reading(self.path), self.path.open("rb") as file:
             for example in range(self.length):
                 counts.update(enumerate(self._read(file, example)[1 + NUMBERS :]))
         kept = sorted(key for key, count in counts.items() if count >= threshold)
@@ -61,12 +60,6 @@ class Clicks:
             fact = f"{len(kept)} categories and {FIELDS} fields need {due} ids, and the table has {self.bound} rows"
             raise RunError("SH502", fact, file=self.path, help="a greater `threshold`, or a table of more rows")
         return {key: FIELDS + number for number, key in enumerate(kept)}
-
-    def _open(self) -> BinaryIO:
-        try:
-            return self.path.open("rb")
-        except OSError as error:
-            raise data_files.unreadable(self.path, error) from None
 
     def _read(self, file: BinaryIO, example: int) -> list[str]:
         file.seek(int(self.starts[example]))
@@ -91,7 +84,7 @@ class Clicks:
         ids = np.tile(np.arange(FIELDS, dtype=np.int64), (len(examples), 1))
         values = np.ones((len(examples), FIELDS), np.float32)
         label = np.empty((len(examples), 1), np.float32)
-        with self._open() as file:
+        with data_files.reading(self.path), self.path.open("rb") as file:
             for row, example in enumerate(map(int, examples)):
                 cells = self._read(file, example)
                 if cells[0] not in ("0", "1"):
@@ -124,16 +117,11 @@ def _line_starts(path: Path) -> np.ndarray:
     """int64 [lines + 1]: where each line begins, and the end of the file."""
     found, at, last = [np.zeros(1, np.int64)], 0, b"\n"
     head = data_files.head(path, 3)
-    if head.startswith(data_files.GZIP):
-        fact = "the file is packed with gzip, and its lines are read where they stand"
-        raise RunError("SH502", fact, file=path, help=f"gunzip --keep {typed(path)}")
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                found.append(np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10) + at + 1)
-                at, last = at + len(chunk), chunk[-1:]
-    except OSError as error:
-        raise data_files.unreadable(path, error) from None
+    data_files.require_unpacked(path, head, "its lines")
+    with data_files.reading(path), path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            found.append(np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10) + at + 1)
+            at, last = at + len(chunk), chunk[-1:]
     if head == data_files.BOM:
         found[0][0] = len(head)
     starts = np.concatenate(found)
@@ -143,7 +131,7 @@ def _line_starts(path: Path) -> np.ndarray:
 def read_criteo(source: BatchSource, base: Path, like: Dataset | None = None) -> Clicks:
     """criteo("train.txt", threshold = 10): without `threshold`, categories are hashed to the rows
     of the table. As `eval` it takes the vocabulary of the training data."""
-    path = base / str(require(source.arguments, "path", "criteo"))
+    path = path_of(source, base)
     bound = next((field.bound for field in source.fields if field.name == "ids"), None)
     threshold = source.arguments.get("threshold")
     known = like.vocabulary if isinstance(like, Clicks) else None

@@ -21,9 +21,9 @@ import numpy as np
 from shardlang.errors import RunError
 from shardlang.facts.dtypes import INTEGERS
 from shardlang.runtime.data import csv_text, data_files
-from shardlang.runtime.data.dataset import Arrays, Dataset, Origin, require
+from shardlang.runtime.data.dataset import Arrays, Dataset, Origin, path_of
 from shardlang.runtime.program import BatchSource, Extent, SourceField
-from shardlang.runtime.words import Text, Vocabulary, Words
+from shardlang.runtime.words import Text, Vocabulary, Words, vocabulary_note
 
 # A cell may be as long as a file. The limit of Python's reader is one of all readers.
 csv.field_size_limit(2**31 - 1)
@@ -66,7 +66,7 @@ def read_csv(source: BatchSource, base: Path, like: Dataset | None = None) -> Ta
     """csv("file.csv", ...): numbers, packed with gzip or not. With a header, a field takes its
     columns by name (`x`, or `x0`, `x1`, ...; `x_0`, `x.0` too); without one, the columns go to the
     fields in their order."""
-    path = base / str(require(source.arguments, "path", "csv"))
+    path = path_of(source, base)
     text = _Text(path, data_files.text(path).split("\n"), str(source.arguments.get("delimiter", ",")))
     line, end, head = next(text.records(), (1, 1, []))
     if not head:
@@ -101,7 +101,7 @@ def _named(source: BatchSource, head: Sequence[str], text: _Text, line: int) -> 
     due = [field.words is None for field, width in widths for _ in range(width)]
     if any(due):
         return not all(number for number, wanted in zip(numbers, due, strict=True) if wanted)
-    if all(any(_is_of(field, name) for name in head) for field in source.fields):
+    if all(any(name == field.name or _is_one(field, name) for name in head) for field in source.fields):
         return True
     fact = "no field is of numbers, and nothing says whether the first line names the columns"
     raise text.wrong(line, fact, "write `header = true`, or `header = false`, in `csv(..)`")
@@ -195,19 +195,13 @@ class Table(Arrays):
         self.categories = {name: self.vocabularies[each.name].told for name, each in worded.items()}
         self.categories.update({name: each.encoder.told for name, each in self.texts.items()})
         made = {name: each for name, each in self.vocabularies.items() if each.words.most and name not in known}
-        self.notes = [_note(name, each) for name, each in made.items()]
+        self.notes = [vocabulary_note(name, each.known) for name, each in made.items()]
         self.notes += [each.note for name, each in self.encoders.items() if each.note and name not in encoders]
         self.notes += [each.note for each in self.texts.values()]
 
     def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
         text = self.texts.get(field.name)
         return super().take(field, examples, block) if text is None else text.take(examples, block)
-
-
-def _note(name: str, vocabulary: Vocabulary) -> str:
-    """A line about words that were made of the training data."""
-    begin = ", ".join(map(repr, vocabulary.known[:4])) + ", ..." * (len(vocabulary.known) > 4)
-    return f"{name}: a vocabulary of {len(vocabulary.known):,} words: {begin}"
 
 
 def _table(text: _Text, width: int, used: Sequence[int], read: Sequence[int]) -> tuple[np.ndarray, np.ndarray, _Cells]:
@@ -299,10 +293,6 @@ def _columns(field: SourceField, head: Sequence[str], text: _Text, line: int) ->
 def _is_one(field: SourceField, name: str) -> re.Match[str] | None:
     """Whether a column is a numbered one of a field."""
     return re.fullmatch(re.escape(field.name) + r"[_.\[]?(\d+)\]?", name)
-
-
-def _is_of(field: SourceField, name: str) -> bool:
-    return name == field.name or _is_one(field, name) is not None
 
 
 def _naming(field: SourceField, head: Sequence[str]) -> str:

@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -19,66 +18,64 @@ from shardlang.hints.paths import OF_PROGRAM, instead
 from shardlang.runtime.data.text import PAD, UNKNOWN, Ragged, TextVocabulary
 from shardlang.runtime.data.token_files import FromFile
 from shardlang.runtime.program import Extent, SourceField
-from shardlang.runtime.words import Text
+from shardlang.runtime.words import Text, checksum, vocabulary_note
 
 
-class Encoder(Protocol):
+class Encoder:
     """Texts to numbers. pad: the number that fills a text up, at the `left` or behind it. unit:
     what a number stands for. unknown: the number of what has none. told: a text for a checkpoint,
     which differs where the numbers of texts do. note: a line about what was made of the training
     data."""
 
     pad: int
-    left: bool
+    left = False
     unit: str
-    unknown: int | None
+    unknown: int | None = None
     told: str
-    note: str
+    note = ""
+
+    def number(self, text: str) -> np.ndarray:
+        """The numbers of a whole text, int32."""
+        raise NotImplementedError
 
     def numbers(self, texts: Sequence[str], length: int, field: str) -> Iterator[tuple[np.ndarray, bool]]:
         """The numbers of each text, int32, at most `length`, and whether it was cut."""
+        for found in map(self.number, texts):
+            yield found[:length], len(found) > length
 
 
-class _Words:
+class _Words(Encoder):
     """The most frequent words, numbered as those of `parallel_text`."""
 
-    pad, left, unit = PAD, False, "words"
-    unknown: int | None = UNKNOWN
+    pad, unit, unknown = PAD, "words", UNKNOWN
 
     def __init__(self, text: Text, texts: Iterator[str]) -> None:
         self.vocabulary = TextVocabulary.built(texts, text.size)
         known = self.vocabulary.words
-        self.told = f"text of {len(known)} words (checksum {zlib.crc32(json.dumps(known).encode()):08x})"
-        begin = ", ".join(map(repr, known[:4])) + ", ..." * (len(known) > 4)
-        self.note = f"{text.name}: a vocabulary of {len(known):,} words: {begin}"
+        self.told = f"text of {len(known)} words ({checksum(known)})"
+        self.note = vocabulary_note(text.name, known)
 
-    def numbers(self, texts: Sequence[str], length: int, field: str) -> Iterator[tuple[np.ndarray, bool]]:
-        for text in texts:
-            found = np.array(self.vocabulary.encode(text), np.int32)
-            yield found[:length], len(found) > length
+    def number(self, text: str) -> np.ndarray:
+        return np.array(self.vocabulary.encode(text), np.int32)
 
 
-class _Bytes:
+class _Bytes(Encoder):
     """The bytes of a text in UTF-8."""
 
-    left, unit, note = False, "bytes", ""
-    unknown: int | None = None
+    unit = "bytes"
 
     def __init__(self, text: Text) -> None:
         assert text.pad is not None
         self.pad, self.told = text.pad, f"bytes of text, filled up with {text.pad}"
 
-    def numbers(self, texts: Sequence[str], length: int, field: str) -> Iterator[tuple[np.ndarray, bool]]:
-        for text in texts:
-            found = np.frombuffer(text.encode(), np.uint8).astype(np.int32)
-            yield found[:length], len(found) > length
+    def number(self, text: str) -> np.ndarray:
+        return np.frombuffer(text.encode(), np.uint8).astype(np.int32)
 
 
-class _Tokens:
+class _Tokens(Encoder):
     """The tokens of a tokenizer.json, with its own marks."""
 
-    unit, note = "tokens", ""
-    unknown: int | None = None
+    unit = "tokens"
 
     def __init__(self, text: Text, base: Path) -> None:
         self.path, self.written = base / text.path, json.dumps(text.path)

@@ -73,6 +73,13 @@ def head(path: Path, size: int) -> bytes:
         return file.read(size)
 
 
+def require_unpacked(path: Path, head: bytes, what: str) -> None:
+    """RunError where a file, which begins so, is packed: what it holds is read where it stands."""
+    if head.startswith(GZIP):
+        fact = f"the file is packed with gzip, and {what} are read where they stand"
+        raise RunError("SH502", fact, file=path, help=f"gunzip --keep {typed(path)}")
+
+
 def content(path: Path) -> bytes:
     """A file's content, unpacked where it is packed with gzip; never empty."""
     with reading(path):

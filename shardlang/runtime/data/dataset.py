@@ -16,7 +16,7 @@ import numpy as np
 
 from shardlang.errors import RunError
 from shardlang.facts.dtypes import DTYPES
-from shardlang.runtime.program import Extent, SourceField
+from shardlang.runtime.program import BatchSource, Extent, SourceField
 
 # numpy lacks bf16.
 _NUMPY = {name: np.dtype(facts.bits if name != "bf16" else np.float32) for name, facts in DTYPES.items()}
@@ -27,11 +27,12 @@ _EXACT = 2**53 - 1
 @dataclass(frozen=True)
 class Origin:
     """Where examples come from: the file and, where it is text, the line of each. columns: of a
-    table, the columns of each field."""
+    table, the columns of each field. numbers: of the examples, where they are some of all."""
 
     file: Path
     lines: Sequence[int] | np.ndarray | None = None
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    numbers: Sequence[int] | None = None
 
     def line(self, example: int) -> int | None:
         return None if self.lines is None else int(self.lines[example])
@@ -43,7 +44,8 @@ class Origin:
     def refused(self, name: str, rule: str, array: np.ndarray, broken: np.ndarray, help: str) -> RunError:
         """That the array of a field breaks a rule, at the first of the cells that are `broken`."""
         at = tuple(int(i) for i in np.argwhere(broken)[0])
-        where = f"example {at[0]}" if self.lines is None else "the line"
+        number = at[0] if self.numbers is None else self.numbers[at[0]]
+        where = f"example {number}" if self.lines is None else "the line"
         index = f" at {list(at[1:])}" if len(at) > 1 else ""
         if name in self.columns:
             index = f" in column {self.columns[name][int(np.flatnonzero(broken[at[0]])[0])]}"
@@ -87,11 +89,11 @@ class Arrays:
         return found
 
 
-def require(arguments: dict[str, Any], name: str, kind: str) -> Any:
-    """An argument that a source cannot do without."""
-    if name not in arguments:
-        raise RunError("SH502", f"data source `{kind}` needs `{name}`")
-    return arguments[name]
+def path_of(source: BatchSource, base: Path) -> Path:
+    """The path of a source, which it cannot do without."""
+    if "path" not in source.arguments:
+        raise RunError("SH502", f"data source `{source.kind}` needs `path`")
+    return base / str(source.arguments["path"])
 
 
 def shown(number: np.generic) -> str:

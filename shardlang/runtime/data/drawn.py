@@ -1,29 +1,24 @@
 """The source `random`: examples that are a function of (seed, field, example number): uniform in
 [0, 1), or whole numbers.
 
-In numpy, as data is made before any torch operation; the numbers are those of random.py (splitmix64
-of the global index)."""
+The numbers are those of random.py (splitmix64 of the global index)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from shardlang.facts.dtypes import DTYPES
 from shardlang.runtime import random
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.program import BatchSource, Extent, SourceField
 
-_GOLDEN, _MIX_1, _MIX_2 = (np.uint64(v) for v in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-
 
 def bits(key: int, index: np.ndarray) -> np.ndarray:
-    """uint64: 64 random bits per uint64 index, as random.bits draws them."""
-    x = index * _GOLDEN + np.uint64((key + int(_GOLDEN)) & (2**64 - 1))
-    x = (x ^ (x >> np.uint64(30))) * _MIX_1
-    x = (x ^ (x >> np.uint64(27))) * _MIX_2
-    return x ^ (x >> np.uint64(31))
+    """uint64: 64 random bits per int64 index, as random.bits draws them."""
+    return np.asarray(random.bits(key, torch.from_numpy(index)).numpy()).view(np.uint64)
 
 
 class RandomExamples:
@@ -34,10 +29,9 @@ class RandomExamples:
         self.notes: list[str] = []
 
     def take(self, field: SourceField, examples: np.ndarray, block: Extent) -> np.ndarray:
-        index = examples.astype(np.uint64)
+        index = examples
         for size, start, length in zip(field.shape[1:], block.offsets[1:], block.shape[1:], strict=True):
-            line = np.arange(start, start + length, dtype=np.uint64)
-            index = index[..., None] * np.uint64(size) + line
+            index = index[..., None] * size + np.arange(start, start + length)
         drawn = bits(random.seeded_key(self.seed, f"data.{field.name}"), index)
         if not DTYPES[field.dtype].floating:
             bound = 2 if field.bound is None else field.bound

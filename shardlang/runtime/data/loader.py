@@ -51,7 +51,10 @@ def load(source: BatchSource, base: Path, like: Dataset | None = None) -> Datase
 
     like: the training data, where this is `eval`."""
     if "call" in source.arguments:
-        return _own(source, base)
+        own = streams.read(source, base)
+        if not own.length:
+            raise own.wrong(f"`{source.kind}` finds no example: `len({own.name}(..))` is 0")
+        return own
     if source.kind not in READERS:
         help = f"there are: {', '.join(READERS)}"
         raise RunError("SH502", f"data source `{source.kind}` is not there yet", help=help)
@@ -64,14 +67,6 @@ def load(source: BatchSource, base: Path, like: Dataset | None = None) -> Datase
         path = base / str(source.arguments["path"]) if "path" in source.arguments else None
         fact = f"`{source.kind}` finds no example"
         raise RunError("SH502", fact, file=path, help="name a file that holds examples")
-    return found
-
-
-def _own(source: BatchSource, base: Path) -> Dataset:
-    """A source that a file of the user's declares."""
-    found = streams.read(source, base)
-    if not found.length:
-        raise found.wrong(f"`{source.kind}` finds no example: `len({found.name}(..))` is 0")
     return found
 
 

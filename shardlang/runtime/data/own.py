@@ -6,11 +6,9 @@ field. Order and cutting are loader.py's, streams are streams.py's."""
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,40 +16,12 @@ import numpy as np
 import torch
 
 from shardlang.errors import RunError
-from shardlang.extensions.loaded import OwnFunction, line_of
+from shardlang.extensions.loaded import OwnFunction, calling
 from shardlang.runtime.data.dataset import Origin, fitted
 from shardlang.runtime.program import BatchSource, Extent, SourceField
 
 # Examples by number, ascending, and the fields of each: [numbers, ...].
 Window = tuple[np.ndarray, Mapping[str, np.ndarray]]
-
-
-@dataclass(frozen=True)
-class From(Origin):
-    """The file of a function of the user's. numbers: of the examples of an array."""
-
-    numbers: Sequence[int] = ()
-
-    def wrong(self, what: str, example: int | None = None, help: str = "") -> RunError:
-        return RunError("SH502", what, file=self.file, help=help)
-
-    def refused(self, name: str, rule: str, array: np.ndarray, broken: np.ndarray, help: str) -> RunError:
-        at = tuple(int(i) for i in np.argwhere(broken)[0])
-        index = f" at {list(at[1:])}" if len(at) > 1 else ""
-        return self.wrong(f"{rule}; example {self.numbers[at[0]]} has {array[at].item():g}{index}", None, help)
-
-
-@contextlib.contextmanager
-def calling(what: str, file: Path) -> Iterator[None]:
-    """Says of whatever the user's Python raises what was called, and the line."""
-    try:
-        yield
-    except RunError:
-        raise
-    except (Exception, SystemExit) as error:
-        said = next(iter(str(error).strip().splitlines()), "")
-        fact = f"{what} raises {type(error).__name__}" + (f": {said}" if said else "")
-        raise RunError("SH502", fact[:400], file=file, line=line_of(error, file)) from error
 
 
 class OwnDataset(ABC):
@@ -70,9 +40,9 @@ class OwnDataset(ABC):
     def fetch(self, epoch: int, numbers: np.ndarray) -> Mapping[str, np.ndarray]:
         """The fields of some examples, ascending, each once."""
 
-    @abstractmethod
     def afresh(self) -> OwnDataset:
         """The same source, whose position does not move this one's."""
+        return type(self)(self.source, self.made, self.file)
 
     def ready(self, epoch: int, numbers: np.ndarray) -> Window:
         """Reads some examples, which `take` cuts then."""
@@ -92,7 +62,7 @@ class OwnDataset(ABC):
 
     def arrays(self, numbers: Sequence[int], rows: Sequence[Any]) -> dict[str, np.ndarray]:
         """The fields of examples, each given as a mapping from names."""
-        origin = From(self.file, numbers=numbers)
+        origin = Origin(self.file, numbers=numbers)
         found = {}
         for field in self.source.fields:
             parts = [self._cell(field, number, row) for number, row in zip(numbers, rows, strict=True)]
@@ -114,7 +84,7 @@ class OwnDataset(ABC):
         if isinstance(value, torch.Tensor):
             value = value.detach().cpu()
             value = value.float() if value.dtype is torch.bfloat16 else value
-        with calling(what, self.file):
+        with calling("SH502", what, self.file):
             array: np.ndarray = value.numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
         if array.dtype.kind not in "biuf":
             raise self.wrong(f"{what} is {_kind(value)}, where numbers are due")
@@ -139,19 +109,15 @@ class ByNumber(OwnDataset):
 
     def __init__(self, source: BatchSource, made: Any, file: Path) -> None:
         super().__init__(source, made, file)
-        with calling(f"`len({self.name}(..))`", file):
+        with calling("SH502", f"`len({self.name}(..))`", file):
             self.length = len(made)
         self.notes = [f"{source.kind}: {self.length:,} examples by `{self.name}` of {file.name}"]
-
-    def afresh(self) -> OwnDataset:
-        found = ByNumber(self.source, self.made, self.file)
-        return found
 
     def fetch(self, epoch: int, numbers: np.ndarray) -> Mapping[str, np.ndarray]:
         asked = [int(n) for n in numbers]
         if not hasattr(type(self.made), "__getitems__"):
             return self.arrays(asked, [self._item(number) for number in asked])
-        with calling(f"`{self.name}.__getitems__` of examples {_some(asked)}", self.file):
+        with calling("SH502", f"`{self.name}.__getitems__` of examples {_some(asked)}", self.file):
             rows = self.made.__getitems__(asked)
         if isinstance(rows, Mapping):
             columns = {name: self._column(name, column, len(asked)) for name, column in rows.items()}
@@ -170,7 +136,7 @@ class ByNumber(OwnDataset):
         return array
 
     def _item(self, number: int) -> Any:
-        with calling(f"`{self.name}.__getitem__({number})`", self.file):
+        with calling("SH502", f"`{self.name}.__getitem__({number})`", self.file):
             return self.made[number]
 
 
@@ -182,7 +148,7 @@ def opened(source: BatchSource, base: Path) -> tuple[Any, Path]:
     # Ranks are forked after this; a process with threads of its own could not be.
     torch.set_num_threads(1)
     try:
-        with calling(f"`{call.name}({_shown(source.arguments['settings'])})`", file):
+        with calling("SH502", f"`{call.name}({_shown(source.arguments['settings'])})`", file):
             made = function(**source.arguments["settings"])
     finally:
         torch.set_num_threads(threads)

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from shardlang.errors import RunError
-from shardlang.runtime.data.own import ByNumber, OwnDataset, calling, opened
+from shardlang.extensions.loaded import calling
+from shardlang.runtime.data.own import ByNumber, OwnDataset, opened
 from shardlang.runtime.program import BatchSource
 
 # The length of a stream without `__len__`: an epoch that no run comes to the end of.
@@ -61,7 +62,7 @@ class ExampleStream(OwnDataset):
         self.counted = hasattr(type(made), "__len__")
         self.length = ENDLESS
         if self.counted:
-            with calling(f"`len({self.name}(..))`", file):
+            with calling("SH502", f"`len({self.name}(..))`", file):
                 self.length = len(made)
         known = inspect.signature(made.examples).parameters
         self.offers = {"part", "parts", "size"} <= known.keys()
@@ -71,9 +72,6 @@ class ExampleStream(OwnDataset):
         self._of: tuple[int, StreamPart | None] = 0, None
         self._coming: Iterator[tuple[int, Any]] = iter(())
         self._next = self._start = 0
-
-    def afresh(self) -> OwnDataset:
-        return ExampleStream(self.source, self.made, self.file)
 
     def fetch(self, epoch: int, numbers: np.ndarray) -> Mapping[str, np.ndarray]:
         wanted = [int(n) for n in numbers]
@@ -90,7 +88,7 @@ class ExampleStream(OwnDataset):
     def _open(self, epoch: int, start: int) -> None:
         part = self.part
         further = {} if part is None else {"part": part.part, "parts": part.parts, "size": part.size}
-        with calling(self._called(epoch, start), self.file):
+        with calling("SH502", self._called(epoch, start), self.file):
             coming = iter(self.made.examples(epoch, start, **further))
         numbers = count(start) if part is None else part.numbers(start)
         # The object's own stream comes first: a number is taken for each example that is there.
@@ -98,7 +96,7 @@ class ExampleStream(OwnDataset):
         self._of, self._next, self._start = (epoch, part), start, start
 
     def _read(self, epoch: int) -> tuple[int, Any]:
-        with calling(self._called(epoch, self._start), self.file):
+        with calling("SH502", self._called(epoch, self._start), self.file):
             found = next(self._coming, None)
         if found is not None:
             self._next = found[0] + 1

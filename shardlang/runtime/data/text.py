@@ -16,8 +16,9 @@ import numpy as np
 from shardlang.errors import RunError
 from shardlang.hints.paths import instead, typed
 from shardlang.runtime.data import data_files, token_files
-from shardlang.runtime.data.dataset import Dataset, outside, require
+from shardlang.runtime.data.dataset import Dataset, outside, path_of
 from shardlang.runtime.program import BatchSource, Extent, SourceField
+from shardlang.runtime.words import by_frequency
 
 # The first numbers of a vocabulary.
 PAD, BEGIN, END, UNKNOWN = range(4)
@@ -69,7 +70,7 @@ class Tokens:
 
 def read_tokens(source: BatchSource, base: Path, like: Dataset | None = None) -> Tokens:
     """tokens("data/*.bin", seq = seq): the files that match, in the order of their names."""
-    pattern = str(require(source.arguments, "path", "tokens"))
+    pattern = str(path_of(source, Path()))
     # Only the pattern is one: the folder's own name may hold brackets.
     paths = sorted(base / found for found in glob.glob(pattern, root_dir=base))
     if not paths:
@@ -90,7 +91,7 @@ class TextVocabulary:
     def built(cls, sentences: Iterator[str], limit: int | None) -> TextVocabulary:
         """From text; words beyond `limit` numbers are unknown."""
         counts = Counter(word for sentence in sentences for word in _WORD.findall(sentence))
-        words = sorted(counts, key=lambda word: (-counts[word], word))
+        words = by_frequency(counts)
         return cls(words if limit is None else words[: max(0, limit - len(SPECIAL))])
 
     @classmethod
@@ -176,7 +177,7 @@ def _pairs(path: Path) -> list[tuple[str, str]]:
 def read_parallel(source: BatchSource, base: Path, like: Dataset | None = None) -> Pairs:
     """parallel_text("fr_en.txt", src = src, tgt = tgt): vocabularies are read where given, else
     those of the training data where this is `eval`, else built from the file."""
-    path = base / str(require(source.arguments, "path", "parallel_text"))
+    path = path_of(source, base)
     pairs = _pairs(path)
     bounds = {field.name: field.bound for field in source.fields}
     targets = [bound for name, bound in bounds.items() if name != "source" and bound is not None]

@@ -177,9 +177,7 @@ def mapped(path: Path, width: str | None) -> np.ndarray:
 
 def _require_tokens(path: Path, head: bytes) -> None:
     """Whether a file without a header may be tokens: text and packed files are mistaken for it."""
-    if head.startswith(data_files.GZIP):
-        fact = "the file is packed with gzip, and tokens are read where they stand"
-        raise RunError("SH502", fact, file=path, help=f"gunzip --keep {typed(path)}")
+    data_files.require_unpacked(path, head, "tokens")
     if head.startswith(b"\x93NUMPY") or (len(head) > 15 and all(byte in _TEXT for byte in head)):
         what, help = "a numpy array", 'numpy.load(NAME).astype("uint16").tofile("tokens.bin") makes a file of tokens'
         if not head.startswith(b"\x93"):

@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.distributed.checkpoint import filesystem, metadata
 from torch.distributed.checkpoint.utils import _create_file_view
 
-from shardlang.checkpoints.headers import Saved, require_plain
-from shardlang.checkpoints.index import Part, SavedLayout, layout_of
+from shardlang.checkpoints.headers import require_plain
+from shardlang.checkpoints.index import Part, Saved, SavedLayout, layout_of
 from shardlang.checkpoints.parts import STORED, shared
 from shardlang.errors import RunError
 from shardlang.runtime.state.checkpoints import NAMES, bytes_of
@@ -84,12 +84,12 @@ class Foreign:
         path = folder / METADATA
         found = _read(path)
         try:
-            self.others = [name for name, each in found.state_dict_metadata.items() if not _is_tensor(each)]
-            self._chunks = {name: _chunks(name, each, found.storage_data)
-                            for name, each in found.state_dict_metadata.items() if _is_tensor(each)}  # fmt: skip
+            told = found.state_dict_metadata
+            tensors = {name: each for name, each in told.items() if _is_tensor(each)}
+            self.others = [name for name in told if name not in tensors]
+            self._chunks = {name: _chunks(name, each, found.storage_data) for name, each in tensors.items()}
             self.tensors: Mapping[str, Saved] = {
-                name: Saved(_type(name, found.state_dict_metadata[name]), _ints(found.state_dict_metadata[name].size))
-                for name in self._chunks
+                name: Saved(_type(name, each), _ints(each.size)) for name, each in tensors.items()
             }
             # The numbers of chunks stand for ranks.
             self._layouts = {name: _layout_of(name, saved, self._chunks[name]) for name, saved in self.tensors.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +58,8 @@ def settings(program: RunProgram, total: int) -> dict[str, Any]:
         "data": data.kind, "batch": data.batch, "steps": total, "seed": program.seed, "precision": program.precision,
         "microbatches": program.microbatches, "clip": program.clip,
         "lr_schedule": None if schedule is None else {"kind": type(schedule).__name__, **vars(schedule)},
-        "optimizer": _named(optimizers[0].kind, optimizers[0].arguments) if optimizers else None,
+        "optimizer": {"kind": optimizers[0].kind, **optimizers[0].arguments} if optimizers else None,
         "plan": {name: value for name, value in plan.items() if value},
     }  # fmt: skip
-    more = {f"optimizer_{at}": _named(o.kind, o.arguments) for at, o in enumerate(optimizers[1:], 2)}
+    more = {f"optimizer_{at}": {"kind": o.kind, **o.arguments} for at, o in enumerate(optimizers[1:], 2)}
     return {name: value for name, value in {**found, **more}.items() if value is not None}
-
-
-def _named(kind: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {"kind": kind, **arguments}

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from queue import SimpleQueue
 from typing import Any
 
 Event = Mapping[str, Any]
@@ -51,49 +52,39 @@ class Consumer:
     def __init__(self, name: str, open: Callable[[], Take], bound: int = BOUND) -> None:
         self.name, self.bound = name, bound
         self.left_out, self.failure, self.closed = 0, "", False
-        self._open, self._waiting, self._ready = open, deque[Event](), threading.Condition()
+        # The last of what waits is None.
+        self._open, self._waiting = open, SimpleQueue[Event | None]()
         self._thread = threading.Thread(target=self._run, name=f"log {name}", daemon=True)
         self._thread.start()
 
     def put(self, event: Event) -> None:
         """Hands on an event; one of a step may be left out."""
-        with self._ready:
-            if self.failure or self.closed:
-                return
-            if len(self._waiting) >= self.bound and event["event"] == "step":
-                self.left_out += 1
-                return
-            self._waiting.append(event)
-            self._ready.notify()
+        if self.failure or self.closed:
+            return
+        if self._waiting.qsize() >= self.bound and event["event"] == "step":
+            self.left_out += 1
+        else:
+            self._waiting.put(event)
 
     def close(self) -> None:
         """No more will come."""
-        with self._ready:
-            self.closed = True
-            self._ready.notify()
+        self.closed = True
+        self._waiting.put(None)
 
     def ended(self, deadline: float) -> str:
         """Waits until all is taken, or the deadline; what is left."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
-        with self._ready:
-            late = f"{len(self._waiting)} events wait" if self._waiting else "it is still busy"
-            return late if self._thread.is_alive() else ""
+        left = self._waiting.qsize() - 1
+        late = f"{left} events wait" if left > 0 else "it is still busy"
+        return late if self._thread.is_alive() else ""
 
     def _run(self) -> None:
         try:
             take = self._open()
-            while (event := self._next()) is not None:
+            while (event := self._waiting.get()) is not None:
                 take(event)
         except BaseException as error:
-            with self._ready:
-                self.failure = f"{type(error).__name__}: {error}"
-                self._waiting.clear()
-
-    def _next(self) -> Event | None:
-        with self._ready:
-            while not self._waiting and not self.closed:
-                self._ready.wait()
-            return self._waiting.popleft() if self._waiting else None
+            self.failure = f"{type(error).__name__}: {error}"
 
 
 class EventStream:

@@ -146,12 +146,14 @@ def _over_rows(x: Tensor, rows: list[int]) -> Tensor:
     return x.sum(rows) if rows else x
 
 
-def _low_norm(
+def _norm(
     x: Tensor, dims: tuple[int, ...], size: int, weight: Tensor | None, bias: Tensor | None, eps: float, group: Groups,
     centred: bool,
 ) -> Tensor:  # fmt: skip
-    """The norm of an x narrower than f32. torch's own for devices keeps and computes the same; that
+    """A norm. Torch's own for devices keeps and computes the same of an x narrower than f32; that
     for the CPU keeps more, or sums the gradient of the weight in the type of x."""
+    if x.dtype not in _LOW:
+        return _affine(_Normalised.apply(x, dims, size, eps, group, centred)[0], dims, weight, bias)
     last, shape = tuple(range(x.dim() - len(dims), x.dim())), [x.shape[d] for d in dims]
     alike = all(p is None or p.dtype == x.dtype for p in (weight, bias))
     if x.device.type == "cpu" or dims != last or group is not None or not alike:
@@ -172,10 +174,7 @@ def layer_norm(
     eps: float = 1e-5, group: Groups = None,
 ) -> Tensor:  # fmt: skip
     """x less its mean, over its deviation, along `dims` of `size` elements in all; cut alike."""
-    if x.dtype in _LOW:
-        return _low_norm(x, dims, size, weight=weight, bias=bias, eps=eps, group=group, centred=True)
-    result, _, _ = _Normalised.apply(x, dims, size, eps, group, True)
-    return _affine(result, dims, weight, bias)
+    return _norm(x, dims, size, weight=weight, bias=bias, eps=eps, group=group, centred=True)
 
 
 def rms_norm(
@@ -183,10 +182,7 @@ def rms_norm(
     group: Groups = None,
 ) -> Tensor:  # fmt: skip
     """x over the root of its mean square along `dims` of `size` elements in the whole."""
-    if x.dtype in _LOW:
-        return _low_norm(x, dims, size, weight=weight, bias=None, eps=eps, group=group, centred=False)
-    result, _, _ = _Normalised.apply(x, dims, size, eps, group, False)
-    return _affine(result, dims, weight, None)
+    return _norm(x, dims, size, weight=weight, bias=None, eps=eps, group=group, centred=False)
 
 
 def batch_norm(

@@ -12,13 +12,13 @@ import select
 import signal
 import threading
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
 import torch.distributed as dist
 
-from shardlang.disk.locks import unwritable
 from shardlang.disk.overwrite_guard import LOG, RECORD, target
 from shardlang.disk.run_files import log_file, record_file
 from shardlang.errors import RunError
@@ -27,7 +27,7 @@ from shardlang.runtime.comm import record as form
 from shardlang.runtime.comm.record import record
 from shardlang.runtime.launch import flight, reports, stalls
 from shardlang.runtime.launch.answers import Answers, NoAnswer
-from shardlang.runtime.launch.launcher import report_alone
+from shardlang.runtime.launch.children import ended
 from shardlang.runtime.launch.rank import redirect, report_of, written
 from shardlang.runtime.program import RunProgram
 from shardlang.terminal import signals
@@ -65,13 +65,8 @@ class Alone:
     def redirect(self) -> TextIO:
         """Sends what this rank prints to its log, after what earlier starts of the job left there;
         the former standard output. The end of the run is told on the former standard error too."""
-        path = log_file(self.folder, self.place.rank)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self.console = os.dup(2)
-            return os.fdopen(redirect(target(path, LOG), started_before()), "w")
-        except OSError as error:
-            raise unwritable(path, "a rank's log", error, "--log-dir DIR, another folder") from None
+        self.console = os.dup(2)
+        return os.fdopen(redirect(target(log_file(self.folder, self.place.rank), LOG), started_before()), "w")
 
     def tell(self, text: str) -> None:
         """Writes lines to the log and for who started the run, who hears too why the log lacks
@@ -144,12 +139,12 @@ class Alone:
         return "\n".join([str(lost).partition("\n")[0], *self._around(rank), f"help: {lost.help}"])
 
     def _report(self, error: Exception) -> str:
-        text = report_alone(error, self.main_file, self.place.rank)
+        text = report_of(error, self.main_file).text(self.place.rank)
         if isinstance(error, RunError):
             seen = reports.records(self.folder, self.here, self.token)
             return "\n".join([text, *reports.goes_on(self.program, seen.get(self.place.rank))])
-        head, _, trace = text.partition("\nTraceback")
-        return "\n".join([head, *self._around(self.place.rank)]) + (f"\nTraceback{trace}" if trace else "")
+        trace = "".join(traceback.format_exception(error))
+        return "\n".join([safe(text), *self._around(self.place.rank), safe(trace)])
 
     def _around(self, rank: int) -> list[str]:
         """Lines about where a rank of this host was, and how to go on."""
@@ -243,12 +238,10 @@ class Alone:
         if now is None or now.pid != found.pid or now.phase == "ended" or now.told:
             return
         status, how = stalls.how_it_ended(found.pid), "ended without a word"
-        if status is not None and os.WIFSIGNALED(status):
-            how = f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
+        if status is not None:
+            how = ended(status)
             # Of a run that is being ended as a whole nobody is to say anything.
-            time.sleep(_GIVEN_UP if os.WTERMSIG(status) in (signal.SIGTERM, signal.SIGINT) else 0.0)
-        elif status is not None:
-            how = f"ended with exit code {os.waitstatus_to_exitcode(status)}"
+            time.sleep(_GIVEN_UP if -status in (signal.SIGTERM, signal.SIGINT) else 0.0)
         self.failed_at = self.failed_at or time.monotonic()
         self._say(f"error[SH501]: rank {found.rank} {how}", found.rank)
 

@@ -48,6 +48,11 @@ def threaded() -> str:
     return ""
 
 
+def ended(status: int) -> str:
+    """How a process has ended, in words. status: its exit code, or less the signal's number."""
+    return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
+
+
 def begin(work: Callable[[], None], keeps: Sequence[int], closes: Sequence[int], gradients: bool = True) -> int:
     """Starts a process that does `work()` and ends, with this one at the latest; its id.
 
@@ -92,6 +97,12 @@ def forked() -> bool:
 def threads(ranks: int) -> int:
     """With how many threads each of so many ranks that are forked here computes on a CPU."""
     return 1 if forked() else max(1, len(os.sched_getaffinity(0)) // ranks)
+
+
+def take_threads(count: int) -> None:
+    """Computes with so many threads on a CPU, where OMP_NUM_THREADS does not say it."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(count)
 
 
 def _pauses() -> list[Callable[[int], int]]:

@@ -10,8 +10,9 @@ import argparse
 import math
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from shardlang.disk.locks import Claims, unwritable
 from shardlang.disk.overwrite_guard import FIGURES, TRACE, WEIGHTS, target
@@ -28,7 +29,7 @@ from shardlang.runtime.events.start import claim_events, emitted_hash
 from shardlang.runtime.launch import flight
 from shardlang.runtime.launch.alone import Alone
 from shardlang.runtime.launch.devices import chosen, of_rank
-from shardlang.runtime.launch.launcher import launch_program
+from shardlang.runtime.launch.launcher import launch_program, read_program
 from shardlang.runtime.launch.meeting import rendezvous
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Profiled, RunProgram
@@ -45,32 +46,45 @@ def _target(text: str) -> LogTarget:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+_OPTIONS: Mapping[tuple[str, ...], Mapping[str, Any]] = {
+    ("--device",): {"choices": tuple(KINDS)},
+    ("--base",): {"type": Path, "help": "folder that the program's paths are relative to"},
+    ("--metrics",): {"type": Path, "help": "JSON lines of figures"},
+    # torchrun takes `--log` for the beginning of an option of its own.
+    ("--log", "--events"): {
+        "type": _target, "action": "append", "default": [], "metavar": "KIND:WHERE",
+        "help": "who else hears of steps: " + ", ".join(f"{kind}:{rest}" for kind, rest in TARGETS.items()),
+    },
+    ("--host-storage",): {"type": Path, "help": "folder for what is placed on the host, in mapped files"},
+    ("--compile",): {
+        "action": argparse.BooleanOptionalAction, "help": "compile each block by torch.compile, or do not",
+    },
+    ("--resume",): {"action": "store_true", "help": "go on from the latest checkpoint"},
+    ("--resume-anyway",): {"action": "store_true", "help": "the same, also with other data, batch or seed"},
+    ("--overwrite",): {
+        "action": "store_true", "help": "begin anew where checkpoints of an earlier run are, and remove them",
+    },
+    ("--save-weights",): {"type": Path, "help": "safetensors file of the final parameters"},
+    ("--log-dir",): {
+        "type": Path, "help": "a log, a record and a trace of each rank; by default a new folder each time, and "
+        "without logs where torchrun or srun starts the ranks",
+    },
+    ("--stall-timeout",): {
+        "type": float, "metavar": "SECONDS",
+        "help": "a rank that makes no progress for so long ends the run, by default 20 steps, at least 60 s",
+    },
+    ("--max-restarts",): {
+        "type": int, "default": 0, "metavar": "N",
+        "help": "after a failure, go on from the newest checkpoint, so often (where this file forks its ranks)",
+    },
+    ("--profile",): {"type": steps_of, "metavar": "STEPS", "help": "a trace of these steps, as in 10 or 10..13"},
+}  # fmt: skip
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Trains on the ranks that the program was compiled for.")
-    parser.add_argument("--device", choices=tuple(KINDS))
-    parser.add_argument("--base", type=Path, help="folder that the program's paths are relative to")
-    parser.add_argument("--metrics", type=Path, help="JSON lines of figures")
-    parser.add_argument(
-        # torchrun takes `--log` for the beginning of an option of its own.
-        "--log",
-        "--events",
-        type=_target,
-        action="append",
-        default=[],
-        metavar="KIND:WHERE",
-        help="who else hears of steps: " + ", ".join(f"{kind}:{rest}" for kind, rest in TARGETS.items()),
-    )
-    parser.add_argument("--host-storage", type=Path, help="folder for what is placed on the host, in mapped files")
-    parser.add_argument(
-        "--compile", action=argparse.BooleanOptionalAction, help="compile each block by torch.compile, or do not"
-    )
-    parser.add_argument("--resume", action="store_true", help="go on from the latest checkpoint")
-    parser.add_argument("--resume-anyway", action="store_true", help="the same, also with other data, batch or seed")
-    parser.add_argument(
-        "--overwrite", action="store_true", help="begin anew where checkpoints of an earlier run are, and remove them"
-    )
-    parser.add_argument("--save-weights", type=Path, help="safetensors file of the final parameters")
-    _watching(parser)
+    for names, how in _OPTIONS.items():
+        parser.add_argument(*names, **how)
     found = parser.parse_args()
     if found.max_restarts < 0:
         parser.error("--max-restarts is a whole number, at least 0")
@@ -79,30 +93,6 @@ def _arguments() -> argparse.Namespace:
     if found.overwrite and (found.resume or found.resume_anyway):
         parser.error("--resume goes on from the checkpoints that --overwrite removes: leave one of them out")
     return found
-
-
-def _watching(parser: argparse.ArgumentParser) -> None:
-    """Adds the options about logs, stalls, restarts and profiles."""
-    parser.add_argument(
-        "--log-dir",
-        type=Path,
-        help="a log, a record and a trace of each rank; by default a new folder each time, and without logs where "
-        "torchrun or srun starts the ranks",
-    )
-    parser.add_argument(
-        "--stall-timeout",
-        type=float,
-        metavar="SECONDS",
-        help="a rank that makes no progress for so long ends the run, by default 20 steps, at least 60 s",
-    )
-    parser.add_argument(
-        "--max-restarts",
-        type=int,
-        default=0,
-        metavar="N",
-        help="after a failure, go on from the newest checkpoint, so often (where this file forks its ranks)",
-    )
-    parser.add_argument("--profile", type=steps_of, metavar="STEPS", help="a trace of these steps, as in 10 or 10..13")
 
 
 def main(program: RunProgram, main_file: Path | None = None) -> None:
@@ -229,3 +219,29 @@ def _one_rank(claims: Claims, program: RunProgram, main_file: Path, options: arg
         log.close()
         alone.close()
     return code
+
+
+def main_by_size(folders: Mapping[int, str]) -> None:
+    """Runs the program in the folder for this number of ranks, beside the file that is run; exits
+    with 0, or 3 where the run failed. folders: by number of ranks.
+
+    torchrun starts fewer ranks after the loss of a host; the run goes on by another program, from
+    the same checkpoints."""
+    here = Path(sys.argv[0]).resolve().parent
+    sizes = ", ".join(map(str, sorted(folders)))
+    try:
+        place = started()
+        if place is None:
+            help = f"run {here / folders[max(folders)] / 'main.py'}, or start this by torchrun"
+            raise RunError("SH503", f"there is a program for each of {sizes} ranks; which is not said", help=help)
+        if place.size not in folders:
+            raise RunError(
+                "SH503", f"{place.size} ranks were started, and there are programs for {sizes}",
+                help="shardc launch --nodes LEAST:MOST compiles one for each number that fits",
+            )  # fmt: skip
+        main_file = here / folders[place.size] / "main.py"
+        program = read_program(main_file)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        sys.exit(FAILED)
+    main(program, main_file)

@@ -15,7 +15,6 @@ import select
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,7 +32,7 @@ from shardlang.runtime.events.consumers import load_function
 from shardlang.runtime.events.start import claim_events, emitted_hash
 from shardlang.runtime.launch import flight, reports, stalls
 from shardlang.runtime.launch import rank as forked
-from shardlang.runtime.launch.children import fork, threads
+from shardlang.runtime.launch.children import ended, fork, threads
 from shardlang.runtime.launch.devices import DeviceChoice, chosen
 from shardlang.runtime.launch.rank import RankReport, Task, Work
 from shardlang.runtime.program import Profiled, RunProgram, load_own
@@ -356,8 +355,7 @@ class Watch:
             return "makes no progress"
         if child.report is not None and not child.done:
             return child.report.message
-        status = child.status or 0
-        return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
+        return ended(child.status or 0)
 
     def _text(self, child: Child) -> str:
         if self.stalled is not None:
@@ -391,9 +389,3 @@ class Watch:
         for child in left:
             with suppress(ChildProcessError):
                 self._reap(child)
-
-
-def report_alone(error: BaseException, main_file: Path, rank: int) -> str:
-    """The text of a failure under torchrun, where each rank speaks for itself."""
-    text = forked.report_of(error, main_file).text(rank)
-    return text if isinstance(error, RunError) else safe(f"{text}\n{''.join(traceback.format_exception(error))}")

@@ -8,7 +8,6 @@ does not know the expected values."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -20,13 +19,13 @@ import torch
 from torch import Tensor
 
 from shardlang.facts.figures import BESIDE
+from shardlang.runtime.citations import tracing
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import RunProgram
 from shardlang.runtime.step.train import TrainingRun, require_ranks
-from shardlang.runtime.tree import LayerNode
-from shardlang.runtime.tree import path as layer_path
+from shardlang.runtime.tree import layer_of
 
 Named = dict[str, Tensor]
 
@@ -109,8 +108,7 @@ class Observer:
             around = around.f_back
         if around is None:  # called again in backward, outside of its function
             return
-        layer = around.f_locals.get("p")
-        at = layer_path(layer) if isinstance(layer, LayerNode) else ""
+        at = layer_of(around.f_locals)
         call = RecordedCall(Path(code.co_filename).name, function, world.microbatch, at, bool(inner))
         self.record.calls.append(call)
         seen = set(self.leaves)
@@ -189,11 +187,10 @@ class RecordedRun:
         self._watch(run, observer)
         # The length of the whole run stays what it is: schedules of the learning rate depend on it.
         run.total = min(self.steps, run.total)
-        sys.settrace(observer.on_call)
         try:
-            run.train()
+            with tracing(observer.on_call):
+                run.train()
         finally:
-            sys.settrace(None)
             self._write(observer.record)
             if world.rank == 0:
                 torch.save(figures.steps, self.folder / "figures.pt")

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 
 from shardlang.disk.locks import unwritable
 from shardlang.disk.overwrite_guard import LOG_MARK
+from shardlang.disk.run_files import record_file
 from shardlang.errors import RunError
 from shardlang.runtime.citations import cited
 from shardlang.runtime.comm import mesh
@@ -26,7 +26,7 @@ from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.functions.indices import met
 from shardlang.runtime.launch import flight
-from shardlang.runtime.launch.children import die_with_parent
+from shardlang.runtime.launch.children import die_with_parent, take_threads
 from shardlang.runtime.launch.devices import DeviceChoice
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import RunProgram
@@ -109,10 +109,14 @@ def peer_gone(message: str) -> bool:
 
 def redirect(log_file: Path, again: int) -> int:
     """Sends this process's output to its log file; a descriptor of the former standard output.
-    again: starts before this one, whose output stays there."""
+    again: starts before this one, whose output stays there. RunError where it cannot be written."""
     terminal = os.dup(1)
-    descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | (os.O_APPEND if again else os.O_TRUNC), 0o644)
-    os.write(descriptor, f"restart {again}\n".encode() if again else f"{LOG_MARK}\n".encode())
+    try:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | (os.O_APPEND if again else os.O_TRUNC), 0o644)
+        os.write(descriptor, f"restart {again}\n".encode() if again else f"{LOG_MARK}\n".encode())
+    except OSError as error:
+        raise unwritable(log_file, "a rank's log", error, "--log-dir DIR, another folder") from None
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
@@ -140,9 +144,9 @@ def main(task: Task, rank: int, parent: int, log_file: Path, report: int, releas
         signals.in_rank()
         signals.heed_save(task.program.checkpoint is not None)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        terminal = _logging(log_file, task.again)
+        terminal = redirect(log_file, task.again)
         logs = True
-        _on_record(log_file.with_suffix(".collectives"), task, rank)
+        _on_record(record_file(log_file.parent, rank), task, rank)
         flight.begin(log_file.parent, task.store.parent, task.devices.kind)
         ended = RankReport(_run(task, rank, terminal), unlogged=written())
         record.phase("ended")
@@ -162,13 +166,6 @@ def main(task: Task, rank: int, parent: int, log_file: Path, report: int, releas
     os._exit(code)
 
 
-def _logging(log_file: Path, again: int) -> int:
-    try:
-        return redirect(log_file, again)
-    except OSError as error:
-        raise unwritable(log_file, "a rank's log", error, "--log-dir DIR, another folder") from None
-
-
 def _on_record(file: Path, task: Task, rank: int) -> None:
     try:
         record.open(file, task.main_file.parent, rank, task.ranks)
@@ -182,8 +179,7 @@ def _send(report: int, ended: RankReport) -> None:
 
 def _run(task: Task, rank: int, terminal: int) -> str:
     """The whole run; how it ended."""
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(task.threads)
+    take_threads(task.threads)
     device = task.devices.device(rank)
     store = dist.FileStore(str(task.store), task.ranks) if task.ranks > 1 else None
     mesh.connect(rank, task.ranks, device, store)

@@ -6,6 +6,7 @@ stopped."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -112,9 +113,9 @@ def runs(pid: int) -> bool:
 
 
 def how_it_ended(pid: int) -> int | None:
-    """The wait status of a process that nobody has waited for yet; None where the system does not
-    say it."""
+    """The exit code, or less the signal's number, of a process that nobody has waited for yet; None
+    where the system does not say it."""
     fields = stat(pid)
     if fields[:1] != ["Z"] or len(fields) < 50:
         return None
-    return int(fields[49])
+    return os.waitstatus_to_exitcode(int(fields[49]))

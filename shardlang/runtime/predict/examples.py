@@ -22,7 +22,7 @@ from shardlang.runtime.comm.primitives import put_together
 from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.logs import Log
-from shardlang.runtime.program import RunProgram, SourceField, dtype_of, numbers_of
+from shardlang.runtime.program import RunProgram, SourceField, dtype_of, numbers_of, split_axes
 from shardlang.runtime.step.resume import resumed
 from shardlang.runtime.step.train import TrainingRun, require_ranks
 
@@ -55,9 +55,7 @@ def _mine(program: RunProgram, field: SourceField, blocks: Sequence[Tensor]) -> 
 
 def counts(program: RunProgram, field: SourceField) -> bool:
     """Whether this rank is the first of those that hold the same block."""
-    mesh = field.mesh or program.mesh
-    cut = {axis for axes in field.cut.values() for axis in ((axes,) if isinstance(axes, str) else axes)}
-    return not any(mesh._coordinate(axis) for axis in mesh if axis not in {*cut, program.stage_axis})
+    return (field.mesh or program.mesh)._leads({*split_axes(field.cut), program.stage_axis})
 
 
 def trained(

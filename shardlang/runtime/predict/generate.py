@@ -60,7 +60,7 @@ class Drawing:
 
 def _draw(seed: int, path: str, step: int, count: int) -> np.ndarray:
     """uint64 [count]: random bits."""
-    return bits(seeded_key(seed, path, 0, step), np.arange(count, dtype=np.uint64))
+    return bits(seeded_key(seed, path, 0, step), np.arange(count))
 
 
 class Nothing:

@@ -10,8 +10,8 @@ each. Gradients of parameters under ZeRO go through zero.py."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,27 +48,20 @@ class BucketReduction:
         return TiedGroup(group, self.whole, self.axis, self.coordinates) if self.tied else group
 
 
-class GradientBucket(Protocol):
-    """Parameters whose gradients are reduced together. `each`: in every microbatch's backward.
-    paths: of the parameters."""
+class GradientBucket:
+    """Parameters, `members`, whose gradients are reduced together, over `groups`. `each`: in every
+    microbatch's backward. paths: of the parameters."""
 
-    paths: Sequence[str]
-
-    @property
-    def members(self) -> Sequence[Tensor]: ...
-
-    @property
-    def each(self) -> bool: ...
-
-    @property
-    def groups(self) -> Sequence[Group]:
-        """Those that it talks to."""
+    members: Sequence[Tensor]
+    groups: Sequence[Group]
+    paths: Sequence[str] = ()
+    each = False
 
     def launch(self) -> None:
         """Starts the reduction of what has been accumulated."""
 
     def collect(self) -> None:
-        """Waits for a reduction that holds more memory than its result."""
+        """Waits for a reduction that holds more memory than its result: here none does."""
 
     def advance(self) -> None:
         """Starts second parts, once the first are done, of all buckets before any is waited for."""
@@ -77,26 +70,17 @@ class GradientBucket(Protocol):
         """Waits; afterwards the gradients that the optimizer reads are whole."""
 
 
-@dataclass
-class SumBucket:
+class SumBucket(GradientBucket):
     """Gradients that one all-reduce over `group` completes; they become views of one tensor."""
 
-    group: Group
-    members: list[Tensor] = field(default_factory=list)
-    sum: primitives.AsyncResult | None = None
-    each: bool = False
-    paths: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
+    def __init__(self, group: Group, members: Sequence[Tensor]) -> None:
+        self.group, self.groups, self.members = group, [group], members
+        self.sum: primitives.AsyncResult | None = None
         # Stages come to their tied parameters in orders of their own, where no rank may wait for
         # another.
         tied = isinstance(self.group, TiedGroup)
         count = sum(member.numel() for member in self.members)
         self.memory = None if tied else primitives.share(self.group, count, self.members[0])
-
-    @property
-    def groups(self) -> Sequence[Group]:
-        return [self.group]
 
     def launch(self) -> None:
         for member in self.members:
@@ -109,9 +93,6 @@ class SumBucket:
         # They are its parts from now on, so that what backward has made is freed.
         self._take(self._parts(flat))
         self.sum = primitives.begin_reduce(flat, self.group, own=True, memory=self.memory)
-
-    def collect(self) -> None:
-        """The sum is in the gradients' own memory."""
 
     def advance(self) -> None:
         assert self.sum is not None

@@ -27,7 +27,7 @@ from shardlang.checkpoints import folders
 from shardlang.checkpoints.index import INDEX, OF_ANOTHER, FileFacts, Index, Part, SavedLayout, index_of
 from shardlang.checkpoints.looked_at import look
 from shardlang.checkpoints.parts import Parts, shared
-from shardlang.checkpoints.rank_files import Block, file_name, in_order, write
+from shardlang.checkpoints.rank_files import Block, write
 from shardlang.errors import RunError
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import world
@@ -164,11 +164,11 @@ class Checkpoints:
         def index(files: Sequence[Any]) -> str:
             return index_of(step, facts, files, tensors)
 
-        if any(mapped.is_mapped(numbers) for _, numbers in mine):
+        if any(map(mapped.is_mapped, mine.values())):
             self._write(step, whole, mine, done, index, self.best)
             return
-        copied = [(block, self._copy_of(block.name, numbers)) for block, numbers in mine]
-        kind_of(world.device).bring([numbers for _, numbers in mine], [copy for _, copy in copied])
+        copied = {block: self._copy_of(block.name, numbers) for block, numbers in mine.items()}
+        kind_of(world.device).bring(list(mine.values()), list(copied.values()))
         self._thread = threading.Thread(
             target=self._kept, args=(step, whole, copied, done, index, self.best), name="checkpoint", daemon=True
         )
@@ -209,7 +209,7 @@ class Checkpoints:
             self._drop_old(max(self._all(), default=0), self.best)
 
     def _write(
-        self, step: int, whole: Path, mine: Sequence[tuple[Block, Tensor]], done: _Done,
+        self, step: int, whole: Path, mine: Mapping[Block, Tensor], done: _Done,
         index: Callable[[Sequence[Any]], str], best: int | None,
     ) -> None:  # fmt: skip
         """Writes this rank's file; on rank 0 also the index, once all have written theirs, and
@@ -218,7 +218,7 @@ class Checkpoints:
         done.require_finite(mine)
         with folders.writing(draft):
             try:
-                done.tell(_written(draft, mine))
+                done.tell(write(draft, world.rank, mine, lambda block: bytes_of(mine[block])))
             except OSError as error:
                 done.tell(str(error.strerror))
                 raise
@@ -226,8 +226,7 @@ class Checkpoints:
             return
         files = done.all(draft)
         with folders.writing(draft):
-            folders.write_index(draft, index(files))
-            folders.put(draft, whole)
+            folders.put(draft, whole, index(files))
             self._last = whole
             self.told(step, whole)
             self._drop_old(step, best)
@@ -247,9 +246,9 @@ class _Done:
     def __init__(self, whole: Path, trained: Collection[str]) -> None:
         self.name, self.alone, self.whole, self.trained = f"shardlang/checkpoint/{whole.name}", "", whole, trained
 
-    def require_finite(self, mine: Sequence[tuple[Block, Tensor]]) -> None:
+    def require_finite(self, mine: Mapping[Block, Tensor]) -> None:
         """RunError, told to all, where a number to be written of what is trained is none."""
-        for block, numbers in mine:
+        for block, numbers in mine.items():
             if wrong := not_finite(block.name, numbers, block.offsets, self.trained):
                 self.tell({"not finite": wrong})
                 raise self._not_written(wrong)
@@ -296,23 +295,15 @@ def not_finite(name: str, numbers: Tensor, offsets: Sequence[int], trained: Coll
     return "" if at is None else f"`{name}` {shown(numbers, at, offsets)}"
 
 
-def _mine(pieces: Sequence[Piece], tensors: Mapping[str, SavedLayout]) -> list[tuple[Block, Tensor]]:
+def _mine(pieces: Sequence[Piece], tensors: Mapping[str, SavedLayout]) -> dict[Block, Tensor]:
     """The blocks that are this rank's to write, with their numbers."""
-    found = []
+    found = {}
     for piece in pieces:
         layout = tensors[piece.name]
         part = layout.part_of(world.rank)
         if part is not None:
-            found.append((Block(piece.name, layout.dtype, part.offsets, part.lengths), piece.part(part).detach()))
+            found[Block(piece.name, layout.dtype, part.offsets, part.lengths)] = piece.part(part).detach()
     return found
-
-
-def _written(draft: Path, mine: Sequence[tuple[Block, Tensor]]) -> FileFacts:
-    """Writes the file of this rank."""
-    by_name = {block.name: numbers for block, numbers in mine}
-
-    blocks = in_order([block for block, _ in mine])
-    return write(draft / file_name(world.rank), blocks, lambda block: bytes_of(by_name[block.name]))
 
 
 def place() -> str:
@@ -337,12 +328,8 @@ def require_one(folder: Path, seen: Sequence[tuple[str, int | None]]) -> None:
             raise _apart(f"{where} sees another `{folder.name}` than {first}", folder)
 
 
-class SavedRun:
+class SavedRun(Index):
     """The run that a checkpoint holds, to go on from."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.index = folder, Index(folder)
-        self.step, self.facts, self.tensors = self.index.step, self.index.facts, self.index.tensors
 
     def read(self, pieces: Sequence[Piece]) -> None:
         """Fills the local tensors of all pieces, whatever layout they were written from. Damaged
@@ -357,7 +344,7 @@ class SavedRun:
             if there.shape != piece.shape:
                 fact = f"`{piece.name}` is {list(there.shape)} in the checkpoint and {list(piece.shape)} in the program"
                 raise RunError("SH508", fact, file=self.folder, help=OF_ANOTHER)
-        with closing(Parts(self.index)) as parts, torch.no_grad():
+        with closing(Parts(self)) as parts, torch.no_grad():
             files = parts.files((piece.name, piece.offsets, tuple(piece.local.shape)) for piece in due)
             for number, at, found in itertools.chain.from_iterable(files):
                 due[number].local[at].copy_(tensor_of(found, self.tensors[due[number].name].dtype))
@@ -365,7 +352,7 @@ class SavedRun:
     def parts(self) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
         """All saved numbers: the tensor's name, where in it some begin, and they."""
         names = list(self.tensors)
-        with closing(Parts(self.index)) as parts:
+        with closing(Parts(self)) as parts:
             for number, at, found in itertools.chain.from_iterable(parts.all()):
                 name = names[number]
                 yield name, tuple(each.start for each in at), tensor_of(found, self.tensors[name].dtype)

@@ -7,7 +7,6 @@ them by path in tree.py."""
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,27 +31,20 @@ def _bounds(kind: str, args: tuple[float, ...]) -> tuple[float, float]:
     return -bound, bound
 
 
-def initial(
-    init: str | tuple[Any, ...], path: str, whole: tuple[int, ...], block: Extent, dtype: torch.dtype, place: str = ""
-) -> Tensor:
-    """The block of a value of shape `whole` as `init` says: a kind, or (kind, *arguments).
-    RunError SH504 for what is given."""
-    kind, *args = (init,) if isinstance(init, str) else init
-    device = device_of(place)
+def make(program: RunProgram, tensor: RunTensor, block: Extent) -> Tensor:
+    """A block of it as it begins, without ZeRO, by a kind, or (kind, *arguments). RunError SH504
+    for what is given."""
+    kind, *args = (tensor.init,) if isinstance(tensor.init, str) else tensor.init
+    dtype, device, whole = dtype_of(program, tensor), device_of(tensor.place), tuple(tensor.shape)
     if kind in ("zeros", "ones", "constant"):
         value = {"zeros": 0.0, "ones": 1.0}.get(kind) if kind != "constant" else args[0]
         return torch.full(block.shape, value, dtype=dtype, device=device)
     if kind == "given":
-        fact = f"`{path}` is given, and the program names no file of weights that has it"
+        fact = f"`{tensor.path}` is given, and the program names no file of weights that has it"
         raise RunError("SH504", fact, help="start it from weights, by `init` in `train`")
-    key = random.key(path, step=0)
+    key = random.key(tensor.path, step=0)
     if kind == "normal":
         mean, deviation = (0.0, *args)[-2:] if args else (0.0, 1.0)
         return random.normal(key, block.shape, whole, block.offsets, device).mul_(deviation).add_(mean).to(dtype)
     low, high = _bounds(kind, tuple(args))
     return random.uniform(key, block.shape, whole, block.offsets, device).mul_(high - low).add_(low).to(dtype)
-
-
-def make(program: RunProgram, tensor: RunTensor, block: Extent) -> Tensor:
-    """A block of it as it begins, without ZeRO."""
-    return initial(tensor.init, tensor.path, tuple(tensor.shape), block, dtype_of(program, tensor), tensor.place)

@@ -89,13 +89,9 @@ class Slots:
 class Sgd:
     """torch.optim.SGD: momentum, dampening, weight_decay, nesterov."""
 
-    def __init__(
-        self, tensors: Sequence[Tensor], *, lr: float, momentum: float = 0.0, dampening: float = 0.0,
-        weight_decay: float = 0.0, nesterov: bool = False,
-    ) -> None:  # fmt: skip
-        self.tensors, self.lr = [t for t in tensors if t.numel()], lr
-        self.settings = dict(momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov)
-        self.momenta = Slots(self.tensors if momentum else [])
+    def __init__(self, tensors: Sequence[Tensor], *, lr: float, **settings: Any) -> None:
+        self.tensors, self.lr, self.settings = [t for t in tensors if t.numel()], lr, settings
+        self.momenta = Slots(self.tensors if settings["momentum"] else [])
         self.parameters, self.gradients, self.first = Vectors(), Vectors(), list[bool]()
         self.resumed(0)
 
@@ -139,9 +135,8 @@ class Adam:
     kernel: Any = staticmethod(torch._fused_adam_)
 
     def __init__(
-        self, tensors: Sequence[Tensor], *, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8, weight_decay: float = 0.0,
-    ) -> None:  # fmt: skip
+        self, tensors: Sequence[Tensor], *, lr: float, betas: tuple[float, float], eps: float, weight_decay: float
+    ) -> None:
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
         self.settings = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
         self.means, self.squares = Slots(self.tensors), Slots(self.tensors)
@@ -173,12 +168,9 @@ class Adam:
 
 
 class AdamW(Adam):
-    """torch.optim.AdamW: weight_decay shrinks the parameter itself; 0.01 by default."""
+    """torch.optim.AdamW: weight_decay shrinks the parameter itself."""
 
     kernel = staticmethod(torch._fused_adamw_)
-
-    def __init__(self, tensors: Sequence[Tensor], *, weight_decay: float = 0.01, **settings: Any) -> None:
-        super().__init__(tensors, weight_decay=weight_decay, **settings)
 
 
 KINDS: dict[str, Any] = {
@@ -215,10 +207,11 @@ def elements(gradient: Tensor) -> Tensor:
 
 
 def optimizer(kind: str, tensors: Sequence[Tensor], arguments: Mapping[str, Any]) -> Any:
-    """An optimizer of `kind` on this rank's tensors (those of no element are left out)."""
+    """An optimizer of `kind` on this rank's tensors (those of no element are left out). arguments:
+    where they are not the kind's own defaults."""
     if kind not in KINDS:
         raise RunError("SH507", f"optimizer `{kind}` is not there yet", help=f"there are: {', '.join(KINDS)}")
-    return KINDS[kind](tensors, **arguments)
+    return KINDS[kind](tensors, **{**OPTIMIZERS[kind].arguments, **arguments})
 
 
 def slots(kind: str, arguments: Mapping[str, Any]) -> list[str]:

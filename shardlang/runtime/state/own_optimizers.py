@@ -39,12 +39,8 @@ def stepped(
     def wrong(fact: str) -> RunError:
         return RunError("SH622", f"{called} {fact}", file=file)
 
-    try:
+    with loaded.calling("SH622", called, file):
         found = function(parameter, gradient, state, step, **settings)
-    except (Exception, SystemExit) as error:
-        said = next(iter(str(error).strip().splitlines()), "")
-        fact = f"{called} raises {type(error).__name__}: {said}"[:400].removesuffix(": ")
-        raise RunError("SH622", fact, file=file, line=loaded.line_of(error, file)) from error
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Mapping):
         raise wrong("gives no pair of the parameter and a dict of its state")
     given = {"the parameter": found[0], **{f"state `{name}`": value for name, value in found[1].items()}}

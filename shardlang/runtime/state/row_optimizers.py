@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -20,12 +21,14 @@ ALL: Mapping[int, int] = {}
 
 
 class RowOptimizer(ABC):
-    """The base of the three: slots beside each parameter, and the step over rows or over all."""
+    """The base of the three: slots beside each parameter, of which the first may begin as
+    `initial_accumulator` says, and the step over rows or over all."""
 
     slots: tuple[str, ...]
 
-    def __init__(self, tensors: Sequence[Tensor], lr: float, starts: Sequence[float]) -> None:
-        self.tensors, self.lr = [t for t in tensors if t.numel()], lr
+    def __init__(self, tensors: Sequence[Tensor], *, lr: float, initial_accumulator: float = 0.0, **own: Any) -> None:
+        self.tensors, self.lr, self.own = [t for t in tensors if t.numel()], lr, own
+        starts = (initial_accumulator, 0.0)[: len(self.slots)]
         self.values = [[mapped.like(t, start) for start in starts] for t in self.tensors]
         self.steps = list[int]()
         self.resumed(0)
@@ -62,22 +65,15 @@ class Ftrl(RowOptimizer):
 
     slots = OPTIMIZERS["ftrl"].state
 
-    def __init__(
-        self, tensors: Sequence[Tensor], *, lr: float, l1: float = 0.0, l2: float = 0.0,
-        initial_accumulator: float = 0.1, lr_power: float = -0.5,
-    ) -> None:  # fmt: skip
-        super().__init__(tensors, lr, (initial_accumulator, 0.0))
-        self.l1, self.l2, self.power = l1, l2, -lr_power
-
     def change(self, tensor: Tensor, gradient: Tensor, slots: list[Tensor], lr: float, step: int) -> None:
-        accumulator, linear = slots
-        before = accumulator.pow(self.power)
+        (accumulator, linear), l1, power = slots, self.own["l1"], -self.own["lr_power"]
+        before = accumulator.pow(power)
         accumulator.addcmul_(gradient, gradient)
-        after = accumulator.pow(self.power)
+        after = accumulator.pow(power)
         linear.add_(gradient).sub_((after - before).div_(lr).mul_(tensor))
-        curvature = after.div_(lr).add_(2.0 * self.l2)
-        moved = linear.sign().mul_(self.l1).sub_(linear).div_(curvature)
-        tensor.copy_(moved.masked_fill_(linear.abs() <= self.l1, 0.0))
+        curvature = after.div_(lr).add_(2.0 * self.own["l2"])
+        moved = linear.sign().mul_(l1).sub_(linear).div_(curvature)
+        tensor.copy_(moved.masked_fill_(linear.abs() <= l1, 0.0))
 
 
 class LazyAdam(RowOptimizer):
@@ -87,19 +83,13 @@ class LazyAdam(RowOptimizer):
 
     slots = OPTIMIZERS["lazy_adam"].state
 
-    def __init__(
-        self, tensors: Sequence[Tensor], *, lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
-    ) -> None:
-        super().__init__(tensors, lr, (0.0, 0.0))
-        self.betas, self.eps = betas, eps
-
     def change(self, tensor: Tensor, gradient: Tensor, slots: list[Tensor], lr: float, step: int) -> None:
         mean, square = slots
-        first, second = self.betas
+        first, second = self.own["betas"]
         mean.lerp_(gradient, 1.0 - first)
         square.mul_(second).addcmul_(gradient, gradient, value=1.0 - second)
         rate = lr * math.sqrt(1.0 - second**step) / (1.0 - first**step)
-        tensor.addcdiv_(mean, square.sqrt().add_(self.eps), value=-rate)
+        tensor.addcdiv_(mean, square.sqrt().add_(self.own["eps"]), value=-rate)
 
 
 class Adagrad(RowOptimizer):
@@ -107,13 +97,7 @@ class Adagrad(RowOptimizer):
 
     slots = OPTIMIZERS["adagrad"].state
 
-    def __init__(
-        self, tensors: Sequence[Tensor], *, lr: float, eps: float = 1e-10, initial_accumulator: float = 0.0
-    ) -> None:
-        super().__init__(tensors, lr, (initial_accumulator,))
-        self.eps = eps
-
     def change(self, tensor: Tensor, gradient: Tensor, slots: list[Tensor], lr: float, step: int) -> None:
         (total,) = slots
         total.addcmul_(gradient, gradient)
-        tensor.addcdiv_(gradient, total.sqrt().add_(self.eps), value=-lr)
+        tensor.addcdiv_(gradient, total.sqrt().add_(self.own["eps"]), value=-lr)

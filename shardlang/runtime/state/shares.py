@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from shardlang.checkpoints.index import SavedLayout
 from shardlang.checkpoints.optimizers import EMA
-from shardlang.runtime.comm.mesh import RankMesh
+from shardlang.runtime.comm.mesh import Group, RankMesh
 from shardlang.runtime.program import Parameter, RunProgram, RunTensor, dtype_of, listed
 from shardlang.runtime.state.checkpoints import NAMES
 from shardlang.runtime.state.optimizers import slots
@@ -81,27 +81,32 @@ class StateLayouts:
         sizes = tuple((dim, tuple(each)) for dim, each in (tensor.sizes or {}).items())
         key = (id(mesh), tensor.shape, tuple(cut.items()), sizes, zero, stage, dtype, owner)
         if key not in self._made:
-            self._made[key] = _cut(
-                mesh, tensor, cut, zero=zero, sharing=sharing, owner=owner, stage=stage, program=program,
-                dtype=NAMES[dtype],
-            )  # fmt: skip
+            lengths, ranks = _cut(tensor, mesh, cut, zero=zero, sharing=sharing, owner=owner)
+            found = [mesh.rank_at(coordinates, program.stage_axis, stage) for coordinates in ranks]
+            self._made[key] = SavedLayout(NAMES[dtype], tensor.shape, lengths, found)
         return self._made[key]
 
 
+def zero_group(program: RunProgram, tensor: RunTensor) -> Group | None:
+    """The group over which a parameter's rows are spread under ZeRO, if they are."""
+    level, axes = tensor.zero if isinstance(tensor, Parameter) else (0, ())
+    group = (tensor.mesh or program.mesh)[listed(axes)]
+    return group if level and group.size > 1 else None
+
+
 def zero_axes(program: RunProgram, tensor: RunTensor) -> tuple[str, ...]:
-    """The axes over which a parameter's rows are spread under ZeRO."""
-    if not isinstance(tensor, Parameter) or not tensor.zero[0]:
-        return ()
-    axes = listed(tensor.zero[1])
-    return axes if (tensor.mesh or program.mesh)[axes].size > 1 else ()
+    """The axes of that group."""
+    group = zero_group(program, tensor)
+    return () if group is None else group.axes
 
 
 def _cut(
-    mesh: RankMesh, tensor: RunTensor, cut: dict[int, tuple[str, ...]], zero: tuple[str, ...], sharing: tuple[str, ...],
-    owner: int, stage: int, program: RunProgram, dtype: str,
-) -> SavedLayout:  # fmt: skip
-    """The layout of a tensor. owner: the one of those that share who writes; -1: each some rows."""
-    fixed = dict(zip(sharing, _coordinates(mesh, sharing, owner), strict=True)) if owner >= 0 else {}
+    tensor: RunTensor, mesh: RankMesh, cut: Mapping[int, tuple[str, ...]], zero: Sequence[str], sharing: Sequence[str],
+    owner: int,
+) -> tuple[list[list[int]], list[dict[str, int]]]:  # fmt: skip
+    """The lengths of a tensor's parts along each dim, and where on the mesh is who writes each.
+    owner: the one of those that share who does; -1: each writes some rows."""
+    fixed = _coordinates(mesh, sharing, owner) if owner >= 0 else {}
     lengths: list[list[int]] = []
     along: list[list[dict[str, int]]] = []
     for dim, size in enumerate(tensor.shape):
@@ -119,27 +124,23 @@ def _cut(
                 ]  # fmt: skip
         lengths.append([length for length, _ in parts])
         along.append([where for _, where in parts])
-    found = [
-        mesh.rank_at({**fixed, **{axis: at for where in each for axis, at in where.items()}}, program.stage_axis, stage)
-        for each in itertools.product(*along)
-    ]
-    return SavedLayout(dtype, tensor.shape, lengths, found)
+    ways = ((fixed, *each) for each in itertools.product(*along))
+    return lengths, [{axis: at for where in way for axis, at in where.items()} for way in ways]
 
 
 def _all(mesh: RankMesh, axes: Sequence[str]) -> Iterator[tuple[int, int, dict[str, int]]]:
     """Each member of a group over axes: its index, of how many, its coordinates."""
     count = math.prod(mesh._sizes[axis] for axis in axes)
     for at in range(count):
-        yield at, count, dict(zip(axes, _coordinates(mesh, axes, at), strict=True))
+        yield at, count, _coordinates(mesh, axes, at)
 
 
-def _coordinates(mesh: RankMesh, axes: Sequence[str], at: int) -> list[int]:
+def _coordinates(mesh: RankMesh, axes: Sequence[str], at: int) -> dict[str, int]:
     """The coordinates of member `at` along axes, the first the major."""
-    found = []
+    found = {}
     for axis in reversed(axes):
-        at, here = divmod(at, mesh._sizes[axis])
-        found.append(here)
-    return found[::-1]
+        at, found[axis] = divmod(at, mesh._sizes[axis])
+    return found
 
 
 def _length(size: int, at: int, count: int, given: Sequence[int] | None = None) -> int:

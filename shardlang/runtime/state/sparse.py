@@ -7,14 +7,13 @@ that all sum in one order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from shardlang.runtime.comm.blocks import gathered
 from shardlang.runtime.comm.mesh import Group
+from shardlang.runtime.state.buckets import GradientBucket
 
 # torch 2.12 and some later ones warn of checks that are off although each call below says so
 # itself. These are off by default; said for the whole process, no version warns.
@@ -34,19 +33,12 @@ def sparse_embedding(ids: Tensor, table: Tensor, start: int | None = None) -> Te
     return rows.view(*ids.shape, table.shape[1])
 
 
-class RowBucket:
+class RowBucket(GradientBucket):
     """One table: its rows' gradients from all members of `group`, each once, ascending."""
 
-    each = False
-    paths: Sequence[str] = ()
-
     def __init__(self, group: Group, table: Tensor) -> None:
-        self.group, self.members = group, [table]
+        self.group, self.groups, self.members = group, [group], [table]
         self._parts: tuple[Tensor, Tensor] | None = None
-
-    @property
-    def groups(self) -> Sequence[Group]:
-        return [self.group]
 
     def launch(self) -> None:
         (table,) = self.members
@@ -56,12 +48,6 @@ class RowBucket:
         if rows.dim() == 1:
             rows = rows.new_zeros((0, *table.shape[1:]))
         self._parts = (ids, rows) if self.group.size == 1 else _exchanged(ids, rows, self.group)
-
-    def collect(self) -> None:
-        """Nothing is under way."""
-
-    def advance(self) -> None:
-        """Nothing is left to start."""
 
     def finish(self) -> None:
         assert self._parts is not None

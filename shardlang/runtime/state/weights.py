@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from shardlang.checkpoints import headers
-from shardlang.checkpoints.headers import Saved
-from shardlang.checkpoints.index import ITEM_BYTES
+from shardlang.checkpoints.index import ITEM_BYTES, Saved
+from shardlang.checkpoints.weight_files import SafetensorsFiles
 from shardlang.disk.locks import drafted
 from shardlang.disk.overwrite_guard import CATEGORIES, SAVED_MARK, WORDS_MARK
 from shardlang.errors import RunError
@@ -31,12 +31,10 @@ from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.messages import begin_receive, begin_send
 from shardlang.runtime.program import DTYPES, Extent, RunProgram, RunTensor, dtype_of, listed
-from shardlang.runtime.state.checkpoints import NAMES, bytes_of
+from shardlang.runtime.state.checkpoints import NAMES, bytes_of, tensor_of
 from shardlang.runtime.weight_names import FileTensor, Names
 from shardlang.runtime.words import require_same
 
-# safetensors has the language's names, in capitals.
-_TORCH = {name: str(dtype).removeprefix("torch.") for name, dtype in DTYPES.items()}
 # What numbers of a type are: those of one kind are converted, and rounded where they are narrower.
 _KINDS = {name: "truth values" if name == "bool" else "whole numbers" if name in INTEGERS else "floating-point numbers"
           for name in DTYPES}  # fmt: skip
@@ -92,7 +90,7 @@ def _wholes(
 
 def _source(program: RunProgram, tensor: RunTensor) -> int:
     """The first rank that has a tensor of its stage."""
-    axis = program.pipeline.axis if program.pipeline is not None else ""
+    axis = program.stage_axis
     return program.coordinates(tensor)[0] * program.mesh._stride(axis) if axis else 0
 
 
@@ -129,20 +127,19 @@ class InitialWeights:
         self, path: Path, tensors: Sequence[RunTensor], names: Names | None = None, help: str = OF_PROGRAM
     ) -> None:
         self.path = path
-        self.files = _opened(path, help)
+        self.files = SafetensorsFiles(path, help)
         self.names = names or Names(())
-        self.places = self.names.places([tensor.path for tensor in tensors], self.files.keys())
+        self.places = self.names.places([tensor.path for tensor in tensors], self.files.tensors)
         self._check(tensors)
 
     def require_words(self, categories: Mapping[str, str]) -> None:
         """RunError where words of the data had other numbers in training, as the files record."""
-        for file in {id(file): file for file in self.files.values()}.values():
-            recorded = (file.metadata() or {}).get(CATEGORIES)
+        for recorded in (file.metadata.get(CATEGORIES) for file in self.files.files):
             if recorded is not None:
                 require_same(categories, _read(recorded), "the weights were saved", self.path)
 
     def _check(self, tensors: Sequence[RunTensor]) -> None:
-        known, due = set(self.files.keys()), {place.name for place in self.places.values()}
+        known, due = self.files.tensors.keys(), {place.name for place in self.places.values()}
         rest = sorted(name for name in known - due if not self.names.spare(name))
         for what, names in (("lacks", sorted(due - known)), ("has, and the program has not,", rest)):
             if names:
@@ -152,9 +149,9 @@ class InitialWeights:
                 raise RunError("SH504", f"the file {what} {listed}{more}", file=self.path, help=help)
         for tensor in tensors:
             place, shape = self.places[tensor.path], list(tensor.shape)
-            there = self.files[place.name].get_slice(place.name)
-            self._require_type(tensor, there.get_dtype())
-            found = list(place.shape(there.get_shape()))
+            there = self.files.tensors[place.name]
+            self._require_type(tensor, there.dtype)
+            found = list(place.shape(there.shape))
             if found != shape:
                 as_read = "" if place == FileTensor(tensor.path) else f", read from {place}"
                 fact = f"`{tensor.path}` is {found} in the file and {shape} in the program{as_read}"
@@ -177,7 +174,7 @@ class InitialWeights:
         complex ones, those in 8 bits, which have a scale elsewhere, and others than the program
         has: whole numbers or truth values in place of floating-point ones, or the other way."""
         here, there = found.lower(), f"`{tensor.path}` is {found.lower()} in the file"
-        help = f"save it in the type of the program: `tensor.to(torch.{_TORCH[tensor.dtype]})`"
+        help = f"save it in the type of the program: `tensor.to({DTYPES[tensor.dtype]})`"
         if found not in ITEM_BYTES:
             allowed = ", ".join(map(str.lower, ITEM_BYTES))
             raise RunError("SH504", f"{there}, and can be {allowed}", file=self.path, help=help)
@@ -187,11 +184,12 @@ class InitialWeights:
 
     def read(self, tensor: RunTensor, where: Extent, dtype: torch.dtype) -> Tensor:
         """A block of a tensor, where the program has it."""
-        place, device = self.places[tensor.path], device_of(tensor.place)
-        if not tensor.shape:
-            return self.files[place.name].get_tensor(place.name).to(device=device, dtype=dtype)
+        place = self.places[tensor.path]
         block = place.block(where.slices(), tensor.shape)
-        found = self.files[place.name].get_slice(place.name)[block].to(device=device, dtype=dtype)
+        numbers = self.files.read(place.name, [at.start for at in block], [at.stop - at.start for at in block])
+        # A copy, as what is mapped cannot be written to.
+        found = tensor_of(numbers.copy(), self.files.tensors[place.name].dtype)
+        found = found.to(device=device_of(tensor.place), dtype=dtype)
         return (found.permute(*reversed(range(found.dim()))) if place.transposed else found).contiguous()
 
 
@@ -201,17 +199,3 @@ def _read(recorded: str) -> Any:
         return json.loads(recorded)
     except (ValueError, RecursionError):
         return None
-
-
-def _opened(path: Path, help: str) -> dict[str, Any]:
-    """The file of each tensor, by name. help: where there is none."""
-    paths = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
-    found: dict[str, Any] = {}
-    for each in paths or [path]:
-        file = headers.opened(each, "pt", help)
-        names: list[str] = list(file.keys())
-        again = next((name for name in names if name in found), None)
-        if again is not None:
-            raise RunError("SH504", f"two of the files hold `{again}`", file=each)
-        found.update(dict.fromkeys(names, file))
-    return found

@@ -19,7 +19,7 @@ from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, TiedGroup
 from shardlang.runtime.comm.record import naming
 from shardlang.runtime.state import mapped
-from shardlang.runtime.state.buckets import BucketReduction
+from shardlang.runtime.state.buckets import BucketReduction, GradientBucket
 
 
 def rows(tensor: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ class Zero12Parameter:
         return gathered(self.piece, self.shape, self.group, self.piece.dtype)
 
 
-class ShardBucket:
+class ShardBucket(GradientBucket):
     """One reduce-scatter of gradients over the sharding axes; with levels 1 and 2 one all-gather of
     the updated rows.
 
@@ -158,22 +158,13 @@ class ShardBucket:
         after = tuple(axis for axis in reduce if axis not in shared) if not before else ()
         self.before = how.over(before) if before else None
         self.after = how.over(after) if not before else None
+        self.groups = [each for each in (group, self.before, self.after) if each is not None]
         self.widths = [width(parameter.shape, group) for parameter in self.parameters]
         self.sum: primitives.AsyncResult | None = None
         self.total: Tensor | None = None
         self.coming: primitives.AsyncResult | None = None
         self.sent: list[int] = []
         self.staging: primitives.StagingBuffers | None = None
-        self.paths: Sequence[str] = ()
-
-    @property
-    def groups(self) -> list[Group]:
-        return [group for group in (self.group, self.before, self.after) if group is not None]
-
-    @property
-    def count(self) -> int:
-        """Elements of the flat tensor."""
-        return sum(self.widths) * self.group.size
 
     def launch(self) -> None:
         self.collect()
@@ -253,7 +244,8 @@ def staged(buckets: Sequence[ShardBucket]) -> None:
         if bucket.pending and not isinstance(bucket.group, TiedGroup) and dtype.itemsize >= 4:
             kinds.setdefault((bucket.group, dtype), []).append(bucket)
     for alike in kinds.values():
-        like = alike[0].parameters[0].piece
-        staging = primitives.stage(alike[0].group, max(bucket.count for bucket in alike), like, like.dtype)
+        like, group = alike[0].parameters[0].piece, alike[0].group
+        count = group.size * max(sum(bucket.widths) for bucket in alike)
+        staging = primitives.stage(group, count, like, like.dtype)
         for bucket in alike:
             bucket.staging = staging

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shardlang.errors import RunError
-from shardlang.extensions.loaded import line_of
+from shardlang.extensions.loaded import calling
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.comm.primitives import exchanged
 from shardlang.runtime.program import Linear, OwnSchedule, RunProgram, WarmupCosine
@@ -39,12 +39,8 @@ def scheduled(base: float, schedule: Linear | None, step: int, total: int) -> fl
 def asked(function: Any, file: Path, step: int, total: int, lr: float, settings: Any) -> float:
     """The learning rate that a function of the user's gives; RunError SH621 where it is none."""
     called = f"`{getattr(function, '__name__', 'the schedule')}({step}, {total}, {lr:g})`"
-    try:
+    with calling("SH621", called, file):
         found = function(step, total, lr, **settings)
-    except (Exception, SystemExit) as error:
-        said = next(iter(str(error).strip().splitlines()), "")
-        fact = f"{called} raises {type(error).__name__}: {said}"[:400].removesuffix(": ")
-        raise RunError("SH621", fact, file=file, line=line_of(error, file)) from error
     if not isinstance(found, Real) or isinstance(found, bool):
         what = "None" if found is None else type(found).__name__
         raise RunError("SH621", f"{called} gives {what}, where a number is due", file=file)

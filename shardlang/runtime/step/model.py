@@ -21,7 +21,17 @@ from shardlang.hints.paths import OF_PROGRAM
 from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import Group, RankMesh, world
 from shardlang.runtime.logs import timed
-from shardlang.runtime.program import DTYPES, Extent, Optimizer, Parameter, RunProgram, RunTensor, dtype_of, listed
+from shardlang.runtime.program import (
+    DTYPES,
+    Extent,
+    Optimizer,
+    Parameter,
+    RunProgram,
+    RunTensor,
+    dtype_of,
+    listed,
+    split_axes,
+)
 from shardlang.runtime.state import mapped, optimizers
 from shardlang.runtime.state.alive import dropped_between
 from shardlang.runtime.state.buckets import BucketReduction, GradientBucket, Reducer, SumBucket
@@ -29,7 +39,7 @@ from shardlang.runtime.state.copies import reads
 from shardlang.runtime.state.initial import make
 from shardlang.runtime.state.own_optimizers import OptimizerView, OwnOptimizer
 from shardlang.runtime.state.saved_on_host import sending
-from shardlang.runtime.state.shares import StateLayouts, zero_axes
+from shardlang.runtime.state.shares import StateLayouts, zero_axes, zero_group
 from shardlang.runtime.state.sparse import RowBucket
 from shardlang.runtime.state.weights import InitialWeights
 from shardlang.runtime.state.zero import ShardBucket, ShardedParameter, Zero12Parameter, shard, staged
@@ -95,8 +105,8 @@ class RankModel:
 
     def leaves_of(self, stage: int) -> list[Tensor]:
         """The parameters that a stage trains."""
-        mine = [t.path for t in self.parameters if stage in self.program.stages_of[t.path] and not t.frozen]
-        return [self.leaves[path] for path in mine]
+        of = self.program.stages_of
+        return [self.leaves[t.path] for t in self.parameters if stage in of[t.path] and not t.frozen]
 
     def _mesh(self, tensor: RunTensor) -> RankMesh:
         return tensor.mesh or self.program.mesh
@@ -133,28 +143,18 @@ class RankModel:
         block = self.program.block(tensor)
         return mapped.made(block, dtype, part) if mapped.wanted(tensor.place) else part(block)
 
-    def zero_group(self, tensor: Parameter) -> Group | None:
-        level, axes = tensor.zero
-        group = self._mesh(tensor)[listed(axes)]
-        return group if level and group.size > 1 else None
-
-    def zero_axes(self, tensor: Parameter) -> tuple[str, ...]:
-        """The axes over which a parameter's rows are spread under ZeRO."""
-        return zero_axes(self.program, tensor)
-
     def _cut_axes(self, tensor: Parameter) -> set[str]:
         """The axes over which this rank's trained tensor is a part only."""
-        return {*tensor.split_axes(), *self.zero_axes(tensor)}
+        return {*split_axes(tensor.cut), *zero_axes(self.program, tensor)}
 
     def _counts(self, tensor: Parameter) -> bool:
         """Whether this rank is the first of those that train the same part of a tensor."""
-        mesh, pipeline = self._mesh(tensor), self.program.pipeline
-        apart = {*self._cut_axes(tensor), *([pipeline.axis] if pipeline is not None else [])}
-        return self.program.keeps(tensor) and not any(mesh._coordinate(axis) for axis in mesh if axis not in apart)
+        apart = {*self._cut_axes(tensor), self.program.stage_axis}
+        return self.program.keeps(tensor) and self._mesh(tensor)._leads(apart)
 
     def _hold(self, tensor: Parameter) -> None:
         """Makes a parameter as it begins, in the form that its use and level of ZeRO ask for."""
-        path, value, group = tensor.path, self._begin(tensor), self.zero_group(tensor)
+        path, value, group = tensor.path, self._begin(tensor), zero_group(self.program, tensor)
         use = DTYPES[tensor.use] if tensor.use else None
         if group is not None and tensor.zero[0] == 3:
             piece = mapped.clone(shard(value, group))
@@ -207,7 +207,7 @@ class RankModel:
 
     def _reduction(self, tensor: Parameter) -> BucketReduction:
         """The work to do with a gradient."""
-        shard, stages = self.zero_axes(tensor), self.program.stages_of[tensor.path]
+        shard, stages = zero_axes(self.program, tensor), self.program.stages_of[tensor.path]
         return BucketReduction(
             self._mesh(tensor), shard, listed(tensor.reduce), each=bool(shard) and tensor.zero[0] >= 2,
             whole=self.program.mesh, axis=self.program.stage_axis, coordinates=self.program.coordinates(tensor),
@@ -343,8 +343,8 @@ class RankModel:
         has it."""
         rows = needs == "rows"
         cut = [axis for dim, axes in tensor.cut.items() if dim or not rows for axis in listed(axes)]
-        axes = {*cut, *(() if rows else self.zero_axes(tensor))} if needs != "elements" else set()
-        mesh, block, zero = self._mesh(tensor), self.program.block(tensor), self.zero_group(tensor)
+        axes = {*cut, *(() if rows else zero_axes(self.program, tensor))} if needs != "elements" else set()
+        mesh, block, zero = self._mesh(tensor), self.program.block(tensor), zero_group(self.program, tensor)
         group = mesh[tuple(axis for axis in mesh if axis in axes)]
         if group.size == 1:
             return None

@@ -65,13 +65,10 @@ def error(
 def _in_batches(loader: Loader, step: int) -> NonFinite | None:
     """A number of the step's batch, or of that before it: an infinite one may leave its own loss
     finite and make the gradient not a number, which the next loss shows."""
-    look = _in_files if isinstance(loader.dataset, Arrays) else _in_parts
-    found = (look(loader, at) for at in (step, step - 1) if at)
+    whole = isinstance(loader.dataset, Arrays)
+    steps = [at for at in (step, step - 1) if at]
+    found = (_in_examples(loader, loader.examples(at)) if whole else _in_parts(loader, at) for at in steps)
     return next((each for each in found if each is not None), None)
-
-
-def _in_files(loader: Loader, step: int) -> NonFinite | None:
-    return _in_examples(loader, loader.examples(step))
 
 
 def _in_parts(loader: Loader, step: int) -> NonFinite | None:

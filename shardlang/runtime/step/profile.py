@@ -25,12 +25,11 @@ from shardlang.disk.locks import drafted
 from shardlang.disk.overwrite_guard import TRACE_MARK
 from shardlang.disk.run_files import trace_file
 from shardlang.errors import RunError
-from shardlang.runtime.citations import cited
+from shardlang.runtime.citations import cited, tracing
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import RunProgram
-from shardlang.runtime.tree import LayerNode
-from shardlang.runtime.tree import path as layer_path
+from shardlang.runtime.tree import layer_of
 
 # So many lines of the program are shown at the end, those that take most.
 _SHOWN = 10
@@ -85,8 +84,7 @@ class Ranges:
         text = self.texts[file]
         if text is None or code.co_name.startswith("<"):
             return None
-        layer = frame.f_locals.get("p")
-        at = layer_path(layer) if isinstance(layer, LayerNode) else ""
+        at = layer_of(frame.f_locals)
         return _Frame(self, text, f"{at}: {code.co_name}" if at else f"{code.co_name}  ({text.file.name})").on_event
 
 
@@ -125,7 +123,7 @@ class StepTrace:
         if steps.start <= done or steps.stop > total + 1:
             fact = f"there is no step {steps.start if steps.start <= done else steps[-1]} to profile in this run"
             raise RunError("SH503", fact, help=f"--profile STEPS, from {done + 1} to {total}")
-        if all(program.mesh[axis].index == 0 for axis in program.mesh if axis != program.stage_axis):
+        if program.mesh._leads((program.stage_axis,)):
             self.steps, self.file = steps, trace_file(program.profile.to, world.rank)
             self.ranges = Ranges(program.profile.emitted)
 
@@ -138,13 +136,8 @@ class StepTrace:
         if number == self.steps.start:
             self.profiler = torch.profiler.profile()
             self.profiler.start()
-        before = sys.gettrace()
-        sys.settrace(self.ranges.on_call)
-        try:
-            with record_function(f"step {number}"):
-                yield
-        finally:
-            sys.settrace(before)
+        with tracing(self.ranges.on_call), record_function(f"step {number}"):
+            yield
         if number == self.steps[-1]:
             self.profiler.stop()
             self._write()

@@ -47,10 +47,6 @@ def _again() -> Iterator[None]:
         Recomputing.now = False
 
 
-def _contexts() -> tuple[Any, Any]:
-    return contextlib.nullcontext(), _again()
-
-
 def recompute(function: Callable[..., Any], *inputs: Any, drop_results: bool = False) -> Any:
     """function(*inputs). Only its inputs are kept; backward calls it again. drop_results: what it
     gives is not kept either, where later operators would save it for backward."""
@@ -85,7 +81,10 @@ def recompute(function: Callable[..., Any], *inputs: Any, drop_results: bool = F
 
 
 def _checkpoint(function: Callable[..., Any], *inputs: Any) -> Any:
-    return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False, context_fn=_contexts)
+    return checkpoint(
+        function, *inputs, use_reentrant=False, preserve_rng_state=False,
+        context_fn=lambda: (contextlib.nullcontext(), _again()),
+    )  # fmt: skip
 
 
 def keeping(result: Tensor, *read: Tensor) -> Tensor:

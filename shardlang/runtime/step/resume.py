@@ -18,7 +18,8 @@ from shardlang.checkpoints.folders import is_name, tidy
 from shardlang.checkpoints.folders import kept as checkpoints_in
 from shardlang.checkpoints.index import INDEX, Damaged, index_text
 from shardlang.checkpoints.looked_at import look
-from shardlang.checkpoints.optimizers import EMA, Change, changes, state_names, updates
+from shardlang.checkpoints.optimizers import EMA, Change, averaged, changes, state_names, updates
+from shardlang.checkpoints.weight_files import named
 from shardlang.disk.locks import Claims, held_in, require_apart
 from shardlang.errors import RunError
 from shardlang.runtime.comm.mesh import world
@@ -28,7 +29,7 @@ from shardlang.runtime.program import Parameter, RunProgram
 from shardlang.runtime.state import mapped
 from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun, not_finite, place, require_one
 from shardlang.runtime.state.optimizers import optimizer
-from shardlang.runtime.state.shares import StateLayouts
+from shardlang.runtime.state.shares import StateLayouts, zero_group
 from shardlang.runtime.step.model import RankModel
 from shardlang.runtime.words import require_same
 
@@ -67,10 +68,7 @@ def claim_of_program(claims: Claims, program: RunProgram, save_weights: Path | N
 
 def _read_first(program: RunProgram) -> list[Path]:
     """The files of weights that a run starts from."""
-    if program.init is None:
-        return []
-    given = program.base / program.init.path
-    read = given.parent.glob(given.name) if "*" in given.name else [given]
+    read = named(program.base / program.init.path) if program.init is not None else []
     return [Path(os.path.realpath(path)) for path in read]
 
 
@@ -126,20 +124,17 @@ def _kinds(program: RunProgram) -> dict[str, str]:
     return {path: program.optimizers[at].kind for path, at in program.trained_by.items()}
 
 
-def _require_words(program: RunProgram, found: SavedRun) -> None:
-    """RunError if words of the data had other numbers when a checkpoint was written, so that the
-    weights are those of others. A checkpoint that records no data has no say."""
-    data = found.facts.get("data")
-    if isinstance(data, dict):
-        require_same(program.data.categories, data.get("categories", {}), "the checkpoint was written", found.folder)
-
-
 def _require(
     program: RunProgram, found: SavedRun, facts: Mapping[str, Any], note: Callable[[str], None] | None
 ) -> None:
     """RunError if the remaining examples would be others than those of the run of a checkpoint;
     with `note`, that is only said."""
-    _require_words(program, found)
+    recorded = found.facts.get("data")
+    if isinstance(recorded, dict):
+        # Words with other numbers: the weights would be those of others.
+        require_same(
+            program.data.categories, recorded.get("categories", {}), "the checkpoint was written", found.folder
+        )
     facts = {name: fact for name, fact in facts.items() if name != "eval"}
     there = {name: found.facts.get(name) for name in facts}
     data = [each.get("data") for each in (facts, there)]
@@ -160,7 +155,7 @@ def _require(
 def _changes(model: RankModel, found: SavedRun, instead: str) -> list[Change]:
     """The parameters that another optimizer trained. RunError if there are any and the user has not
     asked to go on nevertheless."""
-    differ = list(changes(found.index, _kinds(model.program), model.shares.kept))
+    differ = list(changes(found, _kinds(model.program), model.shares.kept))
     if differ and not model.program.resume_anyway:
         help = f"give the optimizer, and `ema`, as it was, begin its state anew by --resume-anyway, or {instead}"
         raise RunError("SH508", differ[0].fact, file=found.folder, help=help)
@@ -192,7 +187,7 @@ def _carry(model: RankModel, found: SavedRun) -> None:
     program, kinds = model.program, found.facts.get("optimizers")
     if model.shares.carried.names:  # of a checkpoint that was passed over
         model.shares = StateLayouts(program)
-    shares, there = model.shares, state_names(found.index)
+    shares, there = model.shares, state_names(found)
     for tensor in program.parameters if program.checkpoint is not None else ():
         names = there.get(tensor.path, [])
         if tensor.path in program.trained_by or not names:
@@ -262,10 +257,7 @@ def resumed(model: RankModel, path: Path, note: Callable[[str], None], averages:
 
 def _take_averages(model: RankModel, found: SavedRun) -> None:
     """The averages of the weights, in their place."""
-    kept = {name.removesuffix(f":{EMA}") for name in found.tensors if name.endswith(f":{EMA}")}
-    if not kept:
-        help = "add `ema = 0.999` to `train` before training, or leave out --ema"
-        raise RunError("SH508", "the checkpoint has no average of the weights", file=found.folder, help=help)
+    kept = averaged(found, "add `ema = 0.999` to `train` before training, or leave out --ema")
     found.read([
         Piece(f"{t.path}:{EMA}", t.shape, offsets(model, t), model.trained[t.path].detach())
         for t in model.parameters if t.path in kept
@@ -288,7 +280,7 @@ def _tried(
     it is not whole."""
     try:
         found = SavedRun(path)
-        look(found.index, world.rank, world.size)
+        look(found, world.rank, world.size)
         _require(model.program, found, facts, note if model.program.resume_anyway else None)
         differ = _changes(model, found, instead)
         _carry(model, found)
@@ -314,7 +306,7 @@ def _count(model: RankModel, found: SavedRun, differ: Sequence[Change]) -> None:
     """Counts the updates that the state of each parameter has seen, where these are not all of the
     run."""
     carried, done = model.shares.carried, found.step - model.gradients.skipped
-    seen = {**updates(found.index, done), **{each.path: 0 for each in differ if set(each.anew) - {EMA}}}
+    seen = {**updates(found, done), **{each.path: 0 for each in differ if set(each.anew) - {EMA}}}
     carried.updates = {path: seen.get(path, done) for path in carried.names}
     carried.late = {path: done - seen[path] for path in model.program.trained_by if seen.get(path, done) < done}
 
@@ -376,5 +368,5 @@ def _pieces(model: RankModel) -> Iterator[Piece]:
 def offsets(model: RankModel, tensor: Parameter) -> tuple[int, ...]:
     """Where what this rank trains of a parameter begins in the whole."""
     block = model.program.block(tensor)
-    group = model.zero_group(tensor)
+    group = zero_group(model.program, tensor)
     return block.offsets if group is None else (block.offsets[0] + group.start(block.shape[0]), *block.offsets[1:])

@@ -147,11 +147,11 @@ class BatchTotals:
                 self.values[name] = self.values[name] + value.detach()
 
 
-class Pending:
+class Pending(NamedTuple):
     """A batch's sum on its way, or held back yet."""
 
-    def __init__(self, of: Sum, row: int) -> None:
-        self.sum, self.row = of, row
+    sum: Sum
+    row: int
 
     def wait(self) -> dict[str, Any]:
         """name -> the sum, a float or list. Starts it if needed: every rank must call it."""

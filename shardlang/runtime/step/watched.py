@@ -7,22 +7,19 @@ its own first, and all are told the first of these."""
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from shardlang.runtime import random
-from shardlang.runtime.citations import cited
+from shardlang.runtime.citations import cited, tracing
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.comm.primitives import exchanged
 from shardlang.runtime.comm.record import USUAL, record
@@ -33,8 +30,7 @@ from shardlang.runtime.program import RunProgram
 from shardlang.runtime.state.checkpoints import Checkpoints, SavedRun
 from shardlang.runtime.step.model import RankModel
 from shardlang.runtime.step.resume import resume
-from shardlang.runtime.tree import LayerNode
-from shardlang.runtime.tree import path as layer_path
+from shardlang.runtime.tree import layer_of
 
 # So many steps are gone through again, and so many seconds, at most.
 _STEPS, _SECONDS = 2000, 600.0
@@ -76,24 +72,19 @@ class Broken:
 
 
 class Finder:
-    """Looks at what the functions of the emitted files compute. folder: of these files."""
+    """Looks at what the functions of the emitted files compute."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder, self.step, self.looks = folder, 0, True
+    def __init__(self) -> None:
+        self.step, self.looks = 0, True
         self.found: Broken | None = None
-        self.texts: dict[str, list[str] | None] = {}
         # Tensors with -inf that a line of the program asks for, as masks do, and what comes of
         # them.
         self.meant: dict[int, Tensor] = {}
 
     def on_call(self, frame: FrameType, event: str, _: Any) -> Any:
         """Python's trace function."""
-        file, name = frame.f_code.co_filename, frame.f_code.co_name
-        if file not in self.texts:
-            own = file.endswith(".py") and os.path.dirname(os.path.abspath(file)) == self.folder
-            self.texts[file] = Path(file).read_text().splitlines() if own else None
-        lines = self.texts[file]
-        if lines is None or name.startswith("<"):
+        lines = record.emitted(frame.f_code.co_filename)
+        if lines is None or frame.f_code.co_name.startswith("<"):
             return None
         given = {name: id(x) for name, x in frame.f_locals.items()}
         return partial(self._on_line, lines, given, [frame.f_lineno])
@@ -111,8 +102,7 @@ class Finder:
         return partial(self._on_line, lines, seen, at)
 
     def _look(self, frame: FrameType, lines: list[str], line: int, name: str, x: Tensor) -> None:
-        layer = frame.f_locals.get("p")
-        path = layer_path(layer) if isinstance(layer, LayerNode) else ""
+        path = layer_of(frame.f_locals)
         what, place = f"`{name}`" + (f" of {path}" if path else ""), cited(lines, line - 1)
         text = " ".join(lines[line - 1 : frame.f_lineno - 1] or lines[line - 1 : line])
         words = {id(frame.f_locals.get(word)) for word in re.findall(r"\w+", text)}
@@ -145,13 +135,9 @@ class Finder:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        before = sys.gettrace()
-        sys.settrace(self.on_call)
-        try:
+        with tracing(self.on_call):
             yield
-        finally:
-            sys.settrace(before)
-            self.meant.clear()
+        self.meant.clear()
 
 
 def first(run: WatchedRun, step: int) -> str:
@@ -165,7 +151,7 @@ def first(run: WatchedRun, step: int) -> str:
         again = _begun(run, step)
         if again is None or step - again.step > min(_STEPS, _SECONDS / max(usual, 1e-9)):
             return ""
-        finder = Finder(record.folder)
+        finder = Finder()
         finder.watch_gradients(again)
         _go(again, finder, step)
     found = [Broken(**each) for each in exchanged(finder.found and asdict(finder.found)) if each is not None]

@@ -19,8 +19,8 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, TensorPr
 from torch.distributed.checkpoint.planner import LoadItemType, ReadItem
 from torch.futures import Future
 
-from shardlang.checkpoints.headers import Saved
-from shardlang.checkpoints.index import INDEX, Index
+from shardlang.checkpoints.index import INDEX, Index, Saved
+from shardlang.checkpoints.optimizers import of_weights
 from shardlang.checkpoints.parts import Parts
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
@@ -92,13 +92,11 @@ class CheckpointReader(StorageReader):
 
     def _tensors(self, index: Index) -> Iterator[tuple[str, Saved, list[_Origin]]]:
         """Each tensor that can be loaded: its name, its type, and what it is made of."""
-        types = {name: Saved(layout.dtype, layout.shape) for name, layout in index.tensors.items()}
         if self.names is None:
-            for name, type in types.items():
-                yield name, type, [_Origin(name, 0, False)]
+            for name, layout in index.tensors.items():
+                yield name, layout.type, [_Origin(name, 0, False)]
             return
-        sink = Sink()
-        ours = {name: type for name, type in types.items() if ":" not in name}
+        sink, ours = Sink(), of_weights(index)
         names = name_map(self.names, sink)
         if names is not None:
             their = their_names(names, ours)

@@ -20,7 +20,7 @@ from torch.futures import Future
 
 from shardlang.checkpoints import folders
 from shardlang.checkpoints.index import Index, Part, SavedLayout, index_of, layout_of
-from shardlang.checkpoints.rank_files import Block, file_name, in_order, write
+from shardlang.checkpoints.rank_files import Block, file_name, write
 from shardlang.errors import RunError
 from shardlang.runtime.state.checkpoints import NAMES, bytes_of
 
@@ -102,16 +102,15 @@ class CheckpointWriter(StorageWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         place: _Place = plan.storage_data
         mine = {item.index.fqn: item for item in plan.items if _holds(item)}
-        blocks = in_order([_block(item) for item in mine.values()])
 
         def numbers(block: Block) -> np.ndarray:
             found = planner.resolve_data(mine[block.name])
             assert isinstance(found, Tensor)
             return bytes_of(found)
 
-        path = Path(place.draft) / file_name(place.rank)
-        with folders.writing(path):
-            facts = write(path, blocks, numbers) if blocks else None
+        draft = Path(place.draft)
+        with folders.writing(draft / file_name(place.rank)):
+            facts = write(draft, place.rank, map(_block, mine.values()), numbers) if mine else None
         done: Future[list[WriteResult]] = Future()
         done.set_result([WriteResult(item.index, 0, facts) for item in plan.items])
         return done
@@ -120,8 +119,7 @@ class CheckpointWriter(StorageWriter):
         draft = folders.draft_of(self.checkpoint_id)
         files = [mine[0].storage_data if mine else None for mine in results]
         with folders.writing(draft):
-            folders.write_index(draft, index_of(self.step, self._facts, files, self._layouts))
-            folders.put(draft, self.checkpoint_id)
+            folders.put(draft, self.checkpoint_id, index_of(self.step, self._facts, files, self._layouts))
             folders.drop_all([path for _, path in self._later()] if self.overwrite else [])
 
     def _later(self) -> list[tuple[int, Path]]:

@@ -64,21 +64,21 @@ def command(ctx: click.Context, checkpoint: Path, form: str, to: Path, under: st
 
 
 def _dcp(checkpoint: Path, to: Path) -> list[str]:
+    from shardlang.checkpoints.weight_files import CheckpointWeights
     from shardlang.runtime.dcp.written import write
     from shardlang.weights.export import whole_folder
-    from shardlang.weights.files import CheckpointWeights
 
     found = CheckpointWeights(checkpoint)
     _passed(found.passed)
-    total = sum(layout.nbytes for layout in found.index.tensors.values())
+    total = sum(layout.type.nbytes for layout in found.index.tensors.values())
     with WriteProgress(total) as told, whole_folder(to) as draft:
         write(found.index, draft, told)
     return list(found.index.tensors)
 
 
 def _safetensors(checkpoint: Path, theirs: bool, under: str, to: Path, ema: bool) -> tuple[list[str], Sequence[str]]:
-    from shardlang.weights.files import CheckpointWeights, Weights
-    from shardlang.weights.one_file import write
+    from shardlang.checkpoints.weight_files import CheckpointWeights, Weights
+    from shardlang.weights.export import write_file
 
     left: Sequence[str] = ()
     weights: Weights
@@ -94,7 +94,7 @@ def _safetensors(checkpoint: Path, theirs: bool, under: str, to: Path, ema: bool
     if not names:
         raise RunError("SH616", f"no tensor has a name that begins with `{under}`", file=checkpoint)
     with WriteProgress(sum(weights.tensors[name].nbytes for name in names)) as told:
-        write(weights, names, to, told)
+        write_file(weights, names, to, told)
     return list(names.values()), left
 
 

@@ -46,8 +46,9 @@ def command(
     WEIGHTS is a file of `--save-weights`, a checkpoint, or a folder of checkpoints: then its newest
     whole one is taken. Settings and tokenizer files are copied from --like. Nothing is unpickled,
     and nothing that is there is replaced."""
+    from shardlang.checkpoints import weight_files
     from shardlang.diagnostics.diagnostic import Sink
-    from shardlang.weights import export, files, like
+    from shardlang.weights import export, like
     from shardlang.weights.maps import name_map
 
     sink = Sink()
@@ -56,7 +57,7 @@ def command(
         read = name_map(names, sink)
         wanted = None
         if read is not None:
-            given, passed = files.weights(weights, ema)
+            given, passed = weight_files.weights(weights, ema)
             for each in passed:
                 output.tell(f"{each.file} is passed over: {each.message}", sys.stderr)
             wanted = export.export(given, read, like.like(model) if model else like.of_map(read, given.tensors), sink)
