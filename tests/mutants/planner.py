@@ -299,7 +299,7 @@ FAULTS = (
     Fault("stages are alike however they are wired", "the peak of pipelines", "plan/bytes/peak/step.py",
           "numbers.setdefault(at, len(numbers))", "0", RUNS),
     Fault("stages are alike whatever they give", "the peak of pipelines", "plan/bytes/peak/step.py",
-          "numbers.get(each, -1)", "-1", RUNS),
+          "*(numbers.get(each, -1) for each in given)", "None", RUNS),
     Fault("layers that differ in memory are taken as alike", "the peak of deep models", "plan/bytes/peak/course.py",
           "_shape(a) == _shape(b)", "True", RUNS),
     Fault("a run counts as one layer in the limits", "programs that are too large", "check/check.py",
