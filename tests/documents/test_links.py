@@ -50,3 +50,13 @@ def test_pages_for_users_name_no_tests(page: Path) -> None:
 def test_the_readme_installs_what_is_small_first() -> None:
     commands = re.findall(r"^pip install .*", PAGES[0].read_text("utf-8"), re.MULTILINE)
     assert commands == ["pip install .", 'pip install ".[train]"', 'pip install -e ".[dev]"']
+
+
+def test_what_needs_a_library_of_the_oracle_is_run_with_it() -> None:
+    """`.ci/run` has these libraries beside the oldest torch alone: what it does not name there is never run."""
+    second = (ROOT / ".ci" / "run").read_text("utf-8").partition("# How torch differentiates")[2]
+    named = set(re.findall(r"[\w/]+", second))
+    needs = [p for p in ROOT.glob("tests/*/**/test_*.py") if "importorskip(" in p.read_text("utf-8")]
+    places = [p.relative_to(ROOT).with_suffix("") for p in needs if p.name != "test_links.py"]
+    assert places
+    assert [p for p in places if named.isdisjoint({str(p), str(p.parent), p.name.removeprefix("test_")})] == []

@@ -97,6 +97,7 @@ def following() -> Any:
             super().__init__()
             # Weak references keep an address from being another's.
             self.known: dict[int, tuple[str, int, StorageWeakRef]] = {}
+            self.total = 0  # of all that is known, also of what has gone since the last look
             self.peak = Peak(0, "", [])
             self.place = ""
 
@@ -117,16 +118,17 @@ def following() -> Any:
                     storage = tensor.untyped_storage()
                     known = self.known.get(storage._cdata)
                     if known is None or known[1] != storage.nbytes():
+                        self.total += storage.nbytes() - (known[1] if known is not None else 0)
                         self.known[storage._cdata] = name, storage.nbytes(), StorageWeakRef(storage)
 
         def _look(self, name: str) -> None:
+            if self.total <= self.peak.bytes:
+                return
             gone = [at for at, (_, _, reference) in list(self.known.items()) if reference.expired()]
-            for at in gone:
-                self.known.pop(at, None)
-            total = sum(size for _, size, _ in list(self.known.values()))
-            if total > self.peak.bytes:
+            self.total -= sum(known[1] for at in gone if (known := self.known.pop(at, None)))
+            if self.total > self.peak.bytes:
                 held = [(made, size) for made, size, _ in self.known.values() if size]
-                self.peak = Peak(total, f"{name} {_where()}" if self.place else name, held)
+                self.peak = Peak(self.total, f"{name} {_where()}" if self.place else name, held)
 
     return Following()
 

@@ -26,13 +26,3 @@ def test_a_masked_loss_and_metrics_of_totals(tmp_path: Path) -> None:
     assert "perplexity" in found[ALONE].steps[0] and "eval.perplexity" in found[ALONE].evaluations[0]
     for run in RUNS:
         same(found[run], found[ALONE], run.name, 1e-9)
-
-
-def test_digits(tmp_path: Path) -> None:
-    text = (ROOT / "examples" / "digits.shard").read_text()
-    start, end = text.index("# Four ways"), text.index("train {")
-    strategies = TAGGER[TAGGER.index("strategy") : TAGGER.index("train {")]
-    changed = text[:start] + strategies + text[end:].replace("epochs = 10", "epochs = 1\n  precision = f64")
-    found = figures(changed, [ALONE, *RUNS], tmp_path)
-    for run in RUNS:
-        same(found[run], found[ALONE], run.name, 1e-9)

@@ -1,6 +1,6 @@
 """The translator in three dimensions, in brief: `python -m tests.end_to_end.translator` is the whole of it.
 
-On pairs made here, in float64, four steps: the schedule of the example on dp 2 * mp 2 * pp 2, V-shaped stages on two.
+On pairs made here, in float64, two steps: the schedule of the example on dp 2 * mp 2 * pp 2, V-shaped stages on two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    found = Bench(tmp_path_factory.mktemp("translator"), made_pairs(), steps=4)
+    found = Bench(tmp_path_factory.mktemp("translator"), made_pairs(), steps=2)
     yield found
     found.close()
 

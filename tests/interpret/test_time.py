@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from shardlang.plan.plan import Plan
 from shardlang.plan.rewrite.once_a_step import phases
 from shardlang.sources.source import Source
 from tests.interpret.building import Builder, digits, planned, quickstart
-from tests.interpret.generated import model, strategy
 from tests.interpret.verify_plan import verify_plan
 from tests.plan.calculus import verify
 
@@ -138,18 +136,3 @@ def test_what_single_examples_have_of_a_total_is_made_with_their_microbatch() ->
 
 def test_layouts_for_people_say_nothing_of_time() -> None:
     assert "microbatch@" not in str(report(checked(MASKED, 4))) and "@microbatch" not in str(report(checked(MASKED, 4)))
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_generated_models(seed: int) -> None:
-    rng = random.Random(seed)
-    graph = model(rng)
-    text, ranks = strategy(rng, graph)
-    rule = f"strategy s {{\n  microbatches {rng.choice([2, 4])}\n"
-    plan = planned(graph, text.replace("strategy s {\n", rule), ranks)
-    if not isinstance(plan, Plan):
-        assert all(d.startswith(("SH3", "SH410", "SH411")) for d in plan), (seed, plan)
-        return
-    assert verify(plan, frozenset(graph.dims)) == [], seed
-    found = verify_plan(plan)
-    assert found.ok, (seed, text, str(found.difference))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.fault import Fault
 
-RULES = ("ops/test_factor_rules.py",)
+RULES = ("ops/test_factor_rules.py", "interpret/test_oracles.py")
 STATES = ("ops/test_random_and_states.py",)
 
 EVERY = ("check/test_every_layer.py",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.fault import Fault
 
 PLANS = ("interpret/test_plans.py", "plan/test_planner.py")
-GENERATED = ("interpret/test_plans.py", "interpret/test_generated.py")
+GENERATED = ("interpret/test_plans.py", "generated/test_subset.py")
 MOVES = ("plan/test_moves.py",)
 EQUAL, RUNS = ("plan/test_equal_layers.py",), ("plan/test_peaks_of_runs.py",)
 STRATEGY = ("plan/test_strategy.py", "end_to_end/test_mistakes.py")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.fault import Fault
 
 INDICES = ("end_to_end/test_indices.py",)
-RULES = ("ops/test_factor_rules.py",)
+RULES = ("ops/test_factor_rules.py", "interpret/test_oracles.py")
 EXCHANGES = ("runtime/test_row_exchange.py",)
 ROWS = "runtime/comm/row_exchange.py"
 ATTENTION, LOW = ("runtime/test_attention.py",), ("runtime/test_low_masks.py",)

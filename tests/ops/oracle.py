@@ -18,11 +18,10 @@ Fill = Callable[[tuple[int, ...]], torch.Tensor]
 
 @dataclass
 class Example:
-    """`make`: how to fill operand i (default: normal numbers, or small indices); `oracle`: the whole result."""
+    """`make`: how to fill operand i (default: normal numbers, or small indices)."""
 
     name: str
     operands: tuple[str | None, ...]
-    oracle: Callable[..., Tensor] | None
     static: dict[str, Any]
     make: dict[int, Callable[[tuple[int, ...]], Tensor]]
     constant: tuple[int, ...] = ()
@@ -42,7 +41,7 @@ class Oracle:
 
     @property
     def example(self) -> Example:
-        return Example(self.operator, self.operands, None, self.static, dict(self.make), self.constant)
+        return Example(self.operator, self.operands, self.static, dict(self.make), self.constant)
 
 
 def oracle(

@@ -10,12 +10,6 @@ from tests.ops.calls import call
 
 MISTAKES: list[tuple[Any, str, str, str]] = [
     (
-        ("add", "b=4 h=16", "o=16"),
-        "SH280",
-        "`+` cannot line up `left` and `right`: `h` (16) meets `o` (16)",
-        "`relabel(right -> [h])`",
-    ),
-    (
         ("add", "b=4 h=16", "b"),
         "SH280",
         "`+` cannot line up `left` and `right`: `h` (16) meets `b` (4)",
@@ -174,12 +168,6 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
     (("expand", "h=2", {"arrow": "h h"}), "SH253", "dim `h` occurs twice in one type", "`dim other = h`"),
     (("expand", "h=2", {}), "SH284", "`expand` needs the dims of its result", "`expand(x -> [h])`, say"),
     (
-        ("einsum", "b=4 h=2*e=3", "h*e o=5", {"arrow": "b h"}),
-        "SH283",
-        "the result of `einsum` names `h`, which is no dim of its operands",
-        "`h * e` is one dim here",
-    ),
-    (
         ("einsum", "b=4 h=2*e=3", "h o=5", {"arrow": "b o"}),
         "SH283",
         "`einsum` meets `h` both in `h * e` and in `h`",
@@ -192,7 +180,6 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
         "`rearrange` keeps every dim: `h` (6) of `x` is left out, and `k` (6) is none of its dims",
         "`relabel` renames",
     ),
-    (("rearrange", "b=4 h=6", {"arrow": "b"}), "SH284", "`rearrange` keeps every dim: `h` (6) is left out", "`sum(x"),
     (
         ("rearrange", "b=4 h=6", {"arrow": "b h b"}),
         "SH284",
@@ -210,12 +197,6 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
         "SH285",
         "`relabel` renames dims in their places: `x` has 2 dims and the result names 1",
         "`rearrange`",
-    ),
-    (
-        ("sum", "b=4 h=6", {"over": "k=6"}),
-        "SH286",
-        "`sum` is over `k`, which is no dim of `x`",
-        "its dims are `b`, `h`",
     ),
     (("sum", "b=4 h=6", {"over": "b b"}), "SH286", "`sum` is over `b` twice", "its dims are"),
     *(
@@ -314,12 +295,6 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
     ),
     (("embedding", "i64 b=4", "v=4"), "SH287", "`embedding` needs a table of two dims, and `table` is f64[v]", "rows"),
     (
-        ("layer_norm", "b=4 d=6", "b", {"over": "d"}),
-        "SH288",
-        "`layer_norm` needs `weight` to be [d], and it is f64[b]",
-        "[d]",
-    ),
-    (
         ("batch_norm", "b=4 d=6", "d", "b"),
         "SH288",
         "`batch_norm` needs `running_var` to be [d], and it is f64[b]",
@@ -330,12 +305,6 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
         "SH288",
         "`conv2d` needs `weight` to be [o, c, 3, 3], and it is f64[o, d, 3, 3]",
         "[o, c, 3, 3]",
-    ),
-    (
-        ("cross_entropy", "b=4 s=2 c=6", "i64 b"),
-        "SH289",
-        "`cross_entropy` needs `label` to have all dims of `scores` but one, the classes",
-        "`i64`",
     ),
     (
         ("mse_loss", "b=4 1", "b"),
@@ -367,18 +336,6 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
         "SH294",
         "`flatten` keeps leading dims, and `b` does not lead in f64[s, b, h]",
         "`rearrange(x -> [b, s * h])`",
-    ),
-    (
-        ("attention", "b=2 h=6 s=4 e=8", "b k=4 s e", "b k s e"),
-        "SH295",
-        "`attention` groups the heads of `q` by those of `k`: `h` (6) is no multiple of `k` (4)",
-        "divide 6",
-    ),
-    (
-        ("attention", "b=2 h=6 s=4 e=8", "b s e", "b s e"),
-        "SH287",
-        "`attention` needs [..., heads, seq, width] three times, and `k` is f64[b, s, e]",
-        "`rearrange(k -> ",
     ),
     (
         ("attention", "b=2 h=6 s=4 e=8", "b h s d=8", "b h s d"),

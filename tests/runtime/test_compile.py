@@ -30,19 +30,6 @@ use std.gpt2: GPT2
 
 dim batch = 24, seq = 8
 
-strategy replicas {{
-  mesh dp = 2
-  split batch over dp
-  zero 1 over dp
-  microbatches 3
-}}
-
-strategy tensor_parallel {{
-  mesh tp = 2
-  split heads, ffn, vocab over tp
-  split seq over tp?
-}}
-
 strategy staged {{
   mesh pp = 2
   stages over pp balanced
@@ -54,6 +41,8 @@ strategy staged {{
 strategy context {{
   mesh cp = 2
   split seq over cp
+  zero 1 over cp
+  microbatches 3
   at blocks[1]: attend in a ring
   at blocks[2]: attend evenly
 }}
@@ -117,7 +106,7 @@ train {
 """
 ALONE = RunOf("", 1)
 GRAPHS = {"gathered": 2, "context": 3}  # that differ: computed again or not; three ways to attend
-RUNS = [RunOf(name, 2) for name in ("replicas", "context", "in_part", "tensor_parallel", "staged", "gathered")]
+RUNS = [RunOf(name, 2) for name in ("context", "in_part", "staged", "gathered")]
 
 
 @pytest.fixture(scope="module")
@@ -217,8 +206,7 @@ train {{
 """
 
 
-@pytest.mark.parametrize("how", ["", ", window = 3"])
-@pytest.mark.parametrize("precision", ["f64", "bf16"])
+@pytest.mark.parametrize(("precision", "how"), [("f64", ""), ("bf16", ", window = 3")])
 def test_a_function_of_one_tensor_more_than_once_is_compiled(precision: str, how: str, tmp_path: Path) -> None:
     """Queries that are the keys and values, a norm whose gain is its bias."""
     run = RunOf("context", 2)
@@ -237,8 +225,8 @@ def test_the_loss_of_scores_in_16_bits_is_compiled_too(tmp_path: Path) -> None:
 
 
 def test_collectives_are_operators_of_the_graph(both: dict[RunOf, Both]) -> None:
-    assert {"gathered", "scattered"} <= {*both[RunOf("tensor_parallel", 2)].known}
-    assert not both[RunOf("replicas", 2)].known
+    assert {"gathered", "scattered"} <= {*both[RunOf("in_part", 2)].known}
+    assert not both[RunOf("staged", 2)].known
     for run in both.values():
         assert all(re.match(r"std\.\w+:\d+  |example\.shard:\d+  ", line) for line in run.cited), run.cited
 
