@@ -110,7 +110,7 @@ def _inference(
         arrow=arrow, dims=context.dims, sink=context.sink, span=span, spans=tuple(spans), names=tuple(names),
         floating="f64" if context.dtype == "f64" else "f32",
     )  # fmt: skip
-    found = operator.infer(site)
+    found = operator.inferred(site)
     if found is None or len(context.dims.become) > before:
         return found
     if key is not None and not any(_has_dim(v) for v in found.attrs.values()):

@@ -29,21 +29,16 @@ def _resized(site: CallSite, spatial: list[Term], attrs: dict[str, object], thro
     return Inference((TensorType(x.dtype, (*x.dims[:2], *spatial)),), rule, attrs)
 
 
-def _infer_pool(n: int, through: Through) -> Callable[[CallSite], Inference | None]:
-    def infer(site: CallSite) -> Inference | None:
-        if not image(site, n):
-            return None
+def _infer_pool(n: int, through: Through) -> Callable[[CallSite], Inference]:
+    def infer(site: CallSite) -> Inference:
+        image(site, n)
         kernel, padding = each(site, "kernel_size"), each(site, "padding")
         stride = kernel if site.static["stride"] is None else each(site, "stride")
         if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
-            site.sink.report(
-                "SH293", f"`{site.operator.name}` pads by at most half its window, and {plain(padding)} is more than "
-                f"half of {plain(kernel)}", site.span, help="`padding` is half of the window or less",
-            )  # fmt: skip
-            return None
+            more = f"{plain(padding)} is more than half of {plain(kernel)}"
+            fact = f"`{site.operator.name}` pads by at most half its window, and {more}"
+            site.refuse("SH293", fact, "`padding` is half of the window or less")
         spatial = windows(site, kernel, stride, padding, (1,) * n)
-        if spatial is None:
-            return None
         return _resized(site, spatial, {"kernel_size": kernel, "stride": stride, "padding": padding}, through)
 
     return infer
@@ -78,25 +73,21 @@ for _n in (1, 2):
 # --- adaptive_avg_pool1d, adaptive_avg_pool2d -------------------------------------
 
 
-def _infer_adaptive(n: int) -> Callable[[CallSite], Inference | None]:
-    def infer(site: CallSite) -> Inference | None:
-        if not image(site, n):
-            return None
+def _infer_adaptive(n: int) -> Callable[[CallSite], Inference]:
+    def infer(site: CallSite) -> Inference:
+        image(site, n)
         sizes = each(site, "output_size")
-        if min(sizes) < 1:
-            _no_size(site, sizes)
-            return None
-        spatial = [site.dims.fresh(name, size) for name, size in zip(SPATIAL[n], sizes, strict=True)]
-        return _resized(site, spatial, {"output_size": sizes}, ((0,),))
+        return _resized(site, _of_sizes(site, sizes), {"output_size": sizes}, ((0,),))
 
     return infer
 
 
-def _no_size(site: CallSite, sizes: Sequence[int | None]) -> None:
-    site.sink.report(
-        "SH293", f"`{site.operator.name}` cannot give {' by '.join(map(str, sizes))} elements", site.span,
-        labels=[(site.spans[0], str(site.operands[0]))], help="each size of a result is 1 or more",
-    )  # fmt: skip
+def _of_sizes(site: CallSite, sizes: Sequence[int | None]) -> list[Term]:
+    """The spatial dims of these sizes."""
+    if any(size is not None and size < 1 for size in sizes):
+        fact = f"`{site.operator.name}` cannot give {' by '.join(map(str, sizes))} elements"
+        site.refuse("SH293", fact, "each size of a result is 1 or more", 0)
+    return [site.dims.fresh(name, size) for name, size in zip(SPATIAL[len(sizes)], sizes, strict=True)]
 
 
 def _saved_adaptive(local: LocalOp) -> Residuals:
@@ -129,9 +120,8 @@ _adaptive(2)
 _MODES = {"nearest": (1, 2), "linear": (1,), "bilinear": (2,)}
 
 
-def _infer_interpolate(site: CallSite) -> Inference | None:
-    if not image(site, 1, 2):
-        return None
+def _infer_interpolate(site: CallSite) -> Inference:
+    image(site, 1, 2)
     n, mode = len(site.operands[0].dims) - 2, site.static["mode"]
     scale, corners = site.static["scale_factor"], site.static["align_corners"]
     wrong = ""
@@ -143,17 +133,12 @@ def _infer_interpolate(site: CallSite) -> Inference | None:
     elif corners and mode == "nearest":
         wrong, help = "has no corners to align by `nearest`", "`align_corners` is for the linear modes"
     if wrong:
-        site.sink.report("SH293", f"`interpolate` {wrong}", site.span, help=help)
-        return None
+        site.refuse("SH293", f"`interpolate` {wrong}", help)
     before = [term_size(term) for term in site.operands[0].dims[2:]]
     # A size for one spatial dim is a number, which stands here twice.
     given = [None if size is None else int(size * scale) for size in before] if scale else site.static["size"][:n]
-    if any(size is not None and size < 1 for size in given):
-        _no_size(site, given)
-        return None
-    spatial = [site.dims.fresh(name, size) for name, size in zip(SPATIAL[n], given, strict=True)]
     attrs = {"size": tuple(given), "scale": scale, "mode": mode, "align_corners": corners}
-    return _resized(site, spatial, attrs, ((0,),))
+    return _resized(site, _of_sizes(site, given), attrs, ((0,),))
 
 
 def _emit_interpolate(site: OpSite) -> Code:
