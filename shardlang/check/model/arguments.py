@@ -313,13 +313,10 @@ def _convert(param: Param, value: Any, span: Span, frame: Frame) -> Any:
         case "float" | "number":
             return number(value, span, frame, what, param.kind == "float")
         case "numbers":
-            if param.default is None and isinstance(value, tuple):
-                found = tuple(number(v, span, frame, what, True) for v in value)
-                return UNKNOWN if UNKNOWN in found else found
-            if not isinstance(value, tuple) or len(value) != len(param.default or ()):
-                help = f"write `{param.name} = {show(param.default)}`"
-                fact = f"{what} must be {len(param.default)} numbers"
-                return frame.wrong("SH210", fact, span, describe(value), help=help)
+            due = len(param.default) if param.default is not None else 0
+            if not isinstance(value, tuple) or (due and len(value) != due):
+                help = f"write `{param.name} = {show(param.default or (1.0, 2.0))}`"
+                return frame.wrong("SH210", f"{what} must be {due or 'some'} numbers", span, describe(value), help=help)
             found = tuple(number(v, span, frame, what, True) for v in value)
             return UNKNOWN if UNKNOWN in found else found
     wanted = {"bool": bool, "str": str}.get(param.kind)

@@ -149,7 +149,7 @@ def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
         return DataSource(kind, arguments, fields, batch.size, words=words), batch
     settings = _settings(known.own, {**arguments, **sizes}, call, frame)
     given = {p.name: arguments[p.name] for p in OF_EVERY_SOURCE if p.name in arguments}
-    return DataSource(kind, given, fields, batch.size, known.own.own, settings), batch
+    return DataSource(kind, given, fields, batch.size, known.own, settings), batch
 
 
 def _unnamed(known: DataSourceKind) -> int:

@@ -98,8 +98,8 @@ def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) ->
         if name in nodes:
             found[name] = read(nodes[name], frame)
     found["stream"] = frame.context.stream
-    own = visible(frame.file, "schedule").get(called(nodes["lr_schedule"])) if "lr_schedule" in nodes else None
-    found["own_schedule"] = own.own if own is not None else None
+    own = visible(frame.file, "schedule")
+    found["own_schedule"] = own.get(called(nodes["lr_schedule"])) if "lr_schedule" in nodes else None
     return found
 
 

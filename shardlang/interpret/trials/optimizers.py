@@ -44,8 +44,7 @@ def verify(decl: OwnDecl, begun: Callable[[str], None] = lambda trial: None) -> 
     `declared.verify`. RunError SH619 where its file cannot be loaded."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    own = decl.own
-    function = OwnFunction(own.path, own.source, own.function).found(Path())
+    function = OwnFunction(decl.path, decl.source, decl.function).found(Path())
     tried, at = 0, ""
     begun(at)
     try:
@@ -54,7 +53,7 @@ def verify(decl: OwnDecl, begun: Callable[[str], None] = lambda trial: None) -> 
         for shape in _SHAPES:
             at = f"a parameter of shape {list(shape)}"
             begun(at)
-            run = _OptimizerTrial(function, Path(own.path), shape, decl.state, settings)
+            run = _OptimizerTrial(function, Path(decl.path), shape, decl.state, settings)
             run.look()
             runs.append(run)
             for layout in layouts(shape):

@@ -218,13 +218,14 @@ class _CountedMembers(rt.Members):
 def whole(case: Case, training: bool = True) -> tuple[Tensor, list[Tensor | None], Tensor]:
     """Result, gradients of the operands, and the seed of the gradient, on one rank."""
     plain = Case(case.call, case.inputs)
-    inputs = [_leaf(x) for x in case.inputs]
+    inputs = [leaf(x) for x in case.inputs]
     result = evaluate(text(plain, training=training), inputs, case=case)
     seed = torch.randn(result.shape, dtype=result.dtype) if result.is_floating_point() else torch.zeros(result.shape)
     return result.detach(), gradients(result, inputs, seed), seed
 
 
-def _leaf(x: Tensor) -> Tensor:
+def leaf(x: Tensor) -> Tensor:
+    """A value of its own, which has a gradient where the other has."""
     return x.detach().clone().requires_grad_(x.is_floating_point() and x.requires_grad)
 
 
@@ -255,7 +256,7 @@ def sharded(case: Case, seed: Tensor, training: bool = True) -> list[Rank]:
 
     def work(rank: int) -> Rank:
         local = LocalCase(case, ranks.coordinates[rank])
-        inputs = [_leaf(local.part(parts[rank][i], dims)) for i, dims in enumerate(rule.operands)]
+        inputs = [leaf(local.part(parts[rank][i], dims)) for i, dims in enumerate(rule.operands)]
         for i, x in enumerate(inputs):
             x.requires_grad_(case.inputs[i].requires_grad)
         expression = REGISTRY[case.call.operator].text(site(case, local, training))

@@ -72,12 +72,11 @@ def _infer_norm(statistics: Statistics) -> Callable[[CallSite], Inference]:
 
 def _affine(site: CallSite, over: Sequence[Term]) -> tuple[str, ...]:
     """Which of weight and bias are given, of the dims `over`."""
-    given: list[str] = []
-    for at, param in enumerate(site.operator.params):
-        type = site.operands[at] if at < len(site.operands) and param.name in ("weight", "bias") else None
-        if type is not None:
-            require_dims(site, at, over)
-            given.append(param.name)
+    names = [param.name for param in site.operator.params if param.kind == "tensor"]
+    pairs = enumerate(zip(names, site.operands, strict=False))
+    given = {name: at for at, (name, type) in pairs if name in ("weight", "bias") and type is not None}
+    for at in given.values():
+        require_dims(site, at, over)
     return tuple(given)
 
 
@@ -165,14 +164,8 @@ def _infer_batch_norm(site: CallSite) -> Inference:
         at = 1
     if at < 0:
         refuse_shape(site, 1, type.dims[1:2])
-    given = [i for i, t in enumerate(site.operands) if i > 1 and t is not None]
-    for i in given:
-        require_dims(site, i, (type.dims[at],))
-    return _batch_norm(site, at, tuple(site.operator.params[i].name for i in given if i > 2))
-
-
-def _batch_norm(site: CallSite, at: int, has: tuple[str, ...]) -> Inference:
-    type = site.operands[0]
+    require_dims(site, 2, (type.dims[at],))
+    has = _affine(site, (type.dims[at],))
     whole = [site.dims.resolve(t) for t in type.dims]
     others = [t for d, t in enumerate(whole) if d != at]
     factors = Factors(marked(others, Split.INSIDE, ((1, 1), (2,))))
@@ -247,14 +240,11 @@ def _infer_group_norm(site: CallSite) -> Inference:
         site.sink.report("SH293", fact, site.spans[0], str(type), help=help)
         raise CallRefused
     whole = [site.dims.resolve(t) for t in type.dims]
-    given = [(i, name) for i, name in ((1, "weight"), (2, "bias")) if i < len(site.operands) and site.operands[i]]
-    for i, _ in given:
-        require_dims(site, i, whole[1:2])
+    has = _affine(site, whole[1:2])
     factors = Factors(marked([_within(whole[1], groups), *whole[2:]], Split.WHOLE))
     operand = factors.dims([site.dims.resolve(t) for t in whole])
-    attrs = {"num_groups": groups, "each": (count or groups) // groups, "has": tuple(name for _, name in given),
-             "eps": site.static["eps"]}  # fmt: skip
-    rule = factors.rule((operand, *[operand[1:2]] * len(given)), (operand,))
+    attrs = {"num_groups": groups, "each": (count or groups) // groups, "has": has, "eps": site.static["eps"]}
+    rule = factors.rule((operand, *[operand[1:2]] * len(has)), (operand,))
     return Inference((TensorType(type.dtype, tuple(whole)),), rule, attrs)
 
 
