@@ -22,6 +22,7 @@ from shardlang.extensions.loaded import OwnFunction
 from shardlang.interpret.trials.declared import TrialVerdict
 from shardlang.interpret.trials.whole_operator import Breach
 from shardlang.runtime.state.own_optimizers import State, stepped
+from shardlang.types.layout import chunk_sizes
 
 _SHAPES = ((), (5,), (12,), (4, 6), (7, 5), (12, 8), (3, 4, 5))
 _STEPS = 4
@@ -98,9 +99,8 @@ def layouts(shape: Sequence[int]) -> Iterator[TrainedBlocks]:
 
 def _chunks(start: int, size: int, count: int) -> list[slice]:
     """torch.chunk's parts; the last may be empty."""
-    each = -(-size // count)
-    ends = [min(size, each * at) for at in range(count + 1)]
-    return [slice(start + a, start + b) for a, b in itertools.pairwise(ends)]
+    ends = itertools.accumulate(chunk_sizes(size, count), initial=start)
+    return [slice(a, b) for a, b in itertools.pairwise(ends)]
 
 
 class _OptimizerTrial:

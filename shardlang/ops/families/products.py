@@ -18,10 +18,11 @@ from shardlang.types.dim import Dim, TensorType, Term, term_size, term_text, tol
 
 def matrices(rule: FactorRule) -> tuple[int, int, int, int]:
     """The sum of products of the first operand and the others, as a product of matrices."""
-    (left, right), result = ({f for dim in dims for f in dim} for dims in rule.operands[:2]), rule.results[0]
-    kept, found = {f for dim in result for f in dim}, [1, 1, 1, 1]
+    sides = (*rule.operands[:2], *rule.results)
+    left, *right, kept = ({f for dim in dims for f in dim} for dims in sides)
+    found = [1, 1, 1, 1]
     for f, factor in enumerate(rule.factors):
-        at = 3 if f not in kept else 0 if f in left and f in right else 1 if f in left else 2
+        at = 3 if f not in kept else 2 if f not in left else 0 if any(f in side for side in right) else 1
         found[at] *= factor.size
     return found[0], found[1], found[2], found[3]
 
