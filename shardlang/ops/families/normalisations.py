@@ -13,9 +13,9 @@ from shardlang.ops.factors import Factors, marked, quoted, refuse_shape, require
 from shardlang.ops.families.reductions import positions, single_position
 from shardlang.ops.rule import FactorRule, Split, Statistics
 from shardlang.ops.saved_activations import LocalOp, Residuals, made, size
-from shardlang.ops.site import OpSite
+from shardlang.ops.site import OpSite, some
 from shardlang.ops.streams import Streams, in_kernels
-from shardlang.ops.texts import factors_of, group_text, some
+from shardlang.ops.texts import factors_of, group_text
 from shardlang.types.dim import TensorType, Term, low, term_size, wide
 
 _X = Param("x", "tensor")

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from shardlang.ops.code import RT, Code, F
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
 from shardlang.ops.factors import Factors, quoted, refuse_shape, require_dims
-from shardlang.ops.families.images.spatial import KINDS, SPATIAL, Sizes, X, each, image, options, perhaps_none, windows
+from shardlang.ops.families.images.spatial import KINDS, SPATIAL, Sizes, X, each, image, options, windows
 from shardlang.ops.rule import DimFactors, FactorRule
 from shardlang.ops.saved_activations import LocalOp, Residuals
-from shardlang.ops.site import OpSite
+from shardlang.ops.site import OpSite, some
 from shardlang.ops.texts import group_text
 from shardlang.types.dim import TensorType, Term, term_size
 
@@ -121,7 +121,7 @@ def _emit_conv(transposed: bool = False) -> Callable[[OpSite], Code]:
         more = options(site, _TRANSPOSED_DEFAULTS if transposed else _CONV_DEFAULTS)
         if inner == outer and "groups" in more:  # each channel is a group
             more["groups"] = site.operand_shapes[0][1]
-        none = perhaps_none(site, 0, 1) or perhaps_none(site, 1, 1 if transposed else 0)
+        none = not some(site.operand_shapes[0][1]) or not some(site.operand_shapes[1][1 if transposed else 0])
         name = f"conv{'_transpose' * transposed}{len(site.operand_shapes[0]) - 2}d"
         return (RT if none else F)(name, x, weight, *bias, **more)
 

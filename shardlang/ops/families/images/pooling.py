@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from shardlang.ops.code import RT, Code, F
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
 from shardlang.ops.factors import Factors
-from shardlang.ops.families.images.spatial import KINDS, SPATIAL, X, each, image, options, perhaps_none, plain, windows
+from shardlang.ops.families.images.spatial import KINDS, SPATIAL, X, each, image, options, plain, windows
 from shardlang.ops.python_text import literal
 from shardlang.ops.saved_activations import LocalOp, Residuals, elements, first, nothing
-from shardlang.ops.site import OpSite
+from shardlang.ops.site import OpSite, some
 from shardlang.types.dim import BYTES, TensorType, Term, term_size
 
 Through = tuple[tuple[int, ...], ...]
@@ -53,7 +53,7 @@ def _pool(name: str, n: int, through: Through, saved: Callable[[LocalOp], Residu
     def emit(site: OpSite) -> Code:
         kernel = plain(site.attrs["kernel_size"])
         more = options(site, {"stride": kernel, "padding": 0})
-        return (RT if perhaps_none(site, 0, 1) else F)(name, site.operands[0], kernel, **more)
+        return (F if some(site.operand_shapes[0][1]) else RT)(name, site.operands[0], kernel, **more)
 
     params = (X, Param("kernel_size", KINDS[n]), Param("stride", KINDS[n], None),
               Param("padding", KINDS[n], (0,) * n if n > 1 else 0))  # fmt: skip
@@ -99,7 +99,7 @@ def _adaptive(n: int) -> None:
     name = f"adaptive_avg_pool{n}d"
 
     def emit(site: OpSite) -> Code:
-        module = RT if perhaps_none(site, 0, 1) else F
+        module = F if some(site.operand_shapes[0][1]) else RT
         return module(name, site.operands[0], plain(site.attrs["output_size"]))
 
     before, after = (", ".join([str(size)] * n) for size in (32, 4))
@@ -146,7 +146,7 @@ def _emit_interpolate(site: OpSite) -> Code:
     more: dict[str, object] = {"size": plain(site.attrs["size"])} if scale is None else {"scale_factor": scale}
     more |= {} if mode == "nearest" else {"mode": literal(mode)}
     more |= {"align_corners": True} if site.attrs["align_corners"] else {}
-    return (RT if perhaps_none(site, 0, 1) else F)("interpolate", site.operands[0], **more)
+    return (F if some(site.operand_shapes[0][1]) else RT)("interpolate", site.operands[0], **more)
 
 
 declare(

@@ -65,8 +65,3 @@ def options(site: OpSite, defaults: dict[str, object]) -> dict[str, object]:
     """Attributes that differ from torch's defaults, as keywords."""
     found = {name: plain(site.attrs[name]) for name in defaults}
     return {name: value for name, value in found.items() if value != defaults[name]}
-
-
-def perhaps_none(site: OpSite, at: int, dim: int) -> bool:
-    """Whether a dim is cut unevenly, so that a rank may have nothing of it."""
-    return site.operand_shapes[at][dim] == 0 or not isinstance(site.operand_shapes[at][dim], int)
