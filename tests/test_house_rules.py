@@ -162,8 +162,8 @@ def test_texts_of_emitted_python_are_written_by_one_page() -> None:
 def _put_together(tree: ast.Module) -> Iterator[ast.Constant]:
     """The fixed parts of texts that are put together, but for those of messages, which are no Python."""
     nodes = list(ast.walk(tree))
-    told = [n for n in nodes if isinstance(n, ast.Call) and ast.unparse(n.func).endswith((".report", "InternalError"))]
-    messages = {id(node) for call in told for node in ast.walk(call)}
+    calls, says = (n for n in nodes if isinstance(n, ast.Call)), (".report", ".refuse", "InternalError")
+    messages = {id(node) for call in calls if ast.unparse(call.func).endswith(says) for node in ast.walk(call)}
     for node in nodes:
         parts = node.values if isinstance(node, ast.JoinedStr) else []
         parts = [node.left, node.right] if isinstance(node, ast.BinOp) else parts

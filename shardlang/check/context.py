@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from shardlang.check.graph.drafts import GraphBuilder
 from shardlang.check.graph.unify import Unifier
@@ -24,6 +24,20 @@ from shardlang.types.dim import Dim, Term
 # How deep layers stand in one another, and functions call each other. Neither can recur.
 DEPTH = 64
 Loader = Callable[[str, str, bool], Source | Unreadable]
+Read = TypeVar("Read")
+Given = ParamSpec("Given")
+
+
+class Reported(Exception):
+    """A mistake that is reported, and leaves nothing of what was read."""
+
+
+def attempted(read: Callable[Given, Read], *given: Given.args, **named: Given.kwargs) -> Read | None:
+    """What is read; None after a report."""
+    try:
+        return read(*given, **named)
+    except Reported:
+        return None
 
 
 @dataclass
@@ -117,6 +131,11 @@ class Frame:
         """UNKNOWN, as the value of what is wrong, after reporting it."""
         self.context.sink.report(code, message, span, label, **more)
         return UNKNOWN
+
+    def refuse(self, code: str, message: str, span: Span, label: str = "", **more: Any) -> NoReturn:
+        """Reports what leaves nothing to go on with."""
+        self.context.sink.report(code, message, span, label, **more)
+        raise Reported
 
     def steps_to(self, layer: Instance) -> int:
         """How many layers deeper `layer` is: its dims go through those of all layers between."""

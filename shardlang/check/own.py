@@ -37,12 +37,11 @@ class OwnDefinition:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnDecl:
-    """own, and how it is called. settings: what the function gets. fields: of a source, as
+class OwnDecl(OwnDefinition):
+    """A definition with how it is called. settings: what the function gets. fields: of a source, as
     `data_sources.DataSourceKind` has them; dims: those that a call names; batch: the first dim of
     each field. needs, state: of an optimizer."""
 
-    own: OwnDefinition
     settings: tuple[Param, ...]
     fields: Mapping[str, tuple[str, tuple[int | str, ...], int | str | None]] = field(default_factory=dict)
     dims: tuple[str, ...] = ()
@@ -50,39 +49,10 @@ class OwnDecl:
     needs: str = ""
     state: tuple[str, ...] = ()
 
-    # As an operator's (ops/declared.py), which `shardc verify` tries beside them.
-
     @property
     def declaration(self) -> OwnDecl:
+        """As an operator's (ops/declared.py), which `shardc verify` tries beside them."""
         return self
-
-    @property
-    def kind(self) -> str:
-        return self.own.kind
-
-    @property
-    def name(self) -> str:
-        return self.own.name
-
-    @property
-    def file(self) -> str:
-        return self.own.file
-
-    @property
-    def path(self) -> str:
-        return self.own.path
-
-    @property
-    def source(self) -> str:
-        return self.own.source
-
-    @property
-    def digest(self) -> str:
-        return self.own.digest
-
-    @property
-    def span(self) -> Span:
-        return self.own.span
 
     def given(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The settings of a call, in order, with defaults; not those that are dims."""

@@ -124,7 +124,7 @@ class Training:
     def own(self) -> list[OwnDefinition]:
         """The Python functions of the user's that the run calls, but for operators."""
         sources = [source.own for source in (self.data, self.eval) if source is not None]
-        optimizers = [each.own.own for each in self.optimizers if each.own is not None]
+        optimizers = [each.own for each in self.optimizers]
         return [own for own in (*sources, self.own_schedule, *optimizers) if own is not None]
 
 

@@ -175,7 +175,7 @@ class Steps:
             for operand, (rows, columns, inner) in zip((first, first + 1), sizes, strict=True):
                 if operand < len(local.gradient) and local.gradient[operand]:
                     yield Product(place, self._phase(op, operand), dtype, batch, rows, columns, inner)
-        elif operator.exchanging is not None:
+        elif operator.attends:
             yield from self._attention(place, planned, op, local)
         elif flops := operator.flops(self.rule(planned, op), op.attrs):
             # It counts as a product of square matrices of as many flops, and so does each gradient.

@@ -19,7 +19,7 @@ class Severity(Enum):
     NOTE = "note"
 
 
-_ORDER = tuple(Severity)  # the most severe first
+ORDER = tuple(Severity)  # the most severe first
 # So many diagnostics are shown.
 SHOWN = 100
 
@@ -108,7 +108,7 @@ class Sink:
         key = (code, span.start, span.end, span.source.name, message) if span else (code, -1, -1, "", message)
         before = self._seen.get(key)
         if before is not None:
-            if _ORDER.index(before.severity) <= _ORDER.index(severity):
+            if ORDER.index(before.severity) <= ORDER.index(severity):
                 return
             self.found[:] = [d for d in self.found if d is not before]
         if callable(help):
@@ -125,7 +125,7 @@ class Sink:
 
     def _may_show(self, severity: Severity) -> bool:
         """Whether the next mistake, if it is so severe, may be among those that are shown."""
-        before = (d for d in self.found if _ORDER.index(d.severity) <= _ORDER.index(severity))
+        before = (d for d in self.found if ORDER.index(d.severity) <= ORDER.index(severity))
         return len(list(islice(before, SHOWN))) < SHOWN
 
     def again(self, code: str, message: str, span: Span, first: Span, help: str = "") -> None:

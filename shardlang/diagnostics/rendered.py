@@ -9,10 +9,9 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-from shardlang.diagnostics.diagnostic import SHOWN, Diagnostic, Severity
+from shardlang.diagnostics.diagnostic import ORDER, SHOWN, Diagnostic
 
 OUTPUTS = ("full", "concise", "json", "sarif")
-_SEVERITIES = tuple(Severity)  # the most severe first
 
 
 def rendered(found: Sequence[Diagnostic], output: str, colour: bool = False) -> str:
@@ -38,7 +37,7 @@ def shown(found: Sequence[Diagnostic]) -> tuple[Sequence[Diagnostic], Counter[st
     of the rest have each code."""
     if len(found) <= SHOWN:
         return found, Counter()
-    ordered = sorted(range(len(found)), key=lambda at: (_SEVERITIES.index(found[at].severity), at))
+    ordered = sorted(range(len(found)), key=lambda at: (ORDER.index(found[at].severity), at))
     return [found[at] for at in sorted(ordered[:SHOWN])], Counter(found[at].code for at in sorted(ordered[SHOWN:]))
 
 

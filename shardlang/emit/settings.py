@@ -230,6 +230,6 @@ def _optimizer_text(plan: Plan, optimizer: OptimizerSetting) -> str:
     arguments = [f"{key}={literal(value)}" for key, value in optimizer.arguments.items()]
     if (own := optimizer.own) is not None:
         declared = [f"needs={literal(own.needs)}", f"state={literal(own.state)}"]
-        arguments = [f"call={own_text(own.own)}", *declared, f"settings={literal(dict(optimizer.arguments))}"]
+        arguments = [f"call={own_text(own)}", *declared, f"settings={literal(dict(optimizer.arguments))}"]
     arguments += [f"at={literal(at)}"] if at else []
     return call_text("rt.Optimizer", [literal(optimizer.kind), *arguments], 2)

@@ -8,12 +8,10 @@ text parses to the same tree. Line breaks in brackets and before `|>` are the us
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import field, fields
+from dataclasses import field
 from typing import Any
 
 from shardlang.frozen.records import dataclass
-from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.syntax.tables import END, tables
 from shardlang.syntax.tokens import NEWLINE, TokenStream
@@ -34,21 +32,9 @@ class Tight:
 def tight_places(file: ast.File) -> Tight:
     """All such places of a file."""
     tight = Tight()
-    for node in _nodes(file.items):
+    for node in ast.nodes_of(file.items):
         _note(node, file.source.text, tight)
     return tight
-
-
-def _nodes(root: Any) -> Iterator[Any]:
-    """All nodes below, without recursion."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, tuple):
-            waiting.extend(node)
-        elif hasattr(node, "__dataclass_fields__") and not isinstance(node, Span):
-            yield node
-            waiting.extend(getattr(node, f.name) for f in fields(node))
 
 
 def _note(node: Any, text: str, tight: Tight) -> None:

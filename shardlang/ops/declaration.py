@@ -2,15 +2,16 @@
 declare theirs here.
 
 `infer` gets a `CallSite` (typed operands, evaluated static arguments) and returns an `Inference`,
-or reports what is wrong on `site.sink` and returns None."""
+or refuses the call: what is wrong is reported on `site.sink`."""
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
-from typing import Any, ParamSpec, Protocol
+from typing import Any, ClassVar, NoReturn, ParamSpec, Protocol
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.frozen.records import dataclass
@@ -67,6 +68,10 @@ class Dims(Protocol):
         """The term with unified literal dims replaced; product dims flattened."""
 
 
+class CallRefused(Exception):
+    """The operator does not take the call, as its site's sink says."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallSite:
     """A call as `infer` sees it. `operands[i]` is None for an absent optional tensor. All terms are
@@ -85,6 +90,13 @@ class CallSite:
     spans: tuple[Span, ...]
     names: tuple[str, ...]  # how to call each operand in a message (`x`, `image`, "the left side")
     floating: str = "f32"  # the element type of a mean, or a quotient, of whole numbers
+
+    def refuse(self, code: str, fact: str, help: str = "", *shown: int, span: Span | None = None) -> NoReturn:
+        """Reports why the operator does not take this call, at all of it or at `span`, beside the
+        types of the operands that are `shown`."""
+        labels = [(self.spans[at], str(self.operands[at])) for at in shown]
+        self.sink.report(code, fact, span or self.span, labels=labels, help=help)
+        raise CallRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +160,13 @@ class Indexing:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """`emit` writes one Python expression for the site. `flops` counts multiply-adds times two,
-    from its rule (in whole or in local sizes) and its attributes. product: of one that is a product
-    of two matrices, (batch, m, n, k) of [m, k] and [k, n], in the sizes of its rule. streams: the
-    bytes read and written, where that is not each tensor once.
+    """`emit` writes one Python expression for the site. product: of one that is a product of two
+    matrices, (batch, m, n, k) of [m, k] and [k, n], in the sizes of its rule. streams: the bytes
+    read and written, where that is not each tensor once.
 
     differentiable: whether a gradient flows to its operands (False: argmax, comparisons, one_hot,
-    detach). random: whether one of these attributes takes a random key. train_only: the operator is
-    the identity on its first operand in `eval` (dropout). symbol: how it is written between or
-    before its operands (`+`).
+    detach). random: whether one of these attributes takes a random key. symbol: how it is written
+    between or before its operands (`+`).
     reduces: where the operator is a reduction that `eval` may accumulate over batches; `accumulate`
     writes an expression for a float64 tensor [2]: the local sum and the local count of items,
     padded rows left out. For Total.ROWS it writes a tuple of its operands' items, without the
@@ -170,25 +180,27 @@ class Operator:
     order of dims; work: the memory that it needs meanwhile. precision: what it computes in.
     indexes: which of its operands are indices. places: from its attributes, the dim whose places
     the result has: of operand 0, by the order of what is there, or of the result where there is no
-    operand. moves: the elements of the result are elements of the operands, unchanged.
-    exchanging: the rule of one whose ranks exchange parts of a cut sequence, as `attend` says: from
-    its rule, its attributes, and whether keys go round a ring. chunked: the internal operator that
-    computes this loss in chunks of rows, with the product that its scores are. of_number: what it
-    is of a static number, which gives one. keeps: from its rule, its attributes and the axes that
-    split each factor, the operands that its text keeps for backward on all ranks (`rt.keeping`)
-    where one may have no part, of which its kernel may save nothing."""
+    operand. moves: the elements of the result are elements of the operands, unchanged. of_number:
+    what it is of a static number, which gives one.
+
+    What only one or two operators have is no field: a class of their own says it.
+    train_only: the operator is the identity on its first operand in `eval` (dropout). chunked: the
+    internal operator that computes this loss in chunks of rows, with the product that its scores
+    are. attends: whether its ranks exchange parts of a cut sequence, as `attend` says."""
+
+    train_only: ClassVar[bool] = False
+    chunked: ClassVar[str] = ""
+    attends: ClassVar[bool] = False
 
     name: str
     params: tuple[Param, ...]
-    infer: Callable[[CallSite], Inference | None]
+    infer: Callable[[CallSite], Inference]
     emit: Callable[[OpSite], Code]
     doc: str
-    flops: Callable[[FactorRule, Mapping[str, Any]], int] = lambda rule, attrs: 0
     product: Callable[[FactorRule], tuple[int, int, int, int]] | None = None
     streams: Callable[[LocalOp], Streams | None] = lambda local: None
     differentiable: bool = True
     random: Callable[[Mapping[str, Any]], bool] = lambda attrs: False
-    train_only: bool = False
     reduces: Total | None = None
     accumulate: Callable[[OpSite], Code] | None = None
     numbers: bool = False
@@ -204,10 +216,20 @@ class Operator:
     indexes: Indexing | None = None
     places: Callable[[Mapping[str, Any]], int] | None = None
     moves: bool = False
-    exchanging: Callable[[FactorRule, Mapping[str, Any], bool], FactorRule] | None = None
-    chunked: str = ""
     of_number: Callable[[float], float] | None = None
-    keeps: Callable[[FactorRule, Mapping[str, Any], Sequence[tuple[str, ...]]], Iterable[int]] = lambda *given: ()
+
+    def flops(self, rule: FactorRule, attrs: Mapping[str, Any]) -> int:
+        """Its multiply-adds times two, from its rule (in whole or in local sizes)."""
+        return 2 * math.prod(self.product(rule)) if self.product is not None else 0
+
+    def exchanging(self, rule: FactorRule, attrs: Mapping[str, Any], ring: bool) -> FactorRule:
+        """The rule where ranks exchange parts of a cut sequence, or send keys round a ring."""
+        return rule
+
+    def keeps(self, rule: FactorRule, attrs: Mapping[str, Any], axes: Sequence[tuple[str, ...]]) -> Iterable[int]:
+        """The operands that its text keeps for backward on all ranks (`rt.keeping`) where one may
+        have no part, of which its kernel may save nothing. axes: those that split each factor."""
+        return ()
 
     def text(self, site: OpSite) -> Code:
         """The call that `emit` writes, and what else is kept of it for backward."""
@@ -215,6 +237,13 @@ class Operator:
         kept = self.keeps(site.rule, site.attrs, site.axes) if site.training and maybe_empty(shapes) else ()
         read = [site.operands[at] for at in kept if site.operand_types[at].floating]
         return RT("keeping", made, *read) if read else made
+
+    def inferred(self, site: CallSite) -> Inference | None:
+        """What `infer` says of a call; None where it refuses."""
+        try:
+            return self.infer(site)
+        except CallRefused:
+            return None
 
     @property
     def updates(self) -> tuple[int, ...]:
@@ -243,7 +272,9 @@ SYMBOLS: dict[tuple[str, int], str] = {}
 FAMILIES: dict[str, str] = {}
 
 
-def _registered(make: Callable[Given, Operator]) -> Callable[Given, None]:
+def declaring(make: Callable[Given, Operator]) -> Callable[Given, None]:
+    """A function that declares operators of a class; a second of the same name is our fault."""
+
     def declare(*given: Given.args, **facts: Given.kwargs) -> None:
         operator = make(*given, **facts)
         if operator.name in REGISTRY:
@@ -256,8 +287,7 @@ def _registered(make: Callable[Given, Operator]) -> Callable[Given, None]:
     return declare
 
 
-# Declares the operator with these facts; a second of the same name is our fault.
-declare = _registered(Operator)
+declare = declaring(Operator)
 
 
 def always(attrs: Mapping[str, Any]) -> bool:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
+from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.frozen.records import dataclass
 from shardlang.ops.code import RT, Code, Module, around
-from shardlang.ops.declaration import REGISTRY, CallSite, Inference, Operator, Param, declare
-from shardlang.ops.factors import promote, sized, twice
+from shardlang.ops.declaration import REGISTRY, CallRefused, CallSite, Inference, Operator, Param, declaring
+from shardlang.ops.factors import promote, refuse_twice, sized
 from shardlang.ops.python_text import literal
 from shardlang.ops.rule import DimFactors, Factor, FactorRule, Split, factor_rule
 from shardlang.ops.saved_activations import LocalOp, Residuals, everything
@@ -143,55 +144,54 @@ class _Binding:
     names: dict[str, Term] = field(default_factory=dict)
     leading: int | None = None
 
-    def wrong(self, at: int, fact: str, help: str = "") -> bool:
-        """False, after reporting how operand `at` does not fit."""
+    def refuse(self, at: int, fact: str, help: str = "") -> NoReturn:
+        """Reports how operand `at` does not fit."""
         message = f"`{self.declaration.operands[at][0]}` of `{self.declaration.name}` {fact}"
         self.site.sink.report("SH617", message, self.site.spans[at], f"{self.site.operands[at]}", help=help)
-        return False
+        raise CallRefused
 
-    def operand(self, at: int) -> bool:
-        """Binds the dims of one operand; False after a report."""
+    def operand(self, at: int) -> None:
+        """Binds the dims of one operand."""
         signature, type = self.declaration.operands[at][1], self.site.operands[at]
         if type.dtype != signature.dtype and (signature.dtype or not type.floating):
             wanted = signature.dtype or "floating"
             help = f"`cast({self.site.names[at]}, {signature.dtype or 'f32'})` changes the element type"
-            return self.wrong(at, f"must be {wanted}, and this is {type.dtype}", help)
+            self.refuse(at, f"must be {wanted}, and this is {type.dtype}", help)
         rest = (REST,) in signature.dims
         extra = len(type.dims) - len(signature.dims) + rest
         if extra < 0 or (extra and not rest):
-            return self.wrong(at, f"has {len(signature.dims) - rest} dims, and this has {len(type.dims)}")
+            self.refuse(at, f"has {len(signature.dims) - rest} dims, and this has {len(type.dims)}")
         if rest and self.leading not in (None, extra):
-            return self.wrong(at, f"has {extra} dims for `...`, and an operand before it has {self.leading}")
+            self.refuse(at, f"has {extra} dims for `...`, and an operand before it has {self.leading}")
         self.leading = extra if rest else self.leading
-        entries = signature.spread(extra)
-        return all(self._entry(entry, term, at) for entry, term in zip(entries, type.dims, strict=True))
+        for entry, term in zip(signature.spread(extra), type.dims, strict=True):
+            self._entry(entry, term, at)
 
-    def _entry(self, entry: Entry, given: Term, at: int) -> bool:
+    def _entry(self, entry: Entry, given: Term, at: int) -> None:
         if isinstance(entry, int):
             one = entry == 1 and given and not self.site.dims.same((), given)
-            fits = term_size(given) in (entry, None) and not one
-            return fits or self.wrong(at, f"needs {entry} where this has {sized(given)}")
+            if one or term_size(given) not in (entry, None):
+                self.refuse(at, f"needs {entry} where this has {sized(given)}")
+            return
         known = [self.names[name] for name in entry if name in self.names]
         if len(known) == len(entry):
             return self._same(tuple(dim for term in known for dim in term), given, at)
         if len(entry) == 1:
             self.names[entry[0]] = given
-            return True
+            return
         if known or len(given) != len(entry):
             text = " * ".join(entry)
             help = f"`rearrange` makes such a dim: `rearrange({self.site.names[at]} -> [{text}])`"
-            return self.wrong(at, f"needs a product `{text}` where this has {sized(given)}", help)
+            self.refuse(at, f"needs a product `{text}` where this has {sized(given)}", help)
         self.names.update((name, (dim,)) for name, dim in zip(entry, given, strict=True))
-        return True
 
-    def _same(self, wanted: Term, given: Term, at: int) -> bool:
-        if wanted == given or self.site.dims.same(wanted, given):
-            return True
-        help = f"if they are meant to be one dim, `relabel({self.site.names[at]} -> [{term_text(wanted)}])` says so"
-        return self.wrong(at, f"needs {sized(wanted)} where this has {sized(given)}", help)
+    def _same(self, wanted: Term, given: Term, at: int) -> None:
+        if wanted != given and not self.site.dims.same(wanted, given):
+            help = f"if they are meant to be one dim, `relabel({self.site.names[at]} -> [{term_text(wanted)}])` says so"
+            self.refuse(at, f"needs {sized(wanted)} where this has {sized(given)}", help)
 
-    def made(self) -> bool:
-        """Adds the dims that the declaration makes; False after a report."""
+    def make(self) -> None:
+        """Adds the dims that the declaration makes."""
         site = self.site
         sizes: dict[str, Any] = {**site.static, **{name: term_size(term) for name, term in self.names.items()}}
         for name, expr in self.declaration.dims:
@@ -199,26 +199,30 @@ class _Binding:
             unknown = size is None and None in sizes.values()
             if not unknown and (size is None or size != int(size) or not 1 <= size <= _LARGEST_SIZE):
                 what, help = f"the size of dim `{name}`", f"`{expr.span.text}` must be a whole number from 1 on"
-                return self._unusable(what, size, expr, help)
+                self._unusable(what, size, expr, help)
             number = None if size is None else int(size)
             sizes[name] = number
             self.names[name] = site.dims.fresh(name, number)
-        return self._counted(sizes)
-
-    def _counted(self, sizes: Mapping[str, Any]) -> bool:
-        """Whether the flops are a number; False after a report."""
         count = self.declaration.flops
         flops = evaluate(count, sizes)
         if (flops is None and None not in sizes.values()) or (flops is not None and flops < 0):
             help = f"`flops {count.span.text}` must be a number from 0 on"
-            return self._unusable("the count of flops", flops, count, help)
-        return True
+            self._unusable("the count of flops", flops, count, help)
 
-    def _unusable(self, what: str, number: int | float | Fraction | None, expr: ast.Expr, help: str) -> bool:
+    def one_dtype(self) -> None:
+        """All operands of the run's type have one element type."""
+        own = [at for at, (_, signature) in enumerate(self.declaration.operands) if not signature.dtype]
+        types = [self.site.operands[at].dtype for at in own]
+        for at, dtype in zip(own, types, strict=True):
+            if dtype != types[0]:
+                help = f"`cast({self.site.names[at]}, {types[0]})` changes the element type"
+                self.refuse(at, f"is {dtype}, and an operand before it is {types[0]}", help)
+
+    def _unusable(self, what: str, number: int | float | Fraction | None, expr: ast.Expr, help: str) -> NoReturn:
         fact = f"{what} of `{self.declaration.name}` is {_shown(number)} here"
         given = [(expr.span, f"`{expr.span.text}`")]
         self.site.sink.report("SH617", fact, self.site.span, "called here", labels=given, help=help)
-        return False
+        raise CallRefused
 
 
 def _shown(number: int | float | Fraction | None) -> str:
@@ -228,34 +232,24 @@ def _shown(number: int | float | Fraction | None) -> str:
     return str(number) if abs(large) < _LARGEST_SIZE else f"{large:g}"
 
 
-def _infer(declaration: Declaration, site: CallSite) -> Inference | None:
+def _infer(declaration: Declaration, site: CallSite) -> Inference:
     bound = _Binding(declaration, site)
-    if not all(bound.operand(at) for at in range(len(site.operands))) or not _one_dtype(bound) or not bound.made():
-        return None
+    for at in range(len(site.operands)):
+        bound.operand(at)
+    bound.one_dtype()
+    bound.make()
     leading = bound.leading or 0
     factors = _Factors(declaration, {name: site.dims.resolve(term) for name, term in bound.names.items()})
     operands = [factors.dims(signature.spread(leading)) for _, signature in declaration.operands]
     entries = declaration.result.spread(leading)
     result = factors.dims(entries)
     dims = tuple(_term(entry, factors.names, site) for entry in entries)
-    if twice(site, dims):
-        return None
+    refuse_twice(site, dims)
     rule = factor_rule(tuple(factors.made), tuple(operands), (result,), declaration.linear)
     floating = [type for type in site.operands if type.floating]
     dtype = declaration.result.dtype or (promote(floating) if floating else site.floating)
     attrs = {DECLARED: declaration, "factors": tuple(factors.index.items()), "settings": tuple(site.static.items())}
     return Inference((TensorType(dtype, dims),), rule, attrs)
-
-
-def _one_dtype(bound: _Binding) -> bool:
-    """Whether all operands of the run's type have one element type."""
-    own = [at for at, (_, signature) in enumerate(bound.declaration.operands) if not signature.dtype]
-    types = [bound.site.operands[at].dtype for at in own]
-    for at, dtype in zip(own, types, strict=True):
-        if dtype != types[0]:
-            help = f"`cast({bound.site.names[at]}, {types[0]})` changes the element type"
-            return bound.wrong(at, f"is {dtype}, and an operand before it is {types[0]}", help)
-    return True
 
 
 def _term(entry: Entry, names: Mapping[str, Term], site: CallSite) -> Term:
@@ -306,13 +300,17 @@ class _Factors:
 # --- the declaration of all of them, by attributes ---------------------------
 
 
-def _flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
-    """The flops of each element of the leading dims, times these."""
-    sizes = {name: math.prod(rule.factors[f].size for f in factors) for name, factors in attrs["factors"]}
-    leading: int = math.prod(size for name, size in sizes.items() if name.startswith(REST))
-    declaration: Declaration = attrs[DECLARED]
-    # A part's sizes may be too small for what the whole's are not.
-    return max(0, int(evaluate(declaration.flops, {**dict(attrs["settings"]), **sizes}) or 0)) * leading
+class _OfAFile(Operator):
+    def flops(self, rule: FactorRule, attrs: Mapping[str, Any]) -> int:
+        """The flops of each element of the leading dims, times these."""
+        sizes = {name: math.prod(rule.factors[f].size for f in factors) for name, factors in attrs["factors"]}
+        leading: int = math.prod(size for name, size in sizes.items() if name.startswith(REST))
+        declaration: Declaration = attrs[DECLARED]
+        # A part's sizes may be too small for what the whole's are not.
+        return max(0, int(evaluate(declaration.flops, {**dict(attrs["settings"]), **sizes}) or 0)) * leading
+
+    def keeps(self, rule: FactorRule, attrs: Mapping[str, Any], axes: object) -> tuple[int, ...]:
+        return _kept(attrs[DECLARED])
 
 
 def _saved(local: LocalOp) -> Residuals:
@@ -357,7 +355,10 @@ def _members(site: OpSite, declaration: Declaration) -> Code:
     return RT("Members", f"{{{', '.join(sizes)}}}", *given, **({"result": lacking} if lacking else {}))
 
 
-declare(
-    DECLARED, (), lambda site: None, _text, "An operator that a file of the user's declares.",
-    flops=_flops, saved=_saved, internal=True, keeps=lambda rule, attrs, axes: _kept(attrs[DECLARED]),
-)  # fmt: skip
+def _undeclared(site: CallSite) -> NoReturn:
+    raise InternalError(f"a program calls `{DECLARED}`")
+
+
+declaring(_OfAFile)(
+    DECLARED, (), _undeclared, _text, "An operator that a file of the user's declares.", saved=_saved, internal=True
+)

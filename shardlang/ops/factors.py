@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import NoReturn
 
 from shardlang.facts.dtypes import INTEGERS
-from shardlang.ops.declaration import CallSite, Inference, written
+from shardlang.ops.declaration import CallRefused, CallSite, Inference, written
 from shardlang.ops.rule import ROWS, DimFactors, Factor, FactorRule, Split, Statistics, factor_rule
 from shardlang.types.dim import BYTES, FLOATS, Dim, TensorType, Term, term_size, term_text, told_apart
 
@@ -93,12 +94,12 @@ def unary_rule(type: TensorType, through: bool) -> FactorRule:
     return factors.rule((dims,), (dims,), ((0,),) if through else ())
 
 
-def each_element(kind: str, through: bool = False) -> Callable[[CallSite], Inference | None]:
+def each_element(kind: str, through: bool = False) -> Callable[[CallSite], Inference]:
     """`infer` of an operator on each element of a value of this kind, see `require`."""
 
-    def infer(site: CallSite) -> Inference | None:
-        type = site.operands[0]
-        return Inference((type,), unary_rule(type, through)) if require(site, 0, kind) else None
+    def infer(site: CallSite) -> Inference:
+        require(site, 0, kind)
+        return Inference((site.operands[0],), unary_rule(site.operands[0], through))
 
     return infer
 
@@ -108,43 +109,45 @@ def same_dims(site: CallSite, dims: Sequence[Term], wanted: Sequence[Term]) -> b
     return len(dims) == len(wanted) and all(a == b or site.dims.same(a, b) for a, b in zip(dims, wanted, strict=True))
 
 
+def require_dims(site: CallSite, at: int, wanted: Sequence[Term]) -> None:
+    """SH288 where operand `at` has other dims than these."""
+    if not same_dims(site, site.operands[at].dims, wanted):
+        refuse_shape(site, at, wanted)
+
+
+def refuse_shape(site: CallSite, at: int, wanted: Sequence[Term]) -> NoReturn:
+    """SH288: an operand such as `weight` has other dims than the first operand asks for."""
+    dims = ", ".join(term_text(t) for t in wanted)
+    fact = f"`{site.operator.name}` needs {quoted(site.names[at])} to be [{dims}], and it is {site.operands[at]}"
+    site.refuse("SH288", fact, f"declare it as `[{dims}]`", 0, span=site.spans[at])
+
+
 def sized(term: Term) -> str:
     """`hidden` (16) as a message shows a dim."""
     size = term_size(term)
     return f"`{term_text(term)}`" if size is None or not term or term[0].literal else f"`{term_text(term)}` ({size})"
 
 
-def broadcast(site: CallSite, types: Sequence[TensorType]) -> tuple[tuple[Term, ...], list[tuple[Term, ...]]] | None:
-    """The result's dims, and each operand's dims after unification; None after reporting SH280."""
+def broadcast(site: CallSite, types: Sequence[TensorType]) -> tuple[tuple[Term, ...], list[tuple[Term, ...]]]:
+    """The result's dims, and each operand's dims after unification; SH280 where they do not line up."""
     first = types[0].dims
     if all(t.dims == first or not t.dims for t in types[1:]):
         return first, [t.dims for t in types]
-    rank = max(len(t.dims) for t in types)
-    result: list[Term] = []
-    owners: list[int] = []
-    for back in range(rank, 0, -1):
-        place = _line_up(site, types, back)
-        if place is None:
-            return None
-        result.append(place[0])
-        owners.append(place[1])
+    result = [_line_up(site, types, back) for back in range(max(len(t.dims) for t in types), 0, -1)]
     resolve = site.dims.resolve
     return tuple(map(resolve, result)), [tuple(map(resolve, t.dims)) for t in types]
 
 
-def elementwise(site: CallSite, dtype: str, through: tuple[tuple[int, ...], ...] = ()) -> Inference | None:
-    """The rule of element-wise operators, dims aligned from the right; None after SH280."""
-    lined = broadcast(site, site.operands)
-    if lined is None:
-        return None
-    dims, operands = lined
+def elementwise(site: CallSite, dtype: str, through: tuple[tuple[int, ...], ...] = ()) -> Inference:
+    """The rule of element-wise operators, dims aligned from the right."""
+    dims, operands = broadcast(site, site.operands)
     factors = Factors()
     result, *mine = factors.by_place([dims, *operands])
     return Inference((TensorType(dtype, dims),), factors.rule(mine, (result,), through))
 
 
-def _line_up(site: CallSite, types: Sequence[TensorType], back: int) -> tuple[Term, int] | None:
-    """The term of the dim `back` places from the right, and the operand that it is from."""
+def _line_up(site: CallSite, types: Sequence[TensorType], back: int) -> Term:
+    """The term of the dim `back` places from the right."""
     term: Term = ()
     owner = -1
     for at, type in enumerate(types):
@@ -154,14 +157,13 @@ def _line_up(site: CallSite, types: Sequence[TensorType], back: int) -> tuple[Te
         if owner < 0:
             term, owner = mine, at
         elif mine != term and not site.dims.same(term, mine):
-            _report_mismatch(site, types, (owner, term), (at, mine), back)
-            return None
-    return term, owner
+            _refuse_mismatch(site, types, (owner, term), (at, mine), back)
+    return term
 
 
-def _report_mismatch(
+def _refuse_mismatch(
     site: CallSite, types: Sequence[TensorType], left: tuple[int, Term], right: tuple[int, Term], back: int
-) -> None:
+) -> NoReturn:
     (i, a), (j, b) = left, right
     name = site.names
     place = "last dim" if back == 1 else f"dim {back} from the right"
@@ -174,6 +176,7 @@ def _report_mismatch(
         labels=[(site.spans[i], f"{types[i]}"), (site.spans[j], f"{types[j]}: its {place} is {sized(b)}")],
         help=_mismatch_help(types, (i, a), (j, b), name),
     )
+    raise CallRefused
 
 
 def namesakes(types: Sequence[TensorType]) -> str | None:
@@ -216,25 +219,21 @@ def quoted(name: str) -> str:
     return name if " " in name else f"`{name}`"
 
 
-def no_arrow(site: CallSite) -> None:
-    """Reports that the dims of a result are not written."""
-    name, dims = site.operator.name, ", ".join(map(term_text, site.operands[0].dims))
-    site.sink.report(
-        "SH284", f"`{name}` needs the dims of its result", site.span, help=f"`{name}({site.names[0]} -> [{dims}])`, say"
-    )
+def arrow_of(site: CallSite) -> tuple[Term, ...]:
+    """The dims of a result as they are written; SH284 where they are not."""
+    if site.arrow is None:
+        name, dims = site.operator.name, ", ".join(map(term_text, site.operands[0].dims))
+        site.refuse("SH284", f"`{name}` needs the dims of its result", f"`{name}({site.names[0]} -> [{dims}])`, say")
+    return site.arrow
 
 
-def twice(site: CallSite, terms: Sequence[Term]) -> bool:
-    """Whether a dim occurs twice in the result, which is reported."""
+def refuse_twice(site: CallSite, terms: Sequence[Term]) -> None:
+    """SH253 where a dim occurs twice in the result."""
     names = [d for term in terms for d in term]
     found = next((d for i, d in enumerate(names) if d in names[:i]), None)
     if found is not None:
-        site.sink.report(
-            "SH253", f"dim `{found.name}` occurs twice in one type", site.span,
-            labels=[(site.spans[0], str(site.operands[0]))],
-            help=f"declare `dim other = {found.name}` and give one of them that name",
-        )  # fmt: skip
-    return found is not None
+        site.refuse("SH253", f"dim `{found.name}` occurs twice in one type",
+                    f"declare `dim other = {found.name}` and give one of them that name", 0)  # fmt: skip
 
 
 def _kind(dtype: str) -> int:
@@ -265,26 +264,18 @@ def promote(types: Sequence[TensorType]) -> str:
     return scalars if _kind(scalars) > _kind(tensors) else tensors
 
 
-def require(site: CallSite, at: int, what: str) -> bool:
-    """Whether operand `at` is "floating", "integer", "bool" or "number" (not bool); else SH281."""
+def require(site: CallSite, at: int, what: str) -> None:
+    """SH281 where operand `at` is not "floating", "integer", "bool" or "number" (not bool)."""
     type = site.operands[at]
     kind = ("bool", "integer", "floating")[_kind(type.dtype)]
     if kind == what or (what == "number" and kind != "bool"):
-        return True
+        return
     advice = {
         "number": f"`cast({site.spans[at].text}, f32)` makes it 0 and 1",
         "floating": f"`cast({site.names[at]}, f32)` makes it floating",
         "integer": "indices are of type i64 or i32, as a data field `i64[batch]` or `argmax` gives them",
         "bool": f"a comparison gives bool: `{site.names[at]} != 0`",
     }
-    site.sink.report(
-        "SH281",
-        f"`{written(site.operator.name)}` needs {quoted(site.names[at])} to be {_article(what)}, and it is {type}",
-        site.spans[at],
-        help=advice[what],
-    )
-    return False
-
-
-def _article(kind: str) -> str:
-    return {"integer": "an integer tensor", "number": "a tensor of numbers"}.get(kind, f"a {kind} tensor")
+    wanted = {"integer": "an integer tensor", "number": "a tensor of numbers"}.get(what, f"a {what} tensor")
+    fact = f"`{written(site.operator.name)}` needs {quoted(site.names[at])} to be {wanted}, and it is {type}"
+    site.refuse("SH281", fact, advice[what], span=site.spans[at])

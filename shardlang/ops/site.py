@@ -14,10 +14,14 @@ from shardlang.types.dim import TensorType
 Size = int | Code  # a local size; a name where ranks have different ones
 
 
+def some(size: object) -> bool:
+    """Whether a local size is known to be above 0: of one that has a name a rank may have none."""
+    return isinstance(size, int) and size > 0
+
+
 def maybe_empty(shapes: Iterable[Sequence[object]]) -> bool:
-    """Whether some rank may have nothing of these: of local sizes, only a number above 0 rules it
-    out."""
-    return not all(isinstance(size, int) and size > 0 for shape in shapes for size in shape)
+    """Whether some rank may have nothing of these."""
+    return not all(some(size) for shape in shapes for size in shape)
 
 
 @dataclass(frozen=True, slots=True)

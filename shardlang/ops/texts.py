@@ -42,11 +42,6 @@ def cut(site: OpSite, at: int, dims: Iterable[int] | None = None) -> bool:
     return any(site.operand_shapes[at][d] != shape[d] for d in chosen)
 
 
-def some(size: Size) -> bool:
-    """Whether a local size is known to be above 0."""
-    return isinstance(size, int) and size > 0
-
-
 def offset_text(site: OpSite, factors: DimFactors) -> str:
     """The global index of the first local element of a tensor dim of `factors`, major first."""
     parts: list[str] = []

@@ -166,6 +166,10 @@ def _fields(made: type[Node]) -> Callable[[Children, Span], Node]:
     return lambda c, s: made(*(None if isinstance(child, Span) else child for child in c), span=s)
 
 
+def _listed(made: Callable[..., Node]) -> Callable[[Children, Span], Node]:
+    return lambda c, s: made(tuple(c), span=s)
+
+
 _LISTS = (
     "start", "formals", "members", "body", "rules", "narrow_rules", "axis_uses", "sizes", "axes", "shard_tuples",
     "stage_entries", "selectors", "settings", "facts", "level_facts", "facts_of_operator", "facts_of_own", "fields",
@@ -183,6 +187,14 @@ _FIELDS = {
 }  # fmt: skip
 
 
+# The one field of these nodes has all children of the rule.
+_LISTED = {
+    "attend": ast.Attend, "dim_path": ast.DimPath, "dims": ast.DimDecl, "inside": ast.Inside, "keeps": ast.Keeps,
+    "mesh": ast.Mesh, "needs": ast.Needs, "returns": ast.Return, "selector": ast.Selector,
+    "shard_tuple": ast.ShardTuple, "tuple": ast.Tuple, "whole": ast.Whole,
+}  # fmt: skip
+
+
 def _hardware(c: Children, s: Span) -> ast.Hardware:
     settings = tuple(fact for fact in c[2] if isinstance(fact, ast.Setting))
     levels = tuple(fact for fact in c[2] if isinstance(fact, ast.Hardware))
@@ -193,39 +205,29 @@ ACTIONS: dict[str, Callable[[Children, Span], Any]] = {
     **dict.fromkeys(_LISTS, lambda c, s: tuple(c)),
     **dict.fromkeys(("expression_only", "virtual", "arrow"), lambda c, s: c[0]),
     **{rule: _fields(made) for rule, made in _FIELDS.items()},
+    **{rule: _listed(made) for rule, made in _LISTED.items()},
     "use": lambda c, s: ast.Use(c[0][0], c[0][1], tuple(c[1:]), c[0][2], span=s),
     "path_std": lambda c, s: (".".join(name.text for name in c), False, s),
     "path_file": lambda c, s: (c[0].value, True, s),
     "condition": _condition,
     "recompute": lambda c, s: ast.Recompute(None if c and isinstance(c[0], Span) else tuple(c), span=s),
-    "attend": lambda c, s: ast.Attend(tuple(c), span=s),
-    "mesh": lambda c, s: ast.Mesh(tuple(c), span=s),
     "place": _memory,
     "zero": _zero,
     "split": _split,
-    "dims": lambda c, s: ast.DimDecl(tuple(c), span=s),
     "model": lambda c, s: ast.Model(c[0], c[1] if len(c) == 3 else (), c[-1], span=s),
-    "whole": lambda c, s: ast.Whole(tuple(c), span=s),
-    "inside": lambda c, s: ast.Inside(tuple(c), span=s),
     "linear": lambda c, s: ast.Linear(c[0], span=s),
     "remembers": lambda c, s: ast.Remembers(c[1], c[2], span=s),
-    "needs": lambda c, s: ast.Needs(tuple(c), span=s),
-    "keeps": lambda c, s: ast.Keeps(tuple(c), span=s),
     "function": lambda c, s: ast.Function(c[0], c[1], tuple(c[2:-1]), c[-1], span=s),
     "assign": lambda c, s: ast.Assign(c[0], c[-1], tuple(c[1:-1]), span=s),
-    "returns": lambda c, s: ast.Return(tuple(c), span=s),
     "layer": lambda c, s: ast.Layer(c[0], c[1] if len(c) == 3 else None, c[-1], span=s),
     "tensor": lambda c, s: ast.Tensor(c[0].text, c[1], c[2], c[3], span=s),
     "forward": lambda c, s: ast.Forward(c[0], tuple(c[1:-1]), c[-1], span=s),
     "hardware": _hardware,
     "level": lambda c, s: ast.Hardware("level", c[0], c[1], span=s),
-    "dim_path": lambda c, s: ast.DimPath(tuple(c), span=s),
     "axis_use": lambda c, s: ast.AxisUse(c[0], len(c) == 2, span=s),
-    "shard_tuple": lambda c, s: ast.ShardTuple(tuple(c), span=s),
     "shard_entry": _shard_entry,
     "stages": _stages,
     "at": lambda c, s: ast.At(c[0], c[1] if isinstance(c[1], tuple) else (c[1],), span=s),
-    "selector": lambda c, s: ast.Selector(tuple(c), span=s),
     "int_range": lambda c, s: (c[0].value, c[1].value),
     "setting": lambda c, s: ast.Setting("", c[0], (), c[1], span=s),
     "setting_at": lambda c, s: ast.Setting("", c[0], c[1], c[2], span=s),
@@ -243,5 +245,4 @@ ACTIONS: dict[str, Callable[[Children, Span], Any]] = {
     "true": lambda c, s: ast.Bool(True, span=s),
     "false": lambda c, s: ast.Bool(False, span=s),
     "parenthesised": _parenthesised,
-    "tuple": lambda c, s: ast.Tuple(tuple(c), span=s),
 }

@@ -3,8 +3,10 @@ nodes. See `syntax.ast`."""
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TypeVar, dataclass_transform
+from collections.abc import Iterator
+from dataclasses import field, fields
+from functools import cache
+from typing import Any, TypeVar, dataclass_transform
 
 from shardlang.frozen.records import dataclass
 from shardlang.sources.source import Span
@@ -23,6 +25,25 @@ class Node:
     """`span`: the node's text; it is given by name."""
 
     span: Span = field(kw_only=True, repr=False)
+
+
+def nodes_of(items: tuple[Node, ...]) -> Iterator[Node]:
+    """The nodes, and all below them, in the order of the text; without recursion."""
+    waiting: list[Any] = [items]
+    while waiting:
+        found = waiting.pop()
+        kind = found.__class__
+        if kind is tuple:
+            waiting += found[::-1]
+        elif issubclass(kind, Node):
+            yield found
+            waiting += [getattr(found, name) for name in _parts(kind)]
+
+
+@cache
+def _parts(kind: type) -> list[str]:
+    """The fields of a node's class that may hold nodes, the last first."""
+    return [f.name for f in fields(kind) if f.name != "span" and f.type != "str"][::-1]
 
 
 # --- names and expressions ---------------------------------------------------

@@ -8,16 +8,11 @@ from pygments.lexer import RegexLexer, words
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Text
 
 from shardlang.facts.dtypes import DTYPES
+from shardlang.syntax.words import CLAUSES, ITEMS
+from shardlang.syntax.words import RULES as STRATEGY_WORDS
 
-DECLARATIONS = (
-    "use", "dim", "model", "fn", "operator", "source", "optimizer", "strategy", "train", "device", "cluster", "layer",
-    "param", "state", "forward", "mesh", "metric", "level",
-)  # fmt: skip
-RULES = (
-    "auto", "split", "over", "uneven", "sizes", "shard", "stages", "balanced", "virtual", "microbatches",
-    "schedule", "zero", "bucket", "gradients", "recompute", "attend", "chunks", "place", "saved", "on", "strict", "at",
-    "whole", "inside", "reduces", "linear", "flops", "keeps", "python", "needs", "like",
-)  # fmt: skip
+DECLARATIONS = (*ITEMS, "layer", "param", "state", "forward", "mesh", "metric")
+RULES = (*CLAUSES, *(word for word in STRATEGY_WORDS if word not in DECLARATIONS))
 RESERVED = ("if", "else", "return", "and", "or", "not")
 CONSTANTS = ("true", "false")
 

@@ -56,10 +56,14 @@ def chunk_sizes(size: int, parts: int) -> tuple[int, ...]:
     return ((each,) * full + (rest,) + (0,) * parts)[:parts]
 
 
+def listed_sizes(size: int, parts: int, listed: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The sizes of the parts of `size` things: those listed for as many parts, else torch.chunk's."""
+    return listed if listed is not None and len(listed) == parts else chunk_sizes(size, parts)
+
+
 def part_sizes(term: Term, parts: int, by_hand: PartSizes = NO_PART_SIZES) -> tuple[int, ...]:
     """The sizes of a tensor dim's parts: as given for as many parts, else torch.chunk's."""
-    sizes = by_hand.get(term[0]) if len(term) == 1 and by_hand else None
-    return sizes if sizes is not None and len(sizes) == parts else chunk_sizes(term_size(term) or 1, parts)
+    return listed_sizes(term_size(term) or 1, parts, by_hand.get(term[0]) if len(term) == 1 and by_hand else None)
 
 
 def uneven_sizes(term: Term, parts: int, by_hand: PartSizes = NO_PART_SIZES) -> tuple[int, ...] | None:

@@ -156,7 +156,7 @@ def kind_of(operator: str, layer: str) -> str:
     known = REGISTRY.get(operator)
     if known is None:
         return UPDATE if layer == "step" else STREAMS
-    return PRODUCTS if known.product is not None else ATTENTION if known.exchanging is not None else STREAMS
+    return PRODUCTS if known.product is not None else ATTENTION if known.attends else STREAMS
 
 
 def _layers(found: Found) -> list[Entry]:

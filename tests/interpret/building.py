@@ -71,7 +71,7 @@ class Builder:
             declared, tuple(types), given, None if arrow is None else self.terms(arrow), self.unifier, sink, SPAN,
             (SPAN,) * len(types), tuple(f"x{i}" for i in range(len(types))),  # type: ignore[arg-type]
         )  # fmt: skip
-        found = declared.infer(site)
+        found = declared.inferred(site)
         assert found is not None, [d.message for d in sink.found]
         result = self.value(Kind.RESULT, path, found.results[0])
         present = tuple(v for v in operands if v is not None)

@@ -91,7 +91,7 @@ FAULTS = (
           "runtime/data/token_files.py",
           "        self._tokenizer.no_truncation()\n        self._tokenizer.no_padding()\n", "", TOKENS),
     Fault("the first are shown, however slight", "an error among hundreds of warnings", "diagnostics/rendered.py",
-          "(_SEVERITIES.index(found[at].severity), at)", "at", SHOWN),
+          "(ORDER.index(found[at].severity), at)", "at", SHOWN),
     Fault("one of the rest is not counted", "how many are not shown", "diagnostics/rendered.py",
           "sorted(ordered[SHOWN:])", "sorted(ordered[SHOWN + 1 :])", SHOWN),
     Fault("the shown are in the order of their severity", "the order of the file", "diagnostics/rendered.py",

@@ -93,4 +93,4 @@ def call(operator: str, *operands: str | None, arrow: str | None = None, **stati
         (_SPAN,) * len(types),
         tuple(names),
     )
-    return Call(operator, types, values, sink, declared.infer(site), dims)
+    return Call(operator, types, values, sink, declared.inferred(site), dims)

@@ -62,15 +62,15 @@ strategy all_ways {
 """
 
 
-def _softsign(site: CallSite) -> Inference | None:
+def _softsign(site: CallSite) -> Inference:
     type = site.operands[0]
-    return Inference((type,), unary_rule(type, through=False)) if require(site, 0, "floating") else None
+    require(site, 0, "floating")
+    return Inference((type,), unary_rule(type, through=False))
 
 
-def _logmeanexp(site: CallSite) -> Inference | None:
+def _logmeanexp(site: CallSite) -> Inference:
     dim = single_position(site, site.static["over"])
-    if dim is None or not require(site, 0, "floating"):
-        return None
+    require(site, 0, "floating")
     type = site.operands[0]
     factors = Factors(marked([type.dims[dim]], Split.WHOLE))
     operand = factors.dims(type.dims)

@@ -5,8 +5,9 @@ Texts are read for their hashes; none is ever run here."""
 
 from __future__ import annotations
 
+import keyword
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardlang.check.context import Frame
@@ -15,7 +16,7 @@ from shardlang.facts.dtypes import DTYPES
 from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import Param
 from shardlang.ops.declared import REST, Signature
-from shardlang.sources.files import beneath
+from shardlang.sources.files import beneath, folder_of
 from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.syntax.tables import tables
@@ -44,6 +45,17 @@ class DeclarationReader:
     def wrong(self, code: str, fact: str, span: Span, label: str = "", help: str = "") -> None:
         self.sound = False
         self.frame.wrong(code, fact, span, label, help=help)
+
+    def _names(self, formals: Sequence[ast.Formal], reserved: Collection[str] = ()) -> None:
+        """Reports names that Python could not be given, or that calls have already."""
+        seen: set[str] = set()
+        for name in (formal.name for formal in formals):
+            why = "is declared twice" if name.text in seen else ""
+            why = why or ("is a keyword of Python, which computes it" if keyword.iskeyword(name.text) else "")
+            why = why or ("is an argument of every source" if name.text in reserved else "")
+            if why:
+                self.wrong("SH614", f"`{name.text}` of `{self.name}` {why}", name.span, "another name is needed")
+            seen.add(name.text)
 
     def _signature(self, type: ast.TensorType) -> Signature:
         axes = [*type.pending, *type.replicated, *(a for t in type.dims for f in t.factors for a in f.axes)]
@@ -137,6 +149,21 @@ class DeclarationReader:
             return found
         self.wrong("SH615", f"`{name}` {found}", file.span, "not read", help)
         return None
+
+    def _definition(self, python: ast.Python | None, program: str) -> dict[str, Any] | None:
+        """The facts that a declaration has of its Python function; None after a report. program:
+        paths are relative to its folder."""
+        source = self._source(python.file) if python is not None else None
+        if python is None or source is None:
+            return None
+        home = self.node.span.source.name
+        path = os.path.join(folder_of(home), python.file.value)
+        hashes = locks.LockEntry(self._digest(), locks.digest(source.text))
+        verified = self.what not in ("operator", "optimizer") or self._locked() == hashes
+        return {
+            "name": self.name, "function": python.name.text, "file": os.path.relpath(path, folder_of(program)),
+            "path": path, "source": hashes.source, "digest": hashes.declaration, "home": home, "verified": verified,
+        }  # fmt: skip
 
     def _locked(self) -> locks.LockEntry | None:
         home = self.node.span.source.name

@@ -5,19 +5,15 @@ ever run here."""
 
 from __future__ import annotations
 
-import keyword
-import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardlang.check.context import Frame
 from shardlang.check.files.declarations import DeclarationReader
 from shardlang.check.values import UNKNOWN, FileScope, OperatorDecl
-from shardlang.extensions import locks
 from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import Param
 from shardlang.ops.declared import GROUP, REST, RESULT, Declaration, Signature, operator_of
-from shardlang.sources.files import folder_of
 from shardlang.syntax import ast
 from shardlang.types.dim import FLOATS
 
@@ -71,18 +67,13 @@ class _OperatorReader(DeclarationReader):
             self._expression(flops.count, [*known, *(p.name for p in settings if p.kind in ("int", "float"))])
         named = [name for name, _ in operands]
         kept = None if keeps is None else [n.text for n in keeps.names if self._known(n, [*named, RESULT], "operand")]
-        source = self._source(python.file) if python is not None else None
-        if not self.sound or flops is None or python is None or source is None:
+        definition = self._definition(python, program)
+        if not self.sound or flops is None or definition is None:
             return None
-        home = node.span.source.name
-        path = os.path.join(folder_of(home), python.file.value)
-        hashes = locks.LockEntry(self._digest(), locks.digest(source.text))
         return Declaration(
-            self.name, operands, settings, result=result, dims=dims, whole=whole, inside=inside, reduces=reduces,
-            linear=linear, flops=flops.count,
-            keeps=None if kept is None else tuple(kept), function=python.name.text,
-            file=os.path.relpath(path, folder_of(program)), path=path,
-            source=hashes.source, digest=hashes.declaration, home=home, verified=self._locked() == hashes,
+            operands=operands, settings=settings, result=result, dims=dims, whole=whole, inside=inside,
+            reduces=reduces, linear=linear, flops=flops.count, keeps=None if kept is None else tuple(kept),
+            **definition,
         )  # fmt: skip
 
     # --- the signature ---
@@ -91,15 +82,10 @@ class _OperatorReader(DeclarationReader):
         if not tensors:
             self.wrong("SH614", f"`{self.name}` has no tensor to compute from", self.node.name.span, "no operand",
                        f"`operator {self.name}(x: [batch, d]) -> [batch, d]`, say")  # fmt: skip
-        seen: set[str] = set()
-        for formal in self.node.formals:
-            name = formal.name.text
-            if name in seen or keyword.iskeyword(name):
-                why = "is declared twice" if name in seen else "is a keyword of Python, which computes it"
-                self.wrong("SH614", f"`{name}` of `{self.name}` {why}", formal.name.span, "another name is needed")
-            seen.add(name)
-            if formal in tensors and formal.default is not None:
-                fact = f"operand `{name}` of `{self.name}` has a default"
+        self._names(self.node.formals)
+        for formal in tensors:
+            if formal.default is not None:
+                fact = f"operand `{formal.name.text}` of `{self.name}` has a default"
                 self.wrong("SH614", fact, formal.default.span, "an operand is always given")
         last = max((at for at, f in enumerate(self.node.formals) if f in tensors), default=0)
         early = next((f for f in self.node.formals[:last] if f not in tensors), None)

@@ -6,21 +6,17 @@ ever run here."""
 
 from __future__ import annotations
 
-import keyword
-import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardlang.check.context import Frame
 from shardlang.check.files.declarations import SETTINGS, DeclarationReader
-from shardlang.check.own import NEEDS, OwnDecl, OwnDefinition
+from shardlang.check.own import NEEDS, OwnDecl
 from shardlang.check.values import UNKNOWN, FileScope
-from shardlang.extensions import locks
 from shardlang.facts.dtypes import INTEGERS
 from shardlang.hints.nearest import offer
 from shardlang.ops.declaration import Param
 from shardlang.ops.declared import REST
-from shardlang.sources.files import folder_of
 from shardlang.syntax import ast
 
 # Arguments that every call of a source may have, and so no setting of one.
@@ -38,13 +34,13 @@ def declare_own(node: ast.Own, frame: Frame, program: str) -> Any:
 
 def own_of(scope: FileScope, kind: str) -> list[OwnDecl]:
     """All that a file itself declares of a kind, in order."""
-    found = (value for value in scope.names.values() if isinstance(value, OwnDecl) and value.own.kind == kind)
-    return [value for value in found if value.own.span.source is scope.source]
+    found = (value for value in scope.names.values() if isinstance(value, OwnDecl) and value.kind == kind)
+    return [value for value in found if value.span.source is scope.source]
 
 
 def visible(scope: FileScope, kind: str) -> dict[str, OwnDecl]:
     """All that a program may call of a kind, by the name that it has there."""
-    return {n: v for n, v in scope.names.items() if isinstance(v, OwnDecl) and v.own.kind == kind}
+    return {n: v for n, v in scope.names.items() if isinstance(v, OwnDecl) and v.kind == kind}
 
 
 class _OwnReader(DeclarationReader):
@@ -61,7 +57,7 @@ class _OwnReader(DeclarationReader):
 
     def read(self, program: str) -> OwnDecl | None:
         node = self.own
-        self._names([f.name for f in node.formals])
+        self._names(node.formals, [p.name for p in OF_EVERY_SOURCE] if self.what == "source" else ())
         for formal in node.formals:
             if isinstance(formal.kind, ast.TensorType):
                 self.wrong("SH614", f"a setting of {self.article} {self.what} is no tensor", formal.span, "here")
@@ -85,36 +81,13 @@ class _OwnReader(DeclarationReader):
         if isinstance(node, ast.OwnOptimizer) and not any(p.name == "lr" and p.kind == "number" for p in settings):
             help = f"`optimizer {self.name}(lr: float)`: a schedule changes it"
             self.wrong("SH614", f"optimizer `{self.name}` has no `lr`", node.name.span, "no learning rate", help)
-        own = self._python(python, program) if python is not None else None
-        if own is None or not self.sound:
+        definition = self._definition(python, program)
+        if definition is None or not self.sound:
             return None
-        return OwnDecl(own, settings, fields, dims, batch, need, state)
-
-    def _python(self, python: ast.Python, program: str) -> OwnDefinition | None:
-        source = self._source(python.file)
-        if source is None:
-            return None
-        home = self.own.span.source.name
-        path = os.path.join(folder_of(home), python.file.value)
-        hashes = locks.LockEntry(self._digest(), locks.digest(source.text))
-        return OwnDefinition(
-            self.what, self.name, python.name.text, file=os.path.relpath(path, folder_of(program)), path=path,
-            source=hashes.source,
-            digest=hashes.declaration, home=home, verified=self.what != "optimizer" or self._locked() == hashes,
-            span=self.own.name.span,
+        return OwnDecl(
+            kind=self.what, span=node.name.span, settings=settings, fields=fields, dims=dims, batch=batch, needs=need,
+            state=state, **definition,
         )  # fmt: skip
-
-    def _names(self, names: Sequence[ast.Name]) -> None:
-        """Reports settings that Python could not be given, or that calls have already."""
-        seen: set[str] = set()
-        reserved = [p.name for p in OF_EVERY_SOURCE] if self.what == "source" else []
-        for name in names:
-            why = "is declared twice" if name.text in seen else ""
-            why = why or ("is a keyword of Python, which computes it" if keyword.iskeyword(name.text) else "")
-            why = why or ("is an argument of every source" if name.text in reserved else "")
-            if why:
-                self.wrong("SH614", f"`{name.text}` of `{self.name}` {why}", name.span, "another name is needed")
-            seen.add(name.text)
 
     # --- fields of a source ---
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from shardlang.check.constants import plain, show, size, whole
-from shardlang.check.context import Frame
+from shardlang.check.context import Frame, Reported
 from shardlang.check.declared import LIMITS, called
 from shardlang.check.model.types import hidden_by, named_term, namesake, operand_dims, written_terms
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe, unfit
@@ -56,19 +56,15 @@ class Bound:
     sound: bool = True
 
 
-def call_of_one(
-    node: ast.Expr, kinds: Collection[str], noun: str, code: str, example: str, frame: Frame
-) -> ast.Call | None:
-    """The call of one of `kinds`, which are all of `noun`; None after a report under `code`."""
+def call_of_one(node: ast.Expr, kinds: Collection[str], noun: str, code: str, example: str, frame: Frame) -> ast.Call:
+    """The call of one of `kinds`, which are all of `noun`; Reported under `code` where it is none."""
     name = called(node)
     if not isinstance(node, ast.Call) or not name:
-        frame.wrong(code, f"no {noun} is called here", node.span, f"no {noun}", help=f"write `{example}`, say")
-    elif name not in kinds:
+        frame.refuse(code, f"no {noun} is called here", node.span, f"no {noun}", help=f"write `{example}`, say")
+    if name not in kinds:
         fact, help = f"there is no {noun} `{name}`", offer(name, kinds, f"the {noun}s are {', '.join(kinds)}")
-        frame.wrong(code, fact, node.callee.span, f"unknown {noun}", help=help)
-    else:
-        return node
-    return None
+        frame.refuse(code, fact, node.callee.span, f"unknown {noun}", help=help)
+    return node
 
 
 def bind_operator(
@@ -185,19 +181,21 @@ def line_up(
 def declared_arguments(
     callee: str, params: Sequence[Param], call: ast.Call, frame: Frame, most: int = 0, all_due: bool = True,
     free: Collection[str] = (),
-) -> dict[str, Any] | None:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """The arguments that a call of something declared gives, by name; `most` may stand without one.
-    None after a report. all_due: what has no default must be given. free: names that the user has
-    chosen, whose values have no limits."""
+    Reported where some are wrong. all_due: what has no default must be given. free: names that the
+    user has chosen, whose values have no limits."""
     given, sound = line_up(callee, [param.name for param in params], call, frame, most)
     missing = [param.name for param in params if all_due and param.required and param.name not in given]
     if sound and missing:
         missing_argument(callee, missing[0], call.span, frame)
     if missing or not sound:
-        return None
+        raise Reported
     named = [param for param in params if param.name in given]
     found = {p.name: settled(p, given[p.name], frame, p.name not in free) for p in named}
-    return None if UNKNOWN in found.values() else found
+    if UNKNOWN in found.values():
+        raise Reported
+    return found
 
 
 def settled(param: Param, argument: Argument, frame: Frame, limited: bool = True) -> Any:
@@ -313,13 +311,10 @@ def _convert(param: Param, value: Any, span: Span, frame: Frame) -> Any:
         case "float" | "number":
             return number(value, span, frame, what, param.kind == "float")
         case "numbers":
-            if param.default is None and isinstance(value, tuple):
-                found = tuple(number(v, span, frame, what, True) for v in value)
-                return UNKNOWN if UNKNOWN in found else found
-            if not isinstance(value, tuple) or len(value) != len(param.default or ()):
-                help = f"write `{param.name} = {show(param.default)}`"
-                fact = f"{what} must be {len(param.default)} numbers"
-                return frame.wrong("SH210", fact, span, describe(value), help=help)
+            due = len(param.default) if param.default is not None else 0
+            if not isinstance(value, tuple) or (due and len(value) != due):
+                help = f"write `{param.name} = {show(param.default or (1.0, 2.0))}`"
+                return frame.wrong("SH210", f"{what} must be {due or 'some'} numbers", span, describe(value), help=help)
             found = tuple(number(v, span, frame, what, True) for v in value)
             return UNKNOWN if UNKNOWN in found else found
     wanted = {"bool": bool, "str": str}.get(param.kind)

@@ -122,7 +122,7 @@ def _binary(node: ast.Binary, frame: Frame) -> Any:
         values, spans = (left, right), (node.left.span, node.right.span)
         sides = ((node.left, "the left side"), (node.right, "the right side"))
         names = [side.text if isinstance(side, ast.Name) else other for side, other in sides]
-        return infer(SYMBOLS[op, 2], values, spans, names=names, static={}, arrow=None, span=node.span, frame=frame)
+        return infer(SYMBOLS[op, 2], values, spans, names=names, span=node.span, frame=frame)
     return combine(node, left, right, frame.context.sink)
 
 
@@ -137,10 +137,8 @@ def _unary(node: ast.Unary, frame: Frame) -> Any:
         known = truth(value, node.operand.span, sink)
         return known if known is UNKNOWN else not known
     if isinstance(value, Tensor):
-        return infer(
-            SYMBOLS[node.op, 1], (value,), (node.operand.span,), names=("the operand",), static={}, arrow=None,
-            span=node.span, frame=frame,
-        )  # fmt: skip
+        spans = (node.operand.span,)
+        return infer(SYMBOLS[node.op, 1], (value,), spans, names=("the operand",), span=node.span, frame=frame)
     return negate(value, node.operand.span, sink)
 
 
@@ -200,10 +198,8 @@ def _joined(every: Every, part: Callable[[Any], Any], node: ast.Expr, frame: Fra
         return Every(tuple(parts), every.name)
     names = [node.span.text.replace("[*]", f"[{at}]") for at in range(len(parts))]
     over = frame.context.dims.fresh(every.name, len(parts))
-    return infer(
-        STACK, parts, [node.span] * len(parts), names=names, static={"over": over}, arrow=None, span=node.span,
-        frame=frame,
-    )  # fmt: skip
+    spans = [node.span] * len(parts)
+    return infer(STACK, parts, spans, names=names, static={"over": over}, span=node.span, frame=frame)
 
 
 def _index(node: ast.Index, frame: Frame) -> Any:

@@ -36,31 +36,24 @@ KINDS: Mapping[str, DeclaredKind] = {
 }
 
 
-def initial(node: ast.Expr, frame: Frame) -> Init | None:
-    """The start that `node` names; None after a report or where a number is unknown."""
-    sink, starts = frame.context.sink, f"the initial values are {', '.join(KINDS)}"
+def initial(node: ast.Expr, frame: Frame) -> Init:
+    """The start that `node` names; Reported where it names none, or a number is unknown."""
+    starts = f"the initial values are {', '.join(KINDS)}"
     if not isinstance(node, ast.Call) or not isinstance(node.callee, ast.Name):
         help = f"{starts}: `zeros()`, `normal(0.02)`"
-        sink.report("SH222", "a parameter starts from a named distribution", node.span, "none of them", help=help)
-        return None
+        frame.refuse("SH222", "a parameter starts from a named distribution", node.span, "none of them", help=help)
     name = node.callee.text
-    if name in KINDS:
-        return _numbers(name, node, frame)
-    help = offer(name, KINDS, starts)
-    sink.report("SH222", f"there is no initial value `{name}`", node.callee.span, "unknown", help=help)
-    return None
-
-
-def _numbers(name: str, node: ast.Call, frame: Frame) -> Init | None:
+    if name not in KINDS:
+        help = offer(name, KINDS, starts)
+        frame.refuse("SH222", f"there is no initial value `{name}`", node.callee.span, "unknown", help=help)
     params = KINDS[name].params
     given = declared_arguments(name, params, node, frame, len(params))
-    if given is None:
-        return None
     found = [given.get(param.name, param.default) for param in params]
-    return Init(name, tuple(found)) if _in_range(name, found, node, frame) else None
+    _require_range(name, found, node, frame)
+    return Init(name, tuple(found))
 
 
-def _in_range(name: str, found: list[Any], node: ast.Call, frame: Frame) -> bool:
+def _require_range(name: str, found: list[Any], node: ast.Call, frame: Frame) -> None:
     """A deviation is not negative, a range not empty, a fan at least 1."""
     if name == "normal" and found[0] < 0:
         fact, help = f"a deviation is not below 0, and this is {found[0]:g}", "write `normal(0.02)`, say"
@@ -69,6 +62,5 @@ def _in_range(name: str, found: list[Any], node: ast.Call, frame: Frame) -> bool
     elif name.endswith("_uniform") and min(found) < 1:
         fact, help = f"a fan is at least 1, and this is {min(found):g}", "give it the dims that are summed over"
     else:
-        return True
-    frame.context.sink.report("SH293", fact, node.span, "out of range", help=help)
-    return False
+        return
+    frame.refuse("SH293", fact, node.span, "out of range", help=help)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from shardlang.check.constants import plain, size, truth, whole
-from shardlang.check.context import DEPTH, Context, Frame
+from shardlang.check.context import DEPTH, Context, Frame, attempted
 from shardlang.check.files.removed_members import declare_removed
 from shardlang.check.graph.drafts import ValueDraft
 from shardlang.check.model.arguments import line_up, missing_argument
@@ -291,7 +291,7 @@ def _tensor(member: ast.Tensor, instance: Instance, inner: Frame) -> None:
         help = "leave the element type out, or declare it as a `state`"
         context.sink.report("SH258", fact, member.type.span, str(type), help=help)
         type = None
-    start = initial(member.init, inner)
+    start = attempted(initial, member.init, inner)
     value: Any = UNKNOWN
     if type is not None and (name not in instance.spans or _takes_over(name, member, instance)):
         kind = Kind.PARAM if member.keyword == "param" else Kind.STATE

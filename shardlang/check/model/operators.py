@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 import shardlang.ops.all_families  # noqa: F401  (fills the registry)
@@ -30,8 +31,8 @@ def operator_names() -> list[str]:
 
 
 def infer(
-    name: str | Operator, values: Sequence[Any], spans: Sequence[Span], names: Sequence[str], static: Mapping[str, Any],
-    arrow: tuple[Term, ...] | None, span: Span, frame: Frame,
+    name: str | Operator, values: Sequence[Any], spans: Sequence[Span], names: Sequence[str], span: Span, frame: Frame,
+    static: Mapping[str, Any] = MappingProxyType({}), arrow: tuple[Term, ...] | None = None,
 ) -> Any:  # fmt: skip
     """The result of an operator on `values` (None: absent); UNKNOWN after a mistake."""
     operator = REGISTRY[name] if isinstance(name, str) else name
@@ -48,9 +49,7 @@ def infer(
 
 def _cast(tensor: Tensor, dtype: str, span: Span, frame: Frame) -> Tensor:
     """The cast that mixed precision needs; it is no part of the statement that was written."""
-    found = infer(
-        CAST, [tensor], [span], names=[tensor.name], static={"dtype": dtype}, arrow=None, span=span, frame=frame
-    )
+    found = infer(CAST, [tensor], [span], names=[tensor.name], static={"dtype": dtype}, span=span, frame=frame)
     if found is UNKNOWN:  # too many operators, which has been reported
         return tensor
     frame.context.build.ops[-1].implied = True
@@ -110,7 +109,7 @@ def _inference(
         arrow=arrow, dims=context.dims, sink=context.sink, span=span, spans=tuple(spans), names=tuple(names),
         floating="f64" if context.dtype == "f64" else "f32",
     )  # fmt: skip
-    found = operator.infer(site)
+    found = operator.inferred(site)
     if found is None or len(context.dims.become) > before:
         return found
     if key is not None and not any(_has_dim(v) for v in found.attrs.values()):

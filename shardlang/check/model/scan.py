@@ -107,10 +107,7 @@ def _step(asked: _Scan, at: int, states: Sequence[Tensor]) -> tuple[tuple[Tensor
     """One call of the cell: its outputs, and its states, which have the types of those before."""
     places = {"places": ((asked.over, at),)}
     slices = [
-        (
-            infer(STEP, [value], [span], names=[value.name], static=places, arrow=None, span=span, frame=asked.frame),
-            span,
-        )
+        (infer(STEP, [value], [span], names=[value.name], static=places, span=span, frame=asked.frame), span)
         for value, span in asked.sequences
     ]
     given = [*slices, *zip(states, (span for _, span in asked.states), strict=True)]
@@ -161,9 +158,7 @@ def _too_long(asked: _Scan, each: int) -> bool:
 def _stacked(asked: _Scan, rows: list[Tensor]) -> Any:
     """Outputs along the dim, which is where the first value that is gone through has it."""
     names, spans = [row.name for row in rows], [asked.span] * len(rows)
-    found = infer(
-        STACK, rows, spans, names=names, static={"over": asked.over}, arrow=None, span=asked.span, frame=asked.frame
-    )
+    found = infer(STACK, rows, spans, names=names, static={"over": asked.over}, span=asked.span, frame=asked.frame)
     if found is UNKNOWN:
         return found
     dims = asked.sequences[0][0].type.dims
@@ -173,6 +168,5 @@ def _stacked(asked: _Scan, rows: list[Tensor]) -> Any:
     if not place:
         return found
     order = (*rest[:place], first, *rest[place:])
-    return infer(
-        REARRANGE, [found], [asked.span], names=[found.name], static={}, arrow=order, span=asked.span, frame=asked.frame
-    )
+    names = [found.name]
+    return infer(REARRANGE, [found], spans[:1], names=names, arrow=order, span=asked.span, frame=asked.frame)

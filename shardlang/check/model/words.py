@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardlang.check.constants import whole
-from shardlang.check.context import Frame
+from shardlang.check.context import Frame, attempted
 from shardlang.check.declared import TEXTS, WORDS
 from shardlang.check.model.arguments import Argument, by_name, declared_arguments, settled
 from shardlang.check.values import UNKNOWN, CsvText, CsvWords, unfit
@@ -90,7 +90,7 @@ def _hashed(positional: Sequence[Argument], node: ast.Call, frame: Frame) -> Any
 def _text(name: str, node: ast.Call, frame: Frame) -> Any:
     """How texts become numbers: of `words`, `tokenizer` or `bytes`."""
     params = TEXTS[name].params
-    found = declared_arguments(name, params, node, frame, 2 if name == "tokenizer" else 0)
+    found = attempted(declared_arguments, name, params, node, frame, 2 if name == "tokenizer" else 0)
     if found is None:
         return UNKNOWN
     given = {**TEXTS[name].defaults, **found}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardlang.check.constants import whole
-from shardlang.check.context import Frame
+from shardlang.check.context import Frame, Reported, attempted
 from shardlang.check.declared import DeclaredKind, called
 from shardlang.check.files.own import OF_EVERY_SOURCE, visible
 from shardlang.check.model.arguments import call_of_one, declared_arguments
@@ -112,10 +112,10 @@ def _declared(decl: OwnDecl) -> DataSourceKind:
 
 def read_source(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
     """The source and its batch dim; fields are bound in the frame. (None, None) after a report."""
-    found = _read(node, frame)
-    if found[0] is None:
+    found = attempted(_read, node, frame)
+    if found is None:
         _silence(node, frame)
-    return found
+    return found or (None, None)
 
 
 def _silence(node: ast.Expr, frame: Frame) -> None:
@@ -127,29 +127,25 @@ def _silence(node: ast.Expr, frame: Frame) -> None:
     frame.sightless = not written and (known is None or known.fields is None)
 
 
-def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
+def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource, Dim]:
     example = 'data = digits(split = "train", batch = batch)'
     if frame.file.find(called(node)) is UNKNOWN:
-        return None, None  # its declaration is reported
+        raise Reported  # its declaration
     there = sources(frame)
     call, kind = call_of_one(node, there, "data source", "SH235", example, frame), called(node)
-    if call is None:
-        return None, None
     known = there[kind]
     free = {p.name for p in known.own.settings} if known.own is not None else set()
     arguments = declared_arguments(kind, known.params, call, frame, _unnamed(known), free=free)
-    if arguments is None:
-        return None, None
     sizes = {name: arguments.pop(name) for name in known.dims}
     words: FieldWords = {}
     fields, batch = _fields(call, kind, known, sizes, arguments, words, frame)
-    if batch is None or batch.size is None:
-        return None, None
+    if batch.size is None:
+        raise Reported
     if known.own is None:
         return DataSource(kind, arguments, fields, batch.size, words=words), batch
     settings = _settings(known.own, {**arguments, **sizes}, call, frame)
     given = {p.name: arguments[p.name] for p in OF_EVERY_SOURCE if p.name in arguments}
-    return DataSource(kind, given, fields, batch.size, known.own.own, settings), batch
+    return DataSource(kind, given, fields, batch.size, known.own, settings), batch
 
 
 def _unnamed(known: DataSourceKind) -> int:
@@ -170,19 +166,18 @@ def _settings(decl: OwnDecl, given: Mapping[str, Any], call: ast.Call, frame: Fr
 def _fields(
     call: ast.Call, kind: str, known: DataSourceKind, sizes: Mapping[str, Any], arguments: Mapping[str, Any],
     words: FieldWords, frame: Frame,
-) -> tuple[tuple[str, ...], Dim | None]:  # fmt: skip
+) -> tuple[tuple[str, ...], Dim]:  # fmt: skip
     """The names of a source's fields, which become values of the graph, and its batch dim. sizes:
     its arguments that are dims; arguments: the others. words: takes what fields have of them."""
     if known.fields is None:
         return _written_fields(call, kind, words, frame)
     if call.fields:
         help = f"its fields are {', '.join(f'`{n}`' for n in known.fields)}"
-        frame.wrong("SH235", f"`{kind}` declares its fields itself", call.fields[0].span, "not here", help=help)
-        return (), None
+        frame.refuse("SH235", f"`{kind}` declares its fields itself", call.fields[0].span, "not here", help=help)
     terms = {name: _size_term(name, value, call.span, frame) for name, value in sizes.items()}
     batch = terms.get(known.batch)
     if batch is None or None in terms.values():
-        return (), None
+        raise Reported
     for name, (dtype, shape, bound) in known.fields.items():
         dims: list[Term] = [batch]
         for size in shape:
@@ -206,27 +201,25 @@ def _size_term(name: str, size: Any, span: Span, frame: Frame) -> Term | None:
     return None if length is UNKNOWN else (Dim(name, length, span, True),)
 
 
-def _written_fields(call: ast.Call, kind: str, words: FieldWords, frame: Frame) -> tuple[tuple[str, ...], Dim | None]:
+def _written_fields(call: ast.Call, kind: str, words: FieldWords, frame: Frame) -> tuple[tuple[str, ...], Dim]:
     if not call.fields:
         help = f"declare them in the call: `{kind}(x: [batch, d], label: i64[batch] < 10)`"
-        frame.wrong("SH235", f"`{kind}` needs its fields", call.span, "no field is declared", help=help)
-        return (), None
+        frame.refuse("SH235", f"`{kind}` needs its fields", call.span, "no field is declared", help=help)
     first: Dim | None = None
     for node in call.fields:
         type = written_type(node.type, frame, f"train.{node.name.text}")
         if type is None:
-            return (), None
+            raise Reported
         if not type.dims or len(type.dims[0]) != 1:
             fact = f"field `{node.name.text}` needs the batch as its first dim"
-            frame.wrong("SH235", fact, node.type.span, str(type))
-            return (), None
+            frame.refuse("SH235", fact, node.type.span, str(type))
         dim = type.dims[0][0]
         if first is not None and dim is not first:
             fact = f"fields of one source share their first dim: `{first.name}` and `{dim.name}` differ"
-            frame.wrong("SH235", fact, node.type.span, str(type), help=f"begin it with `{first.name}`")
-            return (), None
+            frame.refuse("SH235", fact, node.type.span, str(type), help=f"begin it with `{first.name}`")
         first = dim
         _add(node.name.text, type, _bound(node, type, kind, words, frame), node.span, node, frame)
+    assert first is not None
     return tuple(field.name.text for field in call.fields), first
 
 

@@ -179,9 +179,7 @@ class Apart:
             build, draft = self.build, self.build.values[value]
             tensor = Tensor(value, draft.type, draft.name)
             span = statement or draft.span
-            made = infer(
-                _AS_IT_IS, [tensor], [span], names=[draft.name], static={}, arrow=None, span=span, frame=self.frame
-            )
+            made = infer(_AS_IT_IS, [tensor], [span], names=[draft.name], span=span, frame=self.frame)
             if made is UNKNOWN:  # the program is too large, which is reported
                 return value
             op, result = build.ops[-1], build.values[made.id]
@@ -254,10 +252,7 @@ def joined(
         term = Tensor(value, build.values[value].type, "loss")
         span = setting.value.span
         if total is not None:
-            term = infer(
-                SYMBOLS["+", 2], (total, term), (span, span), names=("", ""), static={}, arrow=None, span=span,
-                frame=frame,
-            )  # fmt: skip
+            term = infer(SYMBOLS["+", 2], (total, term), (span, span), names=("", ""), span=span, frame=frame)
         if build.full:
             return value, {}
         total = term

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardlang.check.context import Frame
+from shardlang.check.context import Frame, Reported, attempted
 from shardlang.check.declared import DeclaredKind, called
 from shardlang.check.files.own import visible
 from shardlang.check.model.arguments import call_of_one, declared_arguments, missing_argument
@@ -30,30 +30,27 @@ Given = tuple[str, dict[str, Any]]
 
 def read_optimizers(settings: Sequence[ast.Setting], frame: Frame) -> list[tuple[ast.Setting, Given]]:
     """The settings with all their arguments; those that are wrong are reported and left out."""
-    read = [(setting, _read(setting, frame)) for setting in settings]
+    read = [(setting, attempted(_read, setting, frame)) for setting in settings]
     general = {given[0]: given[1] for setting, given in read if given is not None and not setting.at}
     if any(given is None for _, given in read):  # what the others lack may stand in the one that is wrong
         return []
-    complete = [(s, given[0], _complete(s, given, general, frame)) for s, given in read if given is not None]
+    complete = [(s, given[0], attempted(_complete, s, given, general, frame)) for s, given in read if given is not None]
     return [(setting, (kind, arguments)) for setting, kind, arguments in complete if arguments is not None]
 
 
-def _read(setting: ast.Setting, frame: Frame) -> Given | None:
-    """Kind and the arguments that are given; None after a report."""
+def _read(setting: ast.Setting, frame: Frame) -> Given:
+    """Kind and the arguments that are given."""
     node, example = setting.value, "optimizer = adamw(lr = 3e-4)"
     if frame.file.find(called(node)) is UNKNOWN:
-        return None  # its declaration is reported
+        raise Reported  # its declaration
     there = _kinds(frame)
     call, kind = call_of_one(node, there, "optimizer", "SH236", example, frame), called(node)
-    if call is None:
-        return None
     if kind in KINDS and kind in visible(frame.file, "optimizer"):
         fact = f"`{kind}` is an optimizer of the language, and a file declares another"
-        return frame.wrong("SH236", fact, node.span, "which one?", help="give the declared one another name") and None
+        frame.refuse("SH236", fact, node.span, "which one?", help="give the declared one another name")
     params = there[kind].params
     free = () if kind in KINDS else [param.name for param in params if param.name != "lr"]
-    given = declared_arguments(kind, params, call, frame, all_due=False, free=free)
-    return None if given is None else (kind, given)
+    return kind, declared_arguments(kind, params, call, frame, all_due=False, free=free)
 
 
 def _kinds(frame: Frame) -> Mapping[str, DeclaredKind]:
@@ -64,18 +61,17 @@ def _kinds(frame: Frame) -> Mapping[str, DeclaredKind]:
 
 def _complete(
     setting: ast.Setting, given: Given, general: Mapping[str, Mapping[str, Any]], frame: Frame
-) -> dict[str, Any] | None:
+) -> dict[str, Any]:
     kind, arguments = given
     found = {**_kinds(frame)[kind].defaults, **(general.get(kind, {}) if setting.at else {}), **arguments}
     missing = next((name for name, value in found.items() if value is ...), None)
     if missing is not None:
         missing_argument(kind, missing, setting.value.span, frame)
-        return None
+        raise Reported
     if kind == "sgd" and found.get("nesterov") and (found["momentum"] <= 0 or found["dampening"] != 0):
         fact = "`nesterov` needs a momentum and no dampening"
         label = f"momentum {found['momentum']:g}, dampening {found['dampening']:g}"
-        frame.wrong("SH237", fact, setting.value.span, label, help="add `momentum = 0.9`")
-        return None
+        frame.refuse("SH237", fact, setting.value.span, label, help="add `momentum = 0.9`")
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from shardlang.check.context import Frame
+from shardlang.check.context import Frame, Reported, attempted
 from shardlang.check.declared import DeclaredKind, called
 from shardlang.check.files.own import visible
 from shardlang.check.model.arguments import Argument, by_name, declared_arguments, line_up, settled
@@ -96,10 +96,10 @@ def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) ->
     found = {name: number for name, number in numbers.items() if number is not UNKNOWN}
     for name, read in _READERS.items():
         if name in nodes:
-            found[name] = read(nodes[name], frame)
+            found[name] = attempted(read, nodes[name], frame)
     found["stream"] = frame.context.stream
-    own = visible(frame.file, "schedule").get(called(nodes["lr_schedule"])) if "lr_schedule" in nodes else None
-    found["own_schedule"] = own.own if own is not None else None
+    own = visible(frame.file, "schedule")
+    found["own_schedule"] = own.get(called(nodes["lr_schedule"])) if "lr_schedule" in nodes else None
     return found
 
 
@@ -166,99 +166,90 @@ def _stream(precision: str, node: ast.Call, frame: Frame) -> bool:
     return bool(given)
 
 
-def _schedule(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
+def _schedule(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]]:
     kind, own = called(node) or node.span.text, visible(frame.file, "schedule")
     if frame.file.find(kind) is UNKNOWN:
-        return None  # its declaration is reported
+        raise Reported  # its declaration
     if kind in own and isinstance(node, ast.Call):
         params = own[kind].settings
         arguments = declared_arguments(kind, params, node, frame, free=[param.name for param in params])
-        return None if arguments is None else (kind, own[kind].given(arguments))
+        return kind, own[kind].given(arguments)
     if kind not in SCHEDULES or not isinstance(node, ast.Call) or node.args:
         close = nearest(kind, (*SCHEDULES, *own))
         help = "write `warmup_cosine(warmup = 2000, min = 3e-5)`, `linear(...)` or `constant()`"
         help = f"did you mean `{close}(...)`?" if close and close != kind else help
-        frame.wrong("SH237", f"`{node.span.text}` is no schedule of the learning rate", node.span, "here", help=help)
-        return None
+        frame.refuse("SH237", f"`{node.span.text}` is no schedule of the learning rate", node.span, "here", help=help)
     found = declared_arguments(kind, SCHEDULES[kind].params, node, frame)
-    return None if found is None else (kind, {**SCHEDULES[kind].defaults, **found})
+    return kind, {**SCHEDULES[kind].defaults, **found}
 
 
-def _init(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
+def _init(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]]:
     call = node if isinstance(node, ast.Call) and called(node) == "safetensors" else None
     named = {k.name.text: k.value for k in call.keywords} if call is not None else {}
     if call is None or len(call.args) != 1 or named.keys() - {"names"} or len(named) < len(call.keywords):
         help = 'write `init = safetensors("weights.safetensors")`, with `names = "file.map"` where its names differ'
-        frame.wrong("SH237", "`init` is a file of weights", node.span, "here", help=help)
-        return None
+        frame.refuse("SH237", "`init` is a file of weights", node.span, "here", help=help)
     path = _path(call.args[0], frame)
-    if path is None or "names" not in named:
-        return None if path is None else ("safetensors", {"path": path})
-    names = _names(named["names"], frame)
-    return None if names is None else ("safetensors", {"path": path, "names": names})
+    return "safetensors", {"path": path, **{name: _names(at, frame) for name, at in named.items()}}
 
 
-def _path(node: ast.Expr, frame: Frame) -> str | None:
+def _path(node: ast.Expr, frame: Frame) -> str:
     value = frame.evaluate(node)
     if isinstance(value, str):
         return value
     if value is not UNKNOWN:
         unfit("a path must be a text", value, node.span, frame.context.sink)
-    return None
+    raise Reported
 
 
-def _names(node: ast.Expr, frame: Frame) -> NameMap | None:
+def _names(node: ast.Expr, frame: Frame) -> NameMap:
     """The name map in a file, or of the library (`std.gpt2`)."""
     path = _path(node, frame)
-    if path is None:
-        return None
     library = path.startswith("std.")
     help = "the library has `std.gpt2` and `std.llama`" if library else "paths are relative to the program's file"
     source = frame.load(f"{path}.map" if library else path, not library, f"name map `{path}`", node.span, help)
-    return None if source is None else read_names(source, frame.context)
+    names = None if source is None else read_names(source, frame.context)
+    if names is None:
+        raise Reported
+    return names
 
 
 _STEPS = Param("steps", "int")
 
 
-def _checkpoint(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
-    """("every", {"steps": 100, "keep": 4, "to": "checkpoints"}); None after a report."""
+def _checkpoint(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]]:
+    """("every", {"steps": 100, "keep": 4, "to": "checkpoints"})."""
     help = 'write `checkpoint = every(100, keep = 4, to = "checkpoints")`'
     params = (_STEPS, Param("keep", "int", 3), Param("to", "str", "checkpoints"))
     found = _every(node, params, "`checkpoint` is how often to write one", help, frame)
-    return None if found is None else ("every", {**{p.name: p.default for p in params[1:]}, **found})
+    return "every", {**{p.name: p.default for p in params[1:]}, **found}
 
 
-def _evaluate(node: ast.Expr, frame: Frame) -> Mapping[str, Any] | None:
-    """{"steps": 200, "best": ("lowest", "loss"), "patience": 5}, of these what is given; None after
-    a report."""
+def _evaluate(node: ast.Expr, frame: Frame) -> Mapping[str, Any]:
+    """{"steps": 200, "best": ("lowest", "loss"), "patience": 5}, of these what is given."""
     if not isinstance(node, ast.Call) or called(node) != "every":
         help = "write `evaluate = every(200)`, or `every(200, best = lowest(loss), patience = 5)`"
-        frame.wrong("SH237", "`evaluate` is how often to evaluate", node.span, "here", help=help)
-        return None
+        frame.refuse("SH237", "`evaluate` is how often to evaluate", node.span, "here", help=help)
     given, sound = line_up("every", ("steps", "patience", "best", "weights"), node, frame, 1)
     best, weights = given.pop("best", None), given.pop("weights", None)
     counts = {name: settled(Param(name, "int"), argument, frame) for name, argument in given.items()}
-    order = _order(best.node, frame) if best is not None else None
-    if not sound or UNKNOWN in counts.values() or (best is not None and order is None):
-        return None
+    order = {"best": _order(best.node, frame)} if best is not None else {}
+    if not sound or UNKNOWN in counts.values():
+        raise Reported
     if weights is not None and weights.span.text != "ema":
         help = "write `weights = ema`, or leave it out for the weights as they are trained"
-        frame.wrong("SH237", f"`{weights.span.text}` is nothing to evaluate", weights.span, "here", help=help)
-        return None
-    of_ema = {"weights": "ema"} if weights is not None else {}
-    return {**counts, **of_ema} if order is None else {**counts, "best": order, **of_ema}
+        frame.refuse("SH237", f"`{weights.span.text}` is nothing to evaluate", weights.span, "here", help=help)
+    return {**counts, **order, **({"weights": "ema"} if weights is not None else {})}
 
 
-def _order(node: ast.Expr | None, frame: Frame) -> tuple[str, str] | None:
-    """`lowest(loss)` -> ("lowest", "loss"); None after a report."""
+def _order(node: ast.Expr | None, frame: Frame) -> tuple[str, str]:
+    """`lowest(loss)` -> ("lowest", "loss")."""
     match node:
         case ast.Call(args=(ast.Name() as figure,), keywords=()) if called(node) in ("lowest", "highest"):
             return called(node), figure.text
     assert node is not None
     help = "write `best = lowest(loss)`, or `best = highest(accuracy)`"
-    frame.wrong("SH237", f"`{node.span.text}` is no order of evaluations", node.span, "here", help=help)
-    return None
+    frame.refuse("SH237", f"`{node.span.text}` is no order of evaluations", node.span, "here", help=help)
 
 
 def check_evaluation(node: ast.Expr, given: Mapping[str, Any], has_eval: bool, figures: Collection[str],
@@ -284,17 +275,16 @@ def check_evaluation(node: ast.Expr, given: Mapping[str, Any], has_eval: bool, f
         frame.wrong("SH237", fact, node.span, "here", help=help)
 
 
-def _log(node: ast.Expr, frame: Frame) -> Mapping[str, Any] | None:
-    """{"steps": 100}; None after a report."""
+def _log(node: ast.Expr, frame: Frame) -> Mapping[str, Any]:
+    """{"steps": 100}."""
     return _every(node, (_STEPS,), "`log` is how often each rank writes to its log", "write `log = every(100)`", frame)
 
 
-def _every(node: ast.Expr, params: tuple[Param, ...], fact: str, help: str, frame: Frame) -> dict[str, Any] | None:
-    """The arguments of `every`; None after a report."""
+def _every(node: ast.Expr, params: tuple[Param, ...], fact: str, help: str, frame: Frame) -> dict[str, Any]:
+    """The arguments of `every`."""
     if isinstance(node, ast.Call) and called(node) == "every" and len(node.args) == 1:
         return declared_arguments("every", params, node, frame, 1)
-    frame.wrong("SH237", fact, node.span, "here", help=help)
-    return None
+    frame.refuse("SH237", fact, node.span, "here", help=help)
 
 
 _READERS: Mapping[str, Callable[[ast.Expr, Frame], Any]] = {

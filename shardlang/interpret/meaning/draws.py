@@ -18,6 +18,7 @@ from torch import Tensor
 _GOLDEN = 0x9E3779B97F4A7C15
 _LANE = 0xD1B54A32D192ED03
 _WORD = 1 << 64
+Sizes = Sequence[int] | None
 
 
 def key_of(seed: int, path: str, call: int = 0, step: int = 0) -> int:
@@ -35,8 +36,10 @@ def words(key: int, index: np.ndarray, lane: int = 0) -> np.ndarray:
     return (x ^ (x >> np.uint64(31))).reshape(shape)
 
 
-def indices(whole: Sequence[int], starts: Sequence[int], shape: Sequence[int]) -> np.ndarray:
-    """uint64 [*shape]: the row-major index in `whole` of each element of a block at `starts`."""
+def indices(whole: Sequence[int], starts: Sizes = None, shape: Sizes = None) -> np.ndarray:
+    """uint64 [*shape]: the row-major index in `whole` of each element of a block at `starts`, by
+    default of all."""
+    starts, shape = starts or [0] * len(whole), whole if shape is None else shape
     lines = [np.arange(start, start + size, dtype=np.uint64) for start, size in zip(starts, shape, strict=True)]
     index = np.zeros((), dtype=np.uint64)
     for line, size in zip(lines, whole, strict=True):
@@ -44,28 +47,22 @@ def indices(whole: Sequence[int], starts: Sequence[int], shape: Sequence[int]) -
     return index
 
 
-def uniform(
-    key: int, whole: Sequence[int], starts: Sequence[int] | None = None, shape: Sequence[int] | None = None
-) -> Tensor:
+def uniform(key: int, whole: Sequence[int], starts: Sizes = None, shape: Sizes = None) -> Tensor:
     """float32 in [0, 1): a block of a value of shape `whole` (by default all); 24 bits a number."""
-    index = indices(whole, starts or [0] * len(whole), whole if shape is None else shape)
+    index = indices(whole, starts, shape)
     return torch.from_numpy(np.asarray((words(key, index) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)))
 
 
-def normal(
-    key: int, whole: Sequence[int], starts: Sequence[int] | None = None, shape: Sequence[int] | None = None
-) -> Tensor:
+def normal(key: int, whole: Sequence[int], starts: Sizes = None, shape: Sizes = None) -> Tensor:
     """float32, mean 0 and variance 1, by Box and Muller's transform of 53 bits each in float64."""
-    index = indices(whole, starts or [0] * len(whole), whole if shape is None else shape)
+    index = indices(whole, starts, shape)
     radius = 1.0 - (words(key, index) >> np.uint64(11)).astype(np.float64) * 2.0**-53
     angle = (words(key, index, 1) >> np.uint64(11)).astype(np.float64) * 2.0**-53
     drawn = np.sqrt(-2.0 * np.log(radius)) * np.cos(angle * (2.0 * math.pi))
     return torch.from_numpy(np.asarray(drawn.astype(np.float32)))
 
 
-def kept(
-    key: int, p: float, whole: Sequence[int], starts: Sequence[int] | None = None, shape: Sequence[int] | None = None
-) -> Tensor:
+def kept(key: int, p: float, whole: Sequence[int], starts: Sizes = None, shape: Sizes = None) -> Tensor:
     """bool: a block of a value of shape `whole` (by default all); whether 32 bits, the first of
     them turned round, are p or more as a part of 1. Two neighbours of a row have the halves of one
     word: the first has the lower."""

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from shardlang.interpret.meaning import draws
 from shardlang.interpret.meaning.call import OperatorCall
+from shardlang.ops.rule import DimFactors
 
 
 def place(index: Tensor, start: int, size: int) -> tuple[Tensor, Tensor]:
@@ -95,13 +96,13 @@ def _block(call: OperatorCall) -> tuple[tuple[int, ...], list[int], tuple[int, .
     return call.whole(dims), [call.start(factors) for factors in dims], call.local(dims)
 
 
-def _kept(call: OperatorCall, x: Tensor, rank: int) -> Tensor:
-    """0 for dropped elements (of the first `rank` dims), 1 / (1 - p) elsewhere; all 1 in `eval`."""
-    p, dims = call.attrs["p"], call.rule.operands[0][:rank]
+def _kept(call: OperatorCall, x: Tensor, dims: tuple[DimFactors, ...]) -> Tensor:
+    """0 for dropped elements (of the first dims of x), 1 / (1 - p) elsewhere; all 1 in `eval`."""
+    p, shape = call.attrs["p"], x.shape[: len(dims)]
     if not call.run.training or p == 0:
-        return x.new_ones(x.shape[:rank])
+        return x.new_ones(shape)
     starts = [call.start(factors) for factors in dims]
-    return draws.kept(call.key, p, call.whole(dims), starts, x.shape[:rank]).to(x.dtype) / (1.0 - p)
+    return draws.kept(call.key, p, call.whole(dims), starts, shape).to(x.dtype) / (1.0 - p)
 
 
 LOOKUPS: dict[str, Callable[..., Tensor]] = {
@@ -116,8 +117,8 @@ LOOKUPS: dict[str, Callable[..., Tensor]] = {
     "randn": lambda call: draws.normal(call.key, *_block(call)),
     "one_hot": _one_hot,
     "arange": _arange,
-    "dropout": lambda call, x: x * _kept(call, x, x.dim()),
-    "dropout2d": lambda call, x: x * _kept(call, x, 2)[..., None, None],
+    "dropout": lambda call, x: x * _kept(call, x, call.rule.operands[0]),
+    "dropout2d": lambda call, x: x * _kept(call, x, call.rule.operands[0][:2])[..., None, None],
 }
 
 
@@ -142,7 +143,9 @@ def _attention(call: OperatorCall, q: Tensor, k: Tensor, v: Tensor, *further: Te
     total = weights.sum(-1, keepdim=True)
     if sinks is not None:
         total = total + torch.exp(sinks[..., None, None] - greatest)
-    return _thinned(call, weights / torch.where(total > 0, total, 1.0)) @ v
+    # Of the weights a share p falls out, each by the number of its index among all.
+    pairs = (*call.rule.operands[0][:-1], call.rule.operands[1][-2])
+    return (weights / torch.where(total > 0, total, 1.0) * _kept(call, weights, pairs)) @ v
 
 
 def _rows(call: OperatorCall, bias: Tensor, queries: int) -> Tensor:
@@ -163,16 +166,6 @@ def _seen(call: OperatorCall, keep: Tensor | None, q: Tensor, k: Tensor) -> Tens
     if keep is None:
         return seen
     return seen & (keep[..., None, None, :] if q.dim() > 2 else keep)
-
-
-def _thinned(call: OperatorCall, weights: Tensor) -> Tensor:
-    """Without those of a share p, each by the number of its index among all weights."""
-    p = call.attrs["p"]
-    if not call.run.training or p == 0:
-        return weights
-    dims = (*call.rule.operands[0][:-1], call.rule.operands[1][-2])
-    starts = [call.start(factors) for factors in dims]
-    return weights * draws.kept(call.key, p, call.whole(dims), starts, weights.shape).to(weights.dtype) / (1.0 - p)
 
 
 def _rotary(call: OperatorCall, x: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from shardlang.errors import RunError
 from shardlang.extensions import loaded
 from shardlang.interpret.meaning.call import OperatorCall
 from shardlang.interpret.meaning.lookups import ATTENTION, LOOKUPS
-from shardlang.interpret.meaning.statistics import STATISTICS, by_kernel, moved_statistics
+from shardlang.interpret.meaning.statistics import STATISTICS, affine, by_kernel, moved_statistics
 from shardlang.ops.declared import DECLARED, GROUP, Declaration
 
 Function = Callable[..., Tensor]
@@ -208,11 +208,7 @@ def _group_norm(call: OperatorCall, x: Tensor, *given: Tensor) -> Tensor:
     groups = x.unflatten(1, (x.shape[1] // each, each)).flatten(2)
     centred = groups - groups.mean(2, keepdim=True)
     normal = centred / torch.sqrt(centred.square().mean(2, keepdim=True) + call.attrs["eps"])
-    channels = [size if d == 1 else 1 for d, size in enumerate(x.shape)]
-    result = normal.reshape(x.shape)
-    for name, tensor in zip(call.attrs["has"], given, strict=True):
-        result = result * tensor.reshape(channels) if name == "weight" else result + tensor.reshape(channels)
-    return result
+    return affine(normal.reshape(x.shape), (1,), call.attrs["has"], given)
 
 
 _CONV, _POOL = ("stride", "padding", "dilation"), ("kernel_size", "stride", "padding")

@@ -70,7 +70,7 @@ def _softmax(call: OperatorCall, x: Tensor) -> Tensor:
     return shares / shares.sum(dim, keepdim=True)
 
 
-def _affine(x: Tensor, dims: Sequence[int], has: Sequence[str], given: Sequence[Tensor]) -> Tensor:
+def affine(x: Tensor, dims: Sequence[int], has: Sequence[str], given: Sequence[Tensor]) -> Tensor:
     """x * weight + bias for those that `has` names; their dims are x's `dims`."""
     shape = [size if d in dims else 1 for d, size in enumerate(x.shape)]
     for name, tensor in zip(has, given, strict=True):
@@ -82,13 +82,13 @@ def _layer_norm(call: OperatorCall, x: Tensor, *given: Tensor) -> Tensor:
     dims = call.attrs["dims"]
     centred = x - x.mean(dims, keepdim=True)
     variance = centred.square().mean(dims, keepdim=True)
-    return _affine(centred / torch.sqrt(variance + call.attrs["eps"]), dims, call.attrs["has"], given)
+    return affine(centred / torch.sqrt(variance + call.attrs["eps"]), dims, call.attrs["has"], given)
 
 
 def _rms_norm(call: OperatorCall, x: Tensor, *given: Tensor) -> Tensor:
     dims = call.attrs["dims"]
     square = x.square().mean(dims, keepdim=True)
-    return _affine(x / torch.sqrt(square + call.attrs["eps"]), dims, call.attrs["has"], given)
+    return affine(x / torch.sqrt(square + call.attrs["eps"]), dims, call.attrs["has"], given)
 
 
 def _others(call: OperatorCall, x: Tensor) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ def _batch_norm(call: OperatorCall, x: Tensor, mean: Tensor, variance: Tensor, *
         mean = x.mean(_others(call, x), keepdim=True)
         variance = (x - mean).square().mean(_others(call, x), keepdim=True)
     normal = (x - mean) / torch.sqrt(variance + call.attrs["eps"])
-    return _affine(normal, (call.attrs["dim"],), call.attrs["has"], given)
+    return affine(normal, (call.attrs["dim"],), call.attrs["has"], given)
 
 
 def by_kernel(call: OperatorCall, x: Tensor, *given: Tensor) -> Tensor:
@@ -113,7 +113,7 @@ def by_kernel(call: OperatorCall, x: Tensor, *given: Tensor) -> Tensor:
     if not call.run.training or x.numel() <= x.shape[at]:
         return _batch_norm(call, x, *given)
     normal = functional.batch_norm(x.transpose(1, at), None, None, training=True, eps=call.attrs["eps"])
-    return _affine(normal.transpose(1, at), (at,), call.attrs["has"], given[2:])
+    return affine(normal.transpose(1, at), (at,), call.attrs["has"], given[2:])
 
 
 def moved_statistics(

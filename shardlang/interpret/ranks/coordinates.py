@@ -16,7 +16,7 @@ from torch import Tensor
 from shardlang.plan.plan import Plan
 from shardlang.plan.reads import makers
 from shardlang.types.dim import TensorType
-from shardlang.types.layout import Layout, PartSizes, chunk_sizes
+from shardlang.types.layout import Layout, PartSizes, listed_sizes
 from shardlang.types.mesh import Mesh
 
 Block = tuple[tuple[int, int], ...]
@@ -45,8 +45,7 @@ def block_of(mesh: Mesh, rank: int, shape: Sequence[int], layout: Layout, part_s
 def parts_of(mesh: Mesh, size: int, axes: tuple[str, ...], part_sizes: tuple[int, ...] | None = None) -> Block:
     """Per rank the (start, size) of its part of `size` things cut over `axes`: in the sizes listed
     for as many parts, else in torch.chunk's."""
-    degree = mesh.degree(axes)
-    sizes = part_sizes if part_sizes is not None and len(part_sizes) == degree else chunk_sizes(size, degree)
+    sizes = listed_sizes(size, mesh.degree(axes), part_sizes)
     starts = list(itertools.accumulate(sizes, initial=0))
     indices = [mesh.index(rank, axes) for rank in range(mesh.size)]
     return tuple((starts[i], sizes[i]) for i in indices)

@@ -17,7 +17,7 @@ from torch.autograd import Function
 
 from shardlang.interpret.ranks.coordinates import SizesOfDims, groups_of, others
 from shardlang.plan.plan import Move, MoveKind
-from shardlang.types.layout import Layout, chunk_sizes
+from shardlang.types.layout import Layout, listed_sizes
 from shardlang.types.mesh import Mesh
 
 Tensors = list[Tensor]
@@ -55,11 +55,7 @@ def gathered(dim: int, xs: Tensors) -> Tensors:
 
 def cut(dim: int, xs: Tensors, part_sizes: Sizes = None) -> Tensors:
     """Every member keeps its own block, in the sizes listed for as many, else torch.chunk's."""
-    return [x.split(_sizes(x, dim, len(xs), part_sizes), dim)[i].clone() for i, x in enumerate(xs)]
-
-
-def _sizes(x: Tensor, dim: int, parts: int, part_sizes: Sizes) -> tuple[int, ...]:
-    return part_sizes if part_sizes is not None and len(part_sizes) == parts else chunk_sizes(x.shape[dim], parts)
+    return [x.split(listed_sizes(x.shape[dim], len(xs), part_sizes), dim)[i].clone() for i, x in enumerate(xs)]
 
 
 def scattered(dim: int, xs: Tensors, part_sizes: Sizes = None) -> Tensors:
@@ -74,7 +70,7 @@ def padded(dim: int, xs: Tensors) -> Tensors:
 
 def exchanged(gather: int, split: int, xs: Tensors, part_sizes: Sizes = None) -> Tensors:
     """Member i gets block i, along `split`, of what each member has, joined along `gather`."""
-    pieces = [x.split(_sizes(x, split, len(xs), part_sizes), split) for x in xs]
+    pieces = [x.split(listed_sizes(x.shape[split], len(xs), part_sizes), split) for x in xs]
     return [torch.cat([mine[i] for mine in pieces], gather) for i in range(len(xs))]
 
 

@@ -153,7 +153,7 @@ class Optimizers:
         kept, whole = storage(self.plan, value), isinstance(gradients, Tensor)
         x, gradient = (xs[0], gradients) if whole else (kept.assembled(xs), kept.assembled(gradients))
         memory = self.memory.setdefault((value, -1), {name: torch.zeros_like(x) for name in decl.state})
-        function = OwnFunction(decl.path, decl.source, decl.own.function).found(Path())
+        function = OwnFunction(decl.path, decl.source, decl.function).found(Path())
         made, after = stepped(
             function, Path(decl.path), x, gradient * factor, memory, self.step - self.skipped, arguments
         )

@@ -83,7 +83,7 @@ class Trial:
             spans=(span,) * len(types),
             names=tuple(name for name, _ in self.declaration.operands), floating=dtype,
         )  # fmt: skip
-        inference = operator.infer(site)
+        inference = operator.inferred(site)
         if inference is None:
             raise InternalError(f"a call of {self.declaration.name} was not inferred: {sink.found}")
         draws = torch.Generator().manual_seed(len(self.sizes))

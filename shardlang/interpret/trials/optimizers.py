@@ -22,6 +22,7 @@ from shardlang.extensions.loaded import OwnFunction
 from shardlang.interpret.trials.declared import TrialVerdict
 from shardlang.interpret.trials.whole_operator import Breach
 from shardlang.runtime.state.own_optimizers import State, stepped
+from shardlang.types.layout import chunk_sizes
 
 _SHAPES = ((), (5,), (12,), (4, 6), (7, 5), (12, 8), (3, 4, 5))
 _STEPS = 4
@@ -44,8 +45,7 @@ def verify(decl: OwnDecl, begun: Callable[[str], None] = lambda trial: None) -> 
     `declared.verify`. RunError SH619 where its file cannot be loaded."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    own = decl.own
-    function = OwnFunction(own.path, own.source, own.function).found(Path())
+    function = OwnFunction(decl.path, decl.source, decl.function).found(Path())
     tried, at = 0, ""
     begun(at)
     try:
@@ -54,7 +54,7 @@ def verify(decl: OwnDecl, begun: Callable[[str], None] = lambda trial: None) -> 
         for shape in _SHAPES:
             at = f"a parameter of shape {list(shape)}"
             begun(at)
-            run = _OptimizerTrial(function, Path(own.path), shape, decl.state, settings)
+            run = _OptimizerTrial(function, Path(decl.path), shape, decl.state, settings)
             run.look()
             runs.append(run)
             for layout in layouts(shape):
@@ -99,9 +99,8 @@ def layouts(shape: Sequence[int]) -> Iterator[TrainedBlocks]:
 
 def _chunks(start: int, size: int, count: int) -> list[slice]:
     """torch.chunk's parts; the last may be empty."""
-    each = -(-size // count)
-    ends = [min(size, each * at) for at in range(count + 1)]
-    return [slice(start + a, start + b) for a, b in itertools.pairwise(ends)]
+    ends = itertools.accumulate(chunk_sizes(size, count), initial=start)
+    return [slice(a, b) for a, b in itertools.pairwise(ends)]
 
 
 class _OptimizerTrial:

@@ -51,7 +51,7 @@ def verify(declaration: Declaration | OwnDecl, limit: float = LIMIT) -> TrialVer
         return _endless(declaration, trials, limit)
     if not trials:
         fact = f"the file cannot be loaded: it ends the process that loads it ({how})"
-        raise RunError("SH619", fact, file=Path(_python(declaration)))
+        raise RunError("SH619", fact, file=Path(declaration.path))
     help = "raise an exception, a ValueError say, where it cannot compute"
     return TrialVerdict(declaration, f"it ends the process that calls it ({how})", help, trials[-1])
 
@@ -63,12 +63,8 @@ def _endless(declaration: Declaration | OwnDecl, trials: list[str], limit: float
     help = f"if it is as slow as that, wait longer: `--limit {5 * limit:g}`"
     if not trials:
         fact = f"the file cannot be loaded: that has not ended after {limit:g} seconds"
-        raise RunError("SH619", fact, file=Path(_python(declaration)), help=help)
+        raise RunError("SH619", fact, file=Path(declaration.path), help=help)
     return TrialVerdict(declaration, f"it has not ended after {limit:g} seconds", help, trials[-1])
-
-
-def _python(declaration: Declaration | OwnDecl) -> str:
-    return declaration.own.path if isinstance(declaration, OwnDecl) else declaration.path
 
 
 def _try(declaration: Declaration | OwnDecl, tell: Callable[[Any], None]) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from shardlang.interpret.trials.cases import Trial
-from shardlang.interpret.trials.splits import evaluate, text
+from shardlang.interpret.trials.splits import evaluate, leaf, text
 from shardlang.interpret.trials.whole_operator import Breach
 from shardlang.ops.declared import RESULT
 
@@ -35,7 +35,7 @@ def require_keeps(trials: Sequence[Trial]) -> None:
 def _saved(trial: Trial) -> set[str]:
     """The names of the operands, and `result`, whose memory autograd keeps for backward."""
     case = trial.case()
-    inputs = [x.detach().clone().requires_grad_(x.requires_grad) for x in case.inputs]
+    inputs = [leaf(x) for x in case.inputs]
     memories: set[int] = set()
 
     def saved(x: Tensor) -> Tensor:

@@ -96,32 +96,30 @@ class LocalCase:
 
     def cut(self, factor: int) -> tuple[int, int]:
         """First index and length of a factor's local part."""
-        axes = self.case.axes.get(factor, ())
-        index = count = 0
-        parts = 1
-        for axis in axes:
+        index, parts = 0, 1
+        for axis in self.case.axes.get(factor, ()):
             index, parts = index * self.case.sizes[axis] + self.at[axis], parts * self.case.sizes[axis]
         lengths = chunk_sizes(self.case.rule.factors[factor].size, parts)
-        count = sum(lengths[:index])
-        return count, lengths[index]
+        return sum(lengths[:index]), lengths[index]
 
     def shape(self, dims: Sequence[DimFactors]) -> tuple[int, ...]:
         return tuple(math.prod(self.cut(f)[1] for f in factors) for factors in dims)
 
     def part(self, whole: Tensor, dims: Sequence[DimFactors]) -> Tensor:
         """This rank's slice of a whole tensor."""
+        return self._place(whole, dims).reshape(self.shape(dims))
+
+    def _place(self, whole: Tensor, dims: Sequence[DimFactors]) -> Tensor:
+        """The same, a view with a dim for each factor."""
         factors = [f for factors in dims for f in factors]
         x = whole.reshape([self.case.rule.factors[f].size for f in factors])
         for dim, f in enumerate(factors):
             x = x.narrow(dim, *self.cut(f))
-        return x.reshape(self.shape(dims))
+        return x
 
     def put(self, whole: Tensor, dims: Sequence[DimFactors], part: Tensor, add: bool) -> None:
         """Write (or add) a slice into its place in the whole."""
-        factors = [f for factors in dims for f in factors]
-        view = whole.view([self.case.rule.factors[f].size for f in factors])
-        for dim, f in enumerate(factors):
-            view = view.narrow(dim, *self.cut(f))
+        view = self._place(whole, dims)
         if add:
             view += part.reshape(view.shape)
         else:
@@ -218,13 +216,14 @@ class _CountedMembers(rt.Members):
 def whole(case: Case, training: bool = True) -> tuple[Tensor, list[Tensor | None], Tensor]:
     """Result, gradients of the operands, and the seed of the gradient, on one rank."""
     plain = Case(case.call, case.inputs)
-    inputs = [_leaf(x) for x in case.inputs]
+    inputs = [leaf(x) for x in case.inputs]
     result = evaluate(text(plain, training=training), inputs, case=case)
     seed = torch.randn(result.shape, dtype=result.dtype) if result.is_floating_point() else torch.zeros(result.shape)
     return result.detach(), gradients(result, inputs, seed), seed
 
 
-def _leaf(x: Tensor) -> Tensor:
+def leaf(x: Tensor) -> Tensor:
+    """A value of its own, which has a gradient where the other has."""
     return x.detach().clone().requires_grad_(x.is_floating_point() and x.requires_grad)
 
 
@@ -255,7 +254,7 @@ def sharded(case: Case, seed: Tensor, training: bool = True) -> list[Rank]:
 
     def work(rank: int) -> Rank:
         local = LocalCase(case, ranks.coordinates[rank])
-        inputs = [_leaf(local.part(parts[rank][i], dims)) for i, dims in enumerate(rule.operands)]
+        inputs = [leaf(local.part(parts[rank][i], dims)) for i, dims in enumerate(rule.operands)]
         for i, x in enumerate(inputs):
             x.requires_grad_(case.inputs[i].requires_grad)
         expression = REGISTRY[case.call.operator].text(site(case, local, training))

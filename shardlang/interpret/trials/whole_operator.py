@@ -16,7 +16,7 @@ from torch import Tensor
 
 from shardlang.interpret.meaning.call import ELEMENTS
 from shardlang.interpret.trials.cases import Trial
-from shardlang.interpret.trials.splits import TOLERANCE, Case, evaluate, gradients, text
+from shardlang.interpret.trials.splits import TOLERANCE, Case, evaluate, gradients, leaf, text
 
 # How far results in f32 may be from those in f64, of the largest number: half of the digits of f32.
 _ROUNDED = 1e-3
@@ -38,14 +38,14 @@ def held(trial: Trial) -> Tensor:
     """The result of the function on whole operands, which is held to its declaration. Refused where
     it is something else."""
     case = trial.case()
-    inputs = [_leaf(x) for x in case.inputs]
+    inputs = [leaf(x) for x in case.inputs]
     before, modes = [x.detach().clone() for x in inputs], _modes()
     result = _called(case, inputs)
     _require_type(trial, case, result)
     changed = [n for n, x, y in zip(_names(trial), inputs, before, strict=True) if not torch.equal(x.detach(), y)]
     if changed:
         raise Breach(f"it changes its operand `{changed[0]}`", "make a new tensor: an operand has other readers")
-    others = [_leaf(x) for x in case.inputs]
+    others = [leaf(x) for x in case.inputs]
     if not torch.equal(result.detach(), _called(case, others).detach()):
         help = "random numbers are operands: `randn` and `dropout` draw the same on any number of ranks"
         raise Breach("two calls with equal operands give different results", help)
@@ -63,10 +63,10 @@ def held(trial: Trial) -> Tensor:
 def single(trial: Trial) -> None:
     """Holds results and gradients in f32, in which a run computes, to those in f64."""
     narrow, case = trial.case("f32"), trial.case()
-    inputs = [_leaf(x) for x in narrow.inputs]
+    inputs = [leaf(x) for x in narrow.inputs]
     result = _called(narrow, inputs)
     _require_type(trial, narrow, result)
-    same = [_leaf(x.to(y.dtype)) for x, y in zip(inputs, case.inputs, strict=True)]
+    same = [leaf(x.to(y.dtype)) for x, y in zip(inputs, case.inputs, strict=True)]
     wanted = _called(replace(case, inputs=tuple(same)), same)
     _require_close(result.detach(), wanted.detach(), _ROUNDED, "in f32 its results")
     if not result.is_floating_point():
@@ -83,14 +83,14 @@ def again(trial: Trial, result: Tensor) -> None:
     """Holds one more call to the first result of a trial: all other calls were made in between. It
     is made as on another rank, by what launchers tell of it."""
     case = trial.case()
-    inputs = [_leaf(x) for x in case.inputs]
+    inputs = [leaf(x) for x in case.inputs]
     with _elsewhere():
         found = _called(case, inputs).detach()
     _require_new(trial, inputs, found)
-    if not torch.equal(found, result) and torch.equal(_called(case, [_leaf(x) for x in case.inputs]).detach(), result):
+    if not torch.equal(found, result) and torch.equal(_called(case, [leaf(x) for x in case.inputs]).detach(), result):
         help = "a strategy decides which part a rank has: let `group`, or the shapes of operands, tell of it"
         raise Breach(f"it gives other results where {' and '.join(_RANK)} in the environment are others", help)
-    if not torch.equal(_called(case, [_leaf(x) for x in case.inputs]).detach(), result):
+    if not torch.equal(_called(case, [leaf(x) for x in case.inputs]).detach(), result):
         help = "let the result depend on operands and settings alone"
         raise Breach("a call gives other results after calls with other operands", help)
 
@@ -122,10 +122,6 @@ def shaped(trial: Trial) -> None:
     except Exception:  # a window may need to be shorter than what it moves over
         return
     _require_type(trial, case, result)
-
-
-def _leaf(x: Tensor) -> Tensor:
-    return x.detach().clone().requires_grad_(x.requires_grad)
 
 
 def _called(case: Case, inputs: list[Tensor]) -> Tensor:
@@ -185,7 +181,7 @@ def _require_each(trial: Trial, case: Case, wanted: Sequence[Tensor | None]) -> 
     for at, (name, gradient) in enumerate(zip(_names(trial), wanted, strict=True)):
         if gradient is None or sum(x is not None for x in wanted) == 1:
             continue
-        inputs = [_leaf(x).requires_grad_(i == at) for i, x in enumerate(case.inputs)]
+        inputs = [leaf(x).requires_grad_(i == at) for i, x in enumerate(case.inputs)]
         result = _called(case, inputs)
         (found, *_) = [x for x in gradients(result, inputs, torch.ones_like(result)) if x is not None] or [None]
         if found is None:

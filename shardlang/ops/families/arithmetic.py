@@ -18,12 +18,11 @@ _REFUSED = {"sub": 1, "pow": 2, "floor_divide": 1, "remainder": 1}
 _PAIR = (Param("left", "tensor"), Param("right", "tensor"))
 
 
-def _infer(through: tuple[tuple[int, ...], ...], floating: bool = False) -> Callable[[CallSite], Inference | None]:
-    def infer(site: CallSite) -> Inference | None:
+def _infer(through: tuple[tuple[int, ...], ...], floating: bool = False) -> Callable[[CallSite], Inference]:
+    def infer(site: CallSite) -> Inference:
         bools = [at for at, type in enumerate(site.operands) if type.dtype == "bool"]
         if len(bools) >= _REFUSED.get(site.operator.name, 3):
             require(site, bools[0], "number")
-            return None
         return elementwise(site, _dtype(site, floating), through)
 
     return infer

@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from shardlang.ops.code import RT, Code, F
-from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
-from shardlang.ops.factors import Factors, quoted, require, same_dims, sized
-from shardlang.ops.families.normalisations import report_shape
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, declaring
+from shardlang.ops.factors import Factors, quoted, refuse_shape, require, require_dims, sized
 from shardlang.ops.rule import HALVES, RING, DimFactors, FactorRule, Split, factor_rule
 from shardlang.ops.saved_activations import Aliasing, LocalOp, Residuals, elements, own, size
 from shardlang.ops.site import OpSite
@@ -28,18 +27,19 @@ ROOM = 1 << 22
 _FURTHER = ("keep", "bias", "sinks")
 
 
-def _infer_attention(site: CallSite) -> Inference | None:
-    if not all(require(site, at, "floating") for at in range(3)) or not _ranks(site) or not _in_range(site):
-        return None
+def _infer_attention(site: CallSite) -> Inference:
+    for at in range(3):
+        require(site, at, "floating")
+    _require_ranks(site)
+    _require_in_range(site)
     q, k, v = (t.dims for t in site.operands[:3])
     lead = q[:-3]
-    if not _fits(site, 1, (*lead, *k[len(lead) : -1], q[-1])):
-        return None
-    if not _fits(site, 2, (*k[:-1], v[-1])) or not _heads(site, q, k) or not _one_sequence(site, q[-2], k[-2]):
-        return None
+    require_dims(site, 1, (*lead, *k[len(lead) : -1], q[-1]))
+    require_dims(site, 2, (*k[:-1], v[-1]))
+    _require_heads(site, q, k)
+    _require_one_sequence(site, q[-2], k[-2])
     given = dict(zip(_FURTHER, (*site.operands, None, None, None)[3:6], strict=True))
-    if not _further(site, given, q, k[-2]):
-        return None
+    _require_further(site, given, q, k[-2])
     q, k, v = (tuple(map(site.dims.resolve, dims)) for dims in (q, k, v))
     rule = _attention_rule(q, k, v, given)
     attrs = {name: site.static[name] for name in ("causal", "scale", "window", "softcap", "p")}
@@ -47,8 +47,8 @@ def _infer_attention(site: CallSite) -> Inference | None:
     return Inference((TensorType(site.operands[0].dtype, (*q[:-1], v[-1])),), rule, attrs)
 
 
-def _in_range(site: CallSite) -> bool:
-    """Whether the numbers among the arguments are possible; else SH293."""
+def _require_in_range(site: CallSite) -> None:
+    """SH293 where a number among the arguments is not possible."""
     window, softcap, p = (site.static[name] for name in ("window", "softcap", "p"))
     fact = help = ""
     if window is not None and window < 1:
@@ -59,86 +59,70 @@ def _in_range(site: CallSite) -> bool:
         fact = f"`p` is {p:g}, and it is the share of weights that falls out: from 0 to less than 1"
         help = "`p = 0.1` drops a tenth"
     if fact:
-        site.sink.report("SH293", fact, site.span, help=help)
-    return not fact
+        site.refuse("SH293", fact, help)
 
 
-def _further(site: CallSite, given: Mapping[str, TensorType | None], q: Sequence[Term], keys: Term) -> bool:
-    """Whether the tensors besides q, k and v fit; else SH281 or SH288."""
-    lead = q[:-3]
-    if given["keep"] is not None and not (require(site, 3, "bool") and _fits(site, 3, (*lead, keys))):
-        return False
-    if given["bias"] is not None and not (require(site, 4, "floating") and _biased(site, 4, (*q[:-1], keys))):
-        return False
-    return given["sinks"] is None or (require(site, 5, "floating") and _fits(site, 5, q[-3:-2]))
+def _require_further(site: CallSite, given: Mapping[str, TensorType | None], q: Sequence[Term], keys: Term) -> None:
+    """SH281 or SH288 where a tensor besides q, k and v does not fit."""
+    if given["keep"] is not None:
+        require(site, 3, "bool")
+        require_dims(site, 3, (*q[:-3], keys))
+    if given["bias"] is not None:
+        require(site, 4, "floating")
+        _require_biased(site, 4, (*q[:-1], keys))
+    if given["sinks"] is not None:
+        require(site, 5, "floating")
+        require_dims(site, 5, q[-3:-2])
 
 
-def _biased(site: CallSite, at: int, wanted: Sequence[Term]) -> bool:
-    """Whether a bias lines up with [..., heads, queries, keys] from the right, a literal 1 or
-    nothing for any of these. A type has no dim twice: where queries and keys are one, another dim
-    of the size stands for the keys."""
+def _require_biased(site: CallSite, at: int, wanted: Sequence[Term]) -> None:
+    """A bias lines up with [..., heads, queries, keys] from the right, a literal 1 or nothing for
+    any of these. A type has no dim twice: where queries and keys are one, another dim of the size
+    stands for the keys."""
     dims, keys = site.operands[at].dims, wanted[-1]
     if dims and wanted[-2] == keys and dims[-1] != keys and term_size(dims[-1]) == term_size(keys):
         wanted = (*wanted[:-1], dims[-1])
     pairs = zip(reversed(dims), reversed(wanted), strict=False)
-    if len(dims) <= len(wanted) and all(not a or a == b or site.dims.same(a, b) for a, b in pairs):
-        return True
-    report_shape(site, at, wanted)
-    return False
+    if len(dims) > len(wanted) or not all(not a or a == b or site.dims.same(a, b) for a, b in pairs):
+        refuse_shape(site, at, wanted)
 
 
-def _ranks(site: CallSite) -> bool:
-    """Whether q, k and v have as many dims, at least two; else SH287."""
+def _require_ranks(site: CallSite) -> None:
+    """SH287 where q, k and v have not as many dims, at least two."""
     ranks = [len(t.dims) for t in site.operands[:3]]
-    if len(set(ranks)) == 1 and ranks[0] >= 2:
-        return True
-    at = next((i for i, r in enumerate(ranks) if r < 2 or r != ranks[0]), 0)
-    site.sink.report(
-        "SH287", f"`attention` needs [..., heads, seq, width] three times, and {quoted(site.names[at])} is "
-        f"{site.operands[at]}", site.spans[at],
-        labels=[(site.spans[0], str(site.operands[0]))] if at else [],
-        help=f"`rearrange({site.names[at] or 'q'} -> [batch, heads, seq, head_dim])` takes the heads apart and puts "
-             "them before the sequence",
-    )  # fmt: skip
-    return False
+    at = next((i for i, r in enumerate(ranks) if r < 2 or r != ranks[0]), None)
+    if at is not None:
+        site.refuse(
+            "SH287", f"`attention` needs [..., heads, seq, width] three times, and {quoted(site.names[at])} is "
+            f"{site.operands[at]}",
+            f"`rearrange({site.names[at] or 'q'} -> [batch, heads, seq, head_dim])` takes the heads apart and puts "
+            "them before the sequence", *[0] * (at > 0), span=site.spans[at],
+        )  # fmt: skip
 
 
-def _fits(site: CallSite, at: int, wanted: Sequence[Term]) -> bool:
-    if same_dims(site, site.operands[at].dims, wanted):
-        return True
-    report_shape(site, at, wanted)
-    return False
-
-
-def _heads(site: CallSite, q: Sequence[Term], k: Sequence[Term]) -> bool:
-    """Whether q's heads are a whole multiple of those of the keys; else SH295."""
+def _require_heads(site: CallSite, q: Sequence[Term], k: Sequence[Term]) -> None:
+    """SH295 where q's heads are no whole multiple of those of the keys."""
     if len(q) < 3 or q[-3] == k[-3]:
-        return True
+        return
     many, few = term_size(q[-3]), term_size(k[-3])
     if few == 1 or many is None or few is None or many % few == 0:
-        return True
-    site.sink.report(
-        "SH295", f"`attention` groups the heads of {quoted(site.names[0])} by those of {quoted(site.names[1])}: "
-        f"{sized(q[-3])} is no multiple of {sized(k[-3])}", site.span,
-        labels=[(site.spans[0], str(site.operands[0])), (site.spans[1], str(site.operands[1]))],
-        help=f"{many} heads can share 1 to {many} heads of keys that divide {many}",
-    )  # fmt: skip
-    return False
+        return
+    site.refuse("SH295",
+                f"`attention` groups the heads of {quoted(site.names[0])} by those of {quoted(site.names[1])}: "
+                f"{sized(q[-3])} is no multiple of {sized(k[-3])}",
+                f"{many} heads can share 1 to {many} heads of keys that divide {many}", 0, 1)  # fmt: skip
 
 
-def _one_sequence(site: CallSite, queries: Term, keys: Term) -> bool:
-    """Whether places can be compared, where only earlier or near ones may be seen; else SH293."""
+def _require_one_sequence(site: CallSite, queries: Term, keys: Term) -> None:
+    """SH293 where only earlier or near places may be seen, and they cannot be compared."""
     many, few = term_size(queries), term_size(keys)
     causal, window = site.static["causal"], site.static["window"]
     if not (causal or window) or queries == keys or many is None or few is None or many == few:
-        return True
+        return
     what = "causal attention" if causal else "a `window`"
-    site.sink.report(
-        "SH293", f"{what} compares places of one sequence: {sized(queries)} meets {sized(keys)}", site.span,
-        labels=[(site.spans[0], str(site.operands[0])), (site.spans[1], str(site.operands[1]))],
-        help="`causal = false` lets each query see all keys" if causal else "without it each query sees all keys",
-    )  # fmt: skip
-    return False
+    site.refuse("SH293", f"{what} compares places of one sequence: {sized(queries)} meets {sized(keys)}",
+                "`causal = false` lets each query see all keys" if causal else "without it each query sees all keys",
+                0, 1)  # fmt: skip
 
 
 def _attention_rule(
@@ -173,16 +157,6 @@ def _sharing(factors: Factors, many: Term, few: Term) -> DimFactors:
     return () if size == 1 else factors.group(many, size)
 
 
-def _attention_flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
-    """Two products, each of every query with every key that it sees: over q's width, and for each
-    of v's."""
-    (*_, asking, inner), (*_, keys, _), (*_, outer) = rule.operands[:3]
-    queries, seen, *both = (math.prod(rule.factors[f].size for f in dims) for dims in (asking, keys, inner, outer))
-    rest = math.prod(f.size for i, f in enumerate(rule.factors) if i not in (*asking, *keys, *inner, *outer))
-    pairs = _pairs(queries, seen, attrs["causal"], attrs["window"])
-    return 2 * rest * pairs * sum(both)
-
-
 def _pairs(queries: int, keys: int, causal: bool, window: int | None) -> int:
     """How many keys all queries together see; of the last queries, where they are a part."""
     far = max(0, keys - (window or keys))
@@ -192,29 +166,41 @@ def _pairs(queries: int, keys: int, causal: bool, window: int | None) -> int:
     return queries * keys - (queries * (queries - 1) + far * (far + 1) - before * (before + 1)) // 2
 
 
-def _exchanging(rule: FactorRule, attrs: Mapping[str, Any], ring: bool) -> FactorRule:
-    """The rule of an attention that, where queries and keys are cut alike, sends keys and values
-    round a ring, and where it is causal exchanges halves of the queries; the same rule if neither.
-    A bias is then whole in both: each rank takes the part of its pairs."""
-    marks = {rule.operands[1][-2]: RING} if ring else {}
-    marks |= {rule.operands[0][-2]: HALVES} if attrs["causal"] else {}
-    factors = [replace(f, exchanged=marks.get((at,), "")) for at, f in enumerate(rule.factors)]
-    if not marks:
-        return rule
-    paired = {dims[-2] for dims in rule.operands[:2]}
-    bias = 3 + attrs["given"].index("bias") if "bias" in attrs["given"] else -1
-    operands = [tuple(() if at == bias and d in paired else d for d in dims) for at, dims in enumerate(rule.operands)]
-    return factor_rule(tuple(factors), tuple(operands), rule.results, rule.through)
-
-
 def _exchanges(rule: FactorRule, at: int, cut: Sequence[object]) -> bool:
     """Whether the places of operand `at` are exchanged. cut: per factor, whether it is."""
     return any(rule.factors[f].exchanged and cut[f] for f in rule.operands[at][-2])
 
 
-def _keeps(rule: FactorRule, attrs: Mapping[str, Any], axes: Sequence[object]) -> Sequence[int]:
-    """Queries, keys and values; all ranks compute with each other's where places are exchanged."""
-    return () if _exchanges(rule, 0, axes) or _exchanges(rule, 1, axes) else range(3)
+class _Attention(Operator):
+    attends = True
+
+    def flops(self, rule: FactorRule, attrs: Mapping[str, Any]) -> int:
+        """Two products, each of every query with every key that it sees: over q's width, and for
+        each of v's."""
+        (*_, asking, inner), (*_, keys, _), (*_, outer) = rule.operands[:3]
+        queries, seen, *both = (math.prod(rule.factors[f].size for f in dims) for dims in (asking, keys, inner, outer))
+        rest = math.prod(f.size for i, f in enumerate(rule.factors) if i not in (*asking, *keys, *inner, *outer))
+        pairs = _pairs(queries, seen, attrs["causal"], attrs["window"])
+        return 2 * rest * pairs * sum(both)
+
+    def exchanging(self, rule: FactorRule, attrs: Mapping[str, Any], ring: bool) -> FactorRule:
+        """Where queries and keys are cut alike, keys and values go round a ring, and where it is
+        causal halves of the queries are exchanged; the same rule if neither. A bias is then whole
+        in both: each rank takes the part of its pairs."""
+        marks = {rule.operands[1][-2]: RING} if ring else {}
+        marks |= {rule.operands[0][-2]: HALVES} if attrs["causal"] else {}
+        factors = [replace(f, exchanged=marks.get((at,), "")) for at, f in enumerate(rule.factors)]
+        if not marks:
+            return rule
+        paired = {dims[-2] for dims in rule.operands[:2]}
+        bias = 3 + attrs["given"].index("bias") if "bias" in attrs["given"] else -1
+        operands = [tuple(() if i == bias and d in paired else d for d in dims) for i, dims in enumerate(rule.operands)]
+        return factor_rule(tuple(factors), tuple(operands), rule.results, rule.through)
+
+    def keeps(self, rule: FactorRule, attrs: Mapping[str, Any], axes: Sequence[object]) -> Sequence[int]:
+        """Queries, keys and values; all ranks compute with each other's where places are
+        exchanged."""
+        return () if _exchanges(rule, 0, axes) or _exchanges(rule, 1, axes) else range(3)
 
 
 def _emit_attention(site: OpSite) -> Code:
@@ -307,7 +293,7 @@ def _aliasing(local: LocalOp) -> Aliasing:
     return Aliasing(False, local.order) if kernel else own(local)
 
 
-declare(
+declaring(_Attention)(
     "attention",
     (
         Param("q", "tensor"),
@@ -330,7 +316,6 @@ declare(
     "seen. A query that sees no key gives 0. Scores s become `softcap` * tanh(s / `softcap`), then `bias` [..., heads, "
     "queries, keys] is added, of which any dim may be a 1 or absent. `sinks` [heads] are scores of a further key "
     "without a value. Of the weights a share `p` drops out, in training.",
-    _attention_flops,
     example="(q: [batch, heads, seq, width], k: [batch, heads, keys, width], v: [batch, heads, keys, out], "
     "keep: bool[batch, keys]) -> [batch, heads, seq, out] { attention(q, k, v, keep) }",
     saved=_saved_attention,
@@ -338,6 +323,4 @@ declare(
     work=_work_attention,
     random=lambda attrs: attrs["p"] > 0,
     precision=Precision.LOW,
-    exchanging=_exchanging,
-    keeps=_keeps,
 )

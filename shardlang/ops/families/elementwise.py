@@ -23,7 +23,7 @@ _floating, _any_number = each_element("floating"), each_element("number")
 
 def _unary(
     name: str, module: Module, doc: str, saved: Callable[[LocalOp], Residuals],
-    infer: Callable[[CallSite], Inference | None] = _floating, precision: Precision = Precision.INSIDE,
+    infer: Callable[[CallSite], Inference] = _floating, precision: Precision = Precision.INSIDE,
     of_number: Callable[[float], float] | None = None,
 ) -> None:  # fmt: skip
     example = f"(x: [..., d]) -> [..., d] {{ {name}(x) }}"
@@ -48,16 +48,12 @@ _unary("sin", TORCH, "The sine.", first, precision=_GIVEN)
 _unary("cos", TORCH, "The cosine.", first, precision=_GIVEN)
 
 
-def _infer_gelu(site: CallSite) -> Inference | None:
+def _infer_gelu(site: CallSite) -> Inference:
     found = _floating(site)
     approximate = site.static.get("approximate", "none")
-    if found is not None and approximate not in ("none", "tanh"):
-        site.sink.report(
-            "SH293", f'`gelu` knows no approximation "{approximate}"', site.span,
-            help='`approximate` is "none" or "tanh"',
-        )  # fmt: skip
-        return None
-    return found and Inference(found.results, found.rule, {"approximate": approximate})
+    if approximate not in ("none", "tanh"):
+        site.refuse("SH293", f'`gelu` knows no approximation "{approximate}"', '`approximate` is "none" or "tanh"')
+    return Inference(found.results, found.rule, {"approximate": approximate})
 
 
 def _emit_gelu(site: OpSite) -> Code:
@@ -86,9 +82,10 @@ _comparison("gt", ">", "Where left is greater than right, as bool.")
 _comparison("ge", ">=", "Where left is at least right, as bool.")
 
 
-def _truths(site: CallSite) -> Inference | None:
-    sound = all(require(site, at, "bool") for at in range(len(site.operands)))
-    return elementwise(site, "bool") if sound else None
+def _truths(site: CallSite) -> Inference:
+    for at in range(len(site.operands)):
+        require(site, at, "bool")
+    return elementwise(site, "bool")
 
 
 def _logical(name: str, symbol: str, params: tuple[Param, ...], example: str, doc: str) -> None:
@@ -125,9 +122,8 @@ _extremum("maximum", "min", "The greater of two values, element by element.")
 _extremum("minimum", "max", "The lesser of two values, element by element.")
 
 
-def _infer_where(site: CallSite) -> Inference | None:
-    if not require(site, 0, "bool"):
-        return None
+def _infer_where(site: CallSite) -> Inference:
+    require(site, 0, "bool")
     return elementwise(site, promote(site.operands[1:]))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shardlang.ops.code import TORCH, Code, F, around, joined, method
 from shardlang.ops.declaration import Arrow, CallSite, Inference, Param, Precision, declare
-from shardlang.ops.factors import Factors, marked, no_arrow, quoted, same_dims, sized, twice
+from shardlang.ops.factors import Factors, arrow_of, marked, quoted, refuse_twice, same_dims, sized
 from shardlang.ops.families.reductions import positions, single_position
 from shardlang.ops.rule import FactorRule, Split
 from shardlang.ops.saved_activations import Aliasing, LocalOp, nothing, own, rearranged
@@ -23,22 +23,16 @@ _NAMESAKES = (
 )
 
 
-def _infer_expand(site: CallSite) -> Inference | None:
+def _infer_expand(site: CallSite) -> Inference:
     type = site.operands[0]
-    if site.arrow is None:
-        no_arrow(site)
-        return None
-    if twice(site, site.arrow):
-        return None
-    lost = _lost(site, type.dims, site.arrow)
+    arrow = arrow_of(site)
+    refuse_twice(site, arrow)
+    lost = _lost(site, type.dims, arrow)
     if lost is not None:
-        site.sink.report(
-            "SH284", f"`expand` keeps every dim in its order: {sized(lost)} of {quoted(site.names[0])} is not there",
-            site.span, labels=[(site.spans[0], str(type))],
-            help="`rearrange` permutes, splits and merges dims; `expand` repeats all along the dims that it adds",
-        )  # fmt: skip
-        return None
-    after = tuple(site.dims.resolve(t) for t in site.arrow)
+        fact = f"`expand` keeps every dim in its order: {sized(lost)} of {quoted(site.names[0])} is not there"
+        help = "`rearrange` permutes, splits and merges dims; `expand` repeats all along the dims that it adds"
+        site.refuse("SH284", fact, help, 0)
+    after = tuple(site.dims.resolve(t) for t in arrow)
     before = [t if t in after else () for t in map(site.dims.resolve, type.dims)]
     factors = Factors()
     results = factors.dims(after)
@@ -95,10 +89,8 @@ declare("expand", (_X,), _infer_expand, _emit_expand,
 # --- flip, roll ----------------------------------------------------------------
 
 
-def _moved(site: CallSite, dims: tuple[int, ...] | None) -> Inference | None:
+def _moved(site: CallSite, dims: tuple[int, ...]) -> Inference:
     """Elements change places along dims, which no rule may split."""
-    if dims is None:
-        return None
     type = site.operands[0]
     factors = Factors(marked([type.dims[d] for d in dims], Split.WHOLE))
     places = factors.dims(type.dims)
@@ -106,17 +98,13 @@ def _moved(site: CallSite, dims: tuple[int, ...] | None) -> Inference | None:
     return Inference((type,), factors.rule((places,), (places,), ((0,),)), attrs)
 
 
-def _one_dim(site: CallSite) -> tuple[int, ...] | None:
-    at = single_position(site, (site.static["over"],))
-    return None if at is None else (at,)
-
-
 declare("flip", (_X, Param("over", "dims")), lambda site: _moved(site, positions(site, site.static["over"])),
         lambda site: method(site.operands[0], "flip", dims_text(site.attrs["dims"])),
         "The elements along the dims `over` in the opposite order.",
         example="(x: [batch, seq]) -> [batch, seq] { flip(x, over = seq) }",
         saved=nothing, moves=True, precision=Precision.GIVEN)  # fmt: skip
-declare("roll", (_X, Param("over", "dim"), Param("shift", "int")), lambda site: _moved(site, _one_dim(site)),
+declare("roll", (_X, Param("over", "dim"), Param("shift", "int")),
+        lambda site: _moved(site, (single_position(site, (site.static["over"],)),)),
         lambda site: method(site.operands[0], "roll", site.attrs["shift"], site.attrs["dims"][0]),
         "The elements along a dim `shift` places on; the last come first.",
         example="(x: [batch, seq]) -> [batch, seq] { roll(x, over = seq, shift = 1) }",
@@ -126,28 +114,21 @@ declare("roll", (_X, Param("over", "dim"), Param("shift", "int")), lambda site: 
 # --- stack ---------------------------------------------------------------------
 
 
-def _infer_stack(site: CallSite) -> Inference | None:
+def _infer_stack(site: CallSite) -> Inference:
     first, over = site.operands[0], site.static["over"]
     for at, type in enumerate(site.operands):
         if type.dtype != first.dtype or not same_dims(site, type.dims, first.dims):
-            labels = [(site.spans[0], str(first)), (site.spans[at], str(type))]
-            site.sink.report(
-                "SH292", f"`stack` needs all dims alike: {quoted(site.names[0])} is {first}, "
-                f"{quoted(site.names[at])} is {type}", site.span,
-                labels=labels if site.spans[0] != site.spans[at] else (),
-                help=_NAMESAKES if str(first) == str(type) else "`concat` is along a dim in which values may differ",
-            )  # fmt: skip
-            return None
+            names = f"{quoted(site.names[0])} is {first}, {quoted(site.names[at])} is {type}"
+            help = _NAMESAKES if str(first) == str(type) else "`concat` is along a dim in which values may differ"
+            shown = (0, at) if site.spans[0] != site.spans[at] else ()
+            site.refuse("SH292", f"`stack` needs all dims alike: {names}", help, *shown)
     size = term_size(over)
     if size is not None and size != len(site.operands):
-        site.sink.report(
-            "SH292", f"`stack` makes a dim of {len(site.operands)}, and {sized(over)} is none", site.span,
-            help=f"`over = {len(site.operands)}`, or a dim of that size",
-        )  # fmt: skip
-        return None
+        site.refuse("SH292", f"`stack` makes a dim of {len(site.operands)}, and {sized(over)} is none",
+                    f"`over = {len(site.operands)}`, or a dim of that size")  # fmt: skip
     dims = (over, *map(site.dims.resolve, first.dims))
-    if any(dim in term for dim in over for term in dims[1:]) and twice(site, dims):
-        return None
+    if any(dim in term for dim in over for term in dims[1:]):
+        refuse_twice(site, dims)
     factors = Factors()
     (mine,) = factors.by_place([dims[1:]])
     count = len(site.operands)
@@ -165,21 +146,16 @@ declare(STACK, (Param("operands", "tensors"), Param("over", "newdim")), _infer_s
 # --- pad -----------------------------------------------------------------------
 
 
-def _infer_pad(site: CallSite) -> Inference | None:
+def _infer_pad(site: CallSite) -> Inference:
     type, value = site.operands[0], site.static["value"]
     factors, dims = Factors(), list(type.dims)
     own: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
     pads: dict[int, tuple[int, int]] = {}
     for term, *both in site.static["pads"]:
         at, size = single_position(site, (term,)), term_size(term)
-        if at is None:
-            return None
         if min(both) < 0:
-            site.sink.report(
-                "SH293", f"`pad` adds {both[0]} before and {both[1]} behind {sized(term)}", site.span,
-                labels=[(site.spans[0], str(type))], help="`slice` takes a part of a dim",
-            )  # fmt: skip
-            return None
+            site.refuse("SH293", f"`pad` adds {both[0]} before and {both[1]} behind {sized(term)}",
+                        "`slice` takes a part of a dim", 0)  # fmt: skip
         dims[at] = site.dims.fresh(" * ".join(d.name for d in term), None if size is None else size + sum(both))
         own[at], pads[at] = (factors.alone(term), factors.alone(dims[at])), (both[0], both[1])
     before, after = (

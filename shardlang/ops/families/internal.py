@@ -24,7 +24,7 @@ def transfer_rule(type: TensorType) -> FactorRule:
     return unary_rule(type, through=True)
 
 
-def _infer(site: CallSite) -> Inference | None:
+def _infer(site: CallSite) -> Inference:
     return Inference((site.operands[0],), transfer_rule(site.operands[0]))
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from shardlang.ops.code import RT, TORCH, Code, F, around, atom, infix, method
 from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Precision, declare
-from shardlang.ops.factors import Factors, marked, quoted, require, same_dims, sized, twice
+from shardlang.ops.factors import Factors, marked, quoted, refuse_twice, require, same_dims, sized
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import DimFactors, Split, shared_axes
 from shardlang.ops.saved_activations import Aliasing, LocalOp, Residuals, elements, nothing, own, size
@@ -20,23 +20,16 @@ PICK = "pick"
 STEP = "scanned"  # a place of what a scan goes through
 
 
-def _infer_embedding(site: CallSite) -> Inference | None:
+def _infer_embedding(site: CallSite) -> Inference:
     ids, table = site.operands
-    if not require(site, 0, "integer"):
-        return None
+    require(site, 0, "integer")
     if len(table.dims) != 2:
-        site.sink.report(
-            "SH287", f"`embedding` needs a table of two dims, and {quoted(site.names[1])} is {table}", site.spans[1],
-            help="a table is `[rows, width]`: `embedding(ids, table)`",
-        )  # fmt: skip
-        return None
+        site.refuse("SH287", f"`embedding` needs a table of two dims, and {quoted(site.names[1])} is {table}",
+                    "a table is `[rows, width]`: `embedding(ids, table)`", span=site.spans[1])  # fmt: skip
     padding, size = site.static["padding"], term_size(table.dims[0])
     if padding is not None and not 0 <= padding < (padding + 1 if size is None else size):
-        site.sink.report(
-            "SH293", f"`padding` is {padding}, and {quoted(site.names[1])} has {sized(table.dims[0])}", site.span,
-            labels=[(site.spans[1], str(table))], help="it is the row that has no gradient, from 0",
-        )  # fmt: skip
-        return None
+        site.refuse("SH293", f"`padding` is {padding}, and {quoted(site.names[1])} has {sized(table.dims[0])}",
+                    "it is the row that has no gradient, from 0", 1)  # fmt: skip
     factors = Factors()
     # The places of ids over the dim of the rows, or of the width, are another index than these.
     (mine,), (rows,) = factors.by_place([ids.dims]), factors.by_place([table.dims])
@@ -116,26 +109,18 @@ declare("embedding", (Param("ids", "tensor"), Param("table", "tensor"), Param("p
         streams=looked_up)  # fmt: skip
 
 
-def _infer_gather(site: CallSite) -> Inference | None:
+def _infer_gather(site: CallSite) -> Inference:
     """The index has x's dims with another (or no) dim in the place of `over`."""
     x, index = site.operands
-    if not require(site, 1, "integer"):
-        return None
+    require(site, 1, "integer")
     at = single_position(site, (site.static["over"],))
-    if at is None:
-        return None
     keeps = len(index.dims) == len(x.dims)
     rest = x.dims[:at] + x.dims[at + 1 :]
     mine = index.dims[:at] + index.dims[at + 1 :] if keeps else index.dims
     if not same_dims(site, rest, mine):
-        site.sink.report(
-            "SH288",
-            f"`gather` over `{term_text(x.dims[at])}` needs {quoted(site.names[1])} to have the other dims of "
-            f"{quoted(site.names[0])}, and it is {index}",
-            site.spans[1], labels=[(site.spans[0], str(x))],
-            help="it has x's dims in their order, with its own dim, or none, in the place of the one that is looked up",
-        )  # fmt: skip
-        return None
+        fact = f"{quoted(site.names[1])} to have the other dims of {quoted(site.names[0])}, and it is {index}"
+        help = "it has x's dims in their order, with its own dim, or none, in the place of the one that is looked up"
+        site.refuse("SH288", f"`gather` over `{term_text(x.dims[at])}` needs {fact}", help, 0, span=site.spans[1])
     resolve = site.dims.resolve
     factors = Factors()
     values = factors.dims([resolve(t) for t in x.dims])
@@ -169,14 +154,12 @@ declare(
 # --- take ----------------------------------------------------------------------
 
 
-def _infer_take(site: CallSite) -> Inference | None:
+def _infer_take(site: CallSite) -> Inference:
     x, index = site.operands
     at = single_position(site, (site.static["over"],))
-    if at is None or not require(site, 1, "integer"):
-        return None
+    require(site, 1, "integer")
     dims = (*x.dims[:at], *index.dims, *x.dims[at + 1 :])
-    if twice(site, dims):
-        return None
+    refuse_twice(site, dims)
     factors = Factors()
     # The places of the index over the dim that is looked up are another index than that.
     (chosen,), (values,) = factors.by_place([index.dims]), factors.by_place([x.dims])
@@ -209,18 +192,13 @@ declare(
 # --- pick ---------------------------------------------------------------------
 
 
-def _infer_pick(site: CallSite) -> Inference | None:
+def _infer_pick(site: CallSite) -> Inference:
     type, places = site.operands[0], site.static["places"]
     at = single_position(site, [term for term, _ in places])
-    if at is None:
-        return None
     index, size = places[0][1], term_size(type.dims[at])
     if size is not None and not -size <= index < size:
-        site.sink.report(
-            "SH291", f"`pick` takes number {index} of {sized(type.dims[at])}", site.span,
-            labels=[(site.spans[0], str(type))], help=f"0 to {size - 1}, or -{size} to -1, from the end",
-        )  # fmt: skip
-        return None
+        site.refuse("SH291", f"`pick` takes number {index} of {sized(type.dims[at])}",
+                    f"0 to {size - 1}, or -{size} to -1, from the end", 0)  # fmt: skip
     whole = site.operator.name == STEP
     factors = Factors(marked(type.dims[at : at + 1], Split.WHOLE) if whole else None)
     dims = factors.dims(type.dims)
@@ -256,10 +234,9 @@ declare(STEP, (Param("x", "tensor"), Param("places", "places")), _infer_pick, _e
 # --- one_hot, arange -----------------------------------------------------------
 
 
-def _infer_one_hot(site: CallSite) -> Inference | None:
+def _infer_one_hot(site: CallSite) -> Inference:
     ids, classes = site.operands[0], site.static["classes"]
-    if not require(site, 0, "integer"):
-        return None
+    require(site, 0, "integer")
     factors = Factors()
     (mine,) = factors.by_place([ids.dims])
     rule = factors.rule((mine,), ((*mine, factors.term(classes)),))
@@ -281,7 +258,7 @@ declare(
 )  # fmt: skip
 
 
-def _infer_arange(site: CallSite) -> Inference | None:
+def _infer_arange(site: CallSite) -> Inference:
     dims = (site.static["dim"],)
     factors = Factors()
     return Inference((TensorType("i64", dims),), factors.rule((), (factors.dims(dims),)))

@@ -8,9 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NoReturn
 
 from shardlang.ops.code import RT, Code, F, around, atom, call_of, infix, method
-from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Precision, Total, declare
+from shardlang.ops.declaration import (
+    CallRefused,
+    CallSite,
+    Indexing,
+    Inference,
+    Operator,
+    Param,
+    Precision,
+    Total,
+    declare,
+    declaring,
+)
 from shardlang.ops.factors import Factors, Mark, namesakes, quoted, require, same_dims, sized
 from shardlang.ops.families.reductions import tally_text
 from shardlang.ops.python_text import literal, tuple_text
@@ -29,11 +41,10 @@ IN_F32 = "cross_entropy_in_f32"
 # --- losses over classes -----------------------------------------------------
 
 
-def _class_dim(site: CallSite) -> int | None:
-    """The position of the one dim that the label lacks; None after reporting SH289."""
+def _class_dim(site: CallSite) -> int:
+    """The position of the one dim that the label lacks; SH289 where there is none."""
     scores, label = site.operands
-    if _twice(site):
-        return None
+    _require_one(site)
     for at in _likely_first(scores, label):
         if same_dims(site, scores.dims[:at] + scores.dims[at + 1 :], label.dims):
             return at
@@ -46,30 +57,27 @@ def _class_dim(site: CallSite) -> int | None:
         labels=[(site.spans[0], str(scores)), (site.spans[1], f"{label}; it lacks {_listed(lacking)}")],
         help="a label is the index of a class: `i64`, with the dims of the scores but the class dim, in their order",
     )
-    return None
+    raise CallRefused
 
 
-def _twice(site: CallSite) -> bool:
-    """Whether the label's dims do not say which dim of the scores the classes are, as both are one
-    dim; it is reported (SH289)."""
+def _require_one(site: CallSite) -> None:
+    """SH289 where the label's dims do not say which dim of the scores the classes are, as both are
+    one dim."""
     scores, label = site.operands
     resolve = site.dims.resolve
     dims, due = [resolve(t) for t in scores.dims], [resolve(t) for t in label.dims]
     places = [at for at in range(len(dims)) if dims[:at] + dims[at + 1 :] == due]
     if len(places) < 2:
-        return False
+        return
     names, dim = site.names, quoted(term_text(dims[places[-1]]))
     kept = [term_text(t) for t in scores.dims]
     kept[places[-1]] = "classes"
-    site.sink.report(
+    site.refuse(
         "SH289",
         f"{quoted(names[0])} has {dim} twice, so nothing says which of the two is the classes of {site.operator.name}",
-        site.span,
-        labels=[(site.spans[0], str(scores)), (site.spans[1], str(label))],
-        help=f"declare `dim classes = {term_text(dims[places[-1]])}`, and say which it is: "
-        f"`relabel({names[0] if names[0].isidentifier() else 'scores'} -> [{', '.join(kept)}])`",
-    )
-    return True
+        f"declare `dim classes = {term_text(dims[places[-1]])}`, and say which it is: "
+        f"`relabel({names[0] if names[0].isidentifier() else 'scores'} -> [{', '.join(kept)}])`", 0, 1,
+    )  # fmt: skip
 
 
 def _likely_first(scores: TensorType, label: TensorType) -> list[int]:
@@ -85,12 +93,10 @@ def _listed(terms: list[Term]) -> str:
     return ", ".join(sized(t) for t in terms) or "none of them"
 
 
-def _class_loss(site: CallSite, mark: Mark, through: tuple[tuple[int, ...], ...]) -> Inference | None:
-    if not require(site, 0, "floating") or not require(site, 1, "integer"):
-        return None
+def _class_loss(site: CallSite, mark: Mark, through: tuple[tuple[int, ...], ...]) -> Inference:
+    require(site, 0, "floating")
+    require(site, 1, "integer")
     at = _class_dim(site)
-    if at is None:
-        return None
     resolve = site.dims.resolve
     dims = [resolve(t) for t in site.operands[0].dims]
     marks: dict[Dim, Mark] = dict.fromkeys(dims[at], mark)
@@ -101,16 +107,13 @@ def _class_loss(site: CallSite, mark: Mark, through: tuple[tuple[int, ...], ...]
     return Inference((TensorType(wide(site.operands[0].dtype), ()),), rule, attrs)
 
 
-def _infer_cross_entropy(site: CallSite) -> Inference | None:
+def _infer_cross_entropy(site: CallSite) -> Inference:
     smoothing = site.static["label_smoothing"]
     if not 0 <= smoothing <= 1:
-        site.sink.report(
-            "SH293", f"`label_smoothing` is {smoothing:g}, and it is a share from 0 to 1", site.span,
-            help="`label_smoothing = 0.1` gives a tenth of the weight to all classes alike",
-        )  # fmt: skip
-        return None
+        site.refuse("SH293", f"`label_smoothing` is {smoothing:g}, and it is a share from 0 to 1",
+                    "`label_smoothing = 0.1` gives a tenth of the weight to all classes alike")  # fmt: skip
     found = _class_loss(site, (Split.INSIDE, statistics_of(smoothing)), ())
-    return found and Inference(found.results, found.rule, {**found.attrs, "label_smoothing": smoothing})
+    return Inference(found.results, found.rule, {**found.attrs, "label_smoothing": smoothing})
 
 
 def statistics_of(smoothing: float) -> Statistics:
@@ -119,7 +122,7 @@ def statistics_of(smoothing: float) -> Statistics:
     return (1, 2 if smoothing == 0 else 3), ()
 
 
-def _infer_nll(site: CallSite) -> Inference | None:
+def _infer_nll(site: CallSite) -> Inference:
     # A pick among log-probabilities is linear in them: a rank picks where it has the class, and the
     # sum is pending.
     return _class_loss(site, (Split.FREE, ((), ())), ((0,),))
@@ -259,10 +262,10 @@ _CLASS_PARAMS = (Param("scores", "tensor"), Param("label", "tensor"), Param("ign
 
 
 def _of_classes(
-    name: str, params: tuple[Param, ...], infer: Callable[[CallSite], Inference | None],
+    name: str, params: tuple[Param, ...], infer: Callable[[CallSite], Inference],
     saved: Callable[[LocalOp], Residuals], doc: str, work: Callable[[LocalOp], WorkingMemory] = plain,
-    chunked: str = "", precision: Precision = Precision.F32,
-    streams: Callable[[LocalOp], Streams | None] = lambda local: None,
+    precision: Precision = Precision.F32, streams: Callable[[LocalOp], Streams | None] = lambda local: None,
+    declared: Callable[..., None] = declare,
 ) -> None:  # fmt: skip
     def emit(site: OpSite) -> Code:
         if not cut(site, 0) and not cut(site, 1) and len(site.operands) == 2:
@@ -277,22 +280,27 @@ def _of_classes(
 
     doc = f"The mean {doc}; the class dim is the one the label lacks."
     example = f"(scores: [..., classes], label: i64[...]) -> [] {{ {name}(scores, label) }}"
-    declare(name, params, infer, emit, doc, example=example, reduces=Total.MEAN, accumulate=accumulate, saved=saved,
-            work=work, streams=streams, indexes=Indexing(1, 0), chunked=chunked,
-            precision=precision)  # fmt: skip
+    declared(
+        name, params, infer, emit, doc, example=example, reduces=Total.MEAN, accumulate=accumulate, saved=saved,
+        work=work, streams=streams, indexes=Indexing(1, 0), precision=precision,
+    )  # fmt: skip
+
+
+class _Chunkable(Operator):
+    chunked = CHUNKED
 
 
 _of_classes(
     "cross_entropy", (*_CLASS_PARAMS, Param("label_smoothing", "number", 0.0)), _infer_cross_entropy,
     saved=_saved_cross_entropy, doc="cross-entropy of scores and class indices", work=_work_cross_entropy,
-    chunked=CHUNKED, precision=Precision.WIDENS, streams=_streams_cross_entropy,
+    precision=Precision.WIDENS, streams=_streams_cross_entropy, declared=declaring(_Chunkable),
 )  # fmt: skip
 _of_classes(
     "nll_loss", _CLASS_PARAMS, _infer_nll, _saved_nll, "of the negative log-probabilities of the label's classes"
 )
 
 
-def _infer_kept_count(site: CallSite) -> Inference | None:
+def _infer_kept_count(site: CallSite) -> Inference:
     factors = Factors()
     label = factors.dims(site.operands[0].dims)
     rule = factors.rule((label,), ((),))
@@ -313,35 +321,28 @@ declare(
 # --- losses of two values alike ----------------------------------------------
 
 
-def _infer_alike(site: CallSite) -> Inference | None:
+def _infer_alike(site: CallSite) -> Inference:
     left, right = site.operands
-    if not require(site, 0, "floating"):
-        return None
+    require(site, 0, "floating")
     if not same_dims(site, left.dims, right.dims):
-        _report_unlike(site)
-        return None
+        _refuse_unlike(site)
     factors = Factors()
     dims = factors.dims([site.dims.resolve(t) for t in left.dims])
     return Inference((TensorType(left.dtype, ()),), factors.rule((dims, dims), ((),)))
 
 
-def _report_unlike(site: CallSite) -> None:
+def _refuse_unlike(site: CallSite) -> NoReturn:
     left, right = site.operands
     names = site.names
     few, many = (0, 1) if len(left.dims) < len(right.dims) else (1, 0)
     short, long = site.operands[few], site.operands[many]
     fits = len(left.dims) != len(right.dims) and {t for t in short.dims if t} == {t for t in long.dims if t}
     dims = ", ".join(term_text(t) for t in long.dims)
-    site.sink.report(
-        "SH290",
-        f"`{site.operator.name}` compares values of the same dims: {quoted(names[0])} is {left}, "
-        f"{quoted(names[1])} is {right}",
-        site.span,
-        labels=[(site.spans[0], str(left)), (site.spans[1], str(right))],
-        help=f"`rearrange({names[few]} -> [{dims}])` gives {quoted(names[few])} the dims of {quoted(names[many])}"
-        if fits
-        else namesakes(site.operands) or "nothing is broadcast in a loss; give both the same dims",
-    )
+    site.refuse("SH290", f"`{site.operator.name}` compares values of the same dims: {quoted(names[0])} is {left}, "
+                f"{quoted(names[1])} is {right}",
+                f"`rearrange({names[few]} -> [{dims}])` gives {quoted(names[few])} the dims of {quoted(names[many])}"
+                if fits else namesakes(site.operands) or "nothing is broadcast in a loss; give both the same dims",
+                0, 1)  # fmt: skip
 
 
 def _alike_call(site: OpSite, function: str, reduction: str) -> Code:

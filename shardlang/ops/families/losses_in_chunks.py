@@ -29,7 +29,7 @@ def chunked_rule(types: Sequence[TensorType], dim: int, smoothing: float) -> Fac
     return factors.rule([factors.dims(type.dims) for type in types], ((),))
 
 
-def _infer_chunked(site: CallSite) -> Inference | None:
+def _infer_chunked(site: CallSite) -> Inference:
     static = {name: site.static[name] for name in ("chunks", "dim", "ignore_index", "label_smoothing")}
     types = [type for type in site.operands if type is not None]
     attrs = {**static, "bias": site.operands[3] is not None}
@@ -108,7 +108,6 @@ declare(
         Param("ignore_index", "int", None), Param("label_smoothing", "number", 0.0),
     ),
     _infer_chunked, _emit_chunked, "The mean cross-entropy of the scores `hidden` times `weight`, in chunks of rows.",
-    lambda rule, attrs: 2 * math.prod(factor.size for factor in rule.factors),
     internal=True, reduces=Total.MEAN, accumulate=_accumulate_chunked, saved=_saved_chunked, work=_work_chunked,
     indexes=Indexing(0, 2), product=_product_chunked, streams=_streams_chunked,
 )  # fmt: skip

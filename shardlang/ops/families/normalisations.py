@@ -8,25 +8,22 @@ import math
 from collections.abc import Callable, Sequence
 
 from shardlang.ops.code import RT, Code, F, method
-from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
-from shardlang.ops.factors import Factors, marked, quoted, require, same_dims
+from shardlang.ops.declaration import CallRefused, CallSite, Inference, Param, Precision, declare
+from shardlang.ops.factors import Factors, marked, quoted, refuse_shape, require, require_dims, same_dims
 from shardlang.ops.families.reductions import positions, single_position
 from shardlang.ops.rule import FactorRule, Split, Statistics
 from shardlang.ops.saved_activations import LocalOp, Residuals, made, size
-from shardlang.ops.site import OpSite
+from shardlang.ops.site import OpSite, some
 from shardlang.ops.streams import Streams, in_kernels
-from shardlang.ops.texts import factors_of, group_text, some
-from shardlang.types.dim import TensorType, Term, low, term_size, term_text, wide
+from shardlang.ops.texts import factors_of, group_text
+from shardlang.types.dim import TensorType, Term, low, term_size, wide
 
 _X = Param("x", "tensor")
 
 
-def _infer_softmax(site: CallSite) -> Inference | None:
-    if not require(site, 0, "floating"):
-        return None
+def _infer_softmax(site: CallSite) -> Inference:
+    require(site, 0, "floating")
     dim = single_position(site, site.static["over"])
-    if dim is None:
-        return None
     type = site.operands[0]
     factors = Factors(marked([type.dims[dim]], Split.INSIDE, ((1, 1), (1,))))
     dims = factors.dims(type.dims)
@@ -54,18 +51,13 @@ _softmax("log_softmax", "The logarithm of softmax over one dim.")
 # --- layer_norm, rms_norm ----------------------------------------------------
 
 
-def _infer_norm(statistics: Statistics) -> Callable[[CallSite], Inference | None]:
-    def infer(site: CallSite) -> Inference | None:
-        if not require(site, 0, "floating"):
-            return None
+def _infer_norm(statistics: Statistics) -> Callable[[CallSite], Inference]:
+    def infer(site: CallSite) -> Inference:
+        require(site, 0, "floating")
         dims = positions(site, site.static["over"])
-        if dims is None:
-            return None
         type = site.operands[0]
         over = [type.dims[d] for d in dims]
         extra = _affine(site, over)
-        if extra is None:
-            return None
         resolve = site.dims.resolve
         whole = [resolve(t) for t in type.dims]
         factors = Factors(marked([whole[d] for d in dims], Split.INSIDE, statistics))
@@ -78,30 +70,14 @@ def _infer_norm(statistics: Statistics) -> Callable[[CallSite], Inference | None
     return infer
 
 
-def _affine(site: CallSite, over: Sequence[Term]) -> tuple[str, ...] | None:
-    """Which of weight and bias are given; None after reporting one whose dims are not `over`."""
-    given: list[str] = []
-    for at, param in enumerate(site.operator.params):
-        type = site.operands[at] if at < len(site.operands) and param.name in ("weight", "bias") else None
-        if type is None:
-            continue
-        if not same_dims(site, type.dims, over):
-            report_shape(site, at, over)
-            return None
-        given.append(param.name)
+def _affine(site: CallSite, over: Sequence[Term]) -> tuple[str, ...]:
+    """Which of weight and bias are given, of the dims `over`."""
+    names = [param.name for param in site.operator.params if param.kind == "tensor"]
+    pairs = enumerate(zip(names, site.operands, strict=False))
+    given = {name: at for at, (name, type) in pairs if name in ("weight", "bias") and type is not None}
+    for at in given.values():
+        require_dims(site, at, over)
     return tuple(given)
-
-
-def report_shape(site: CallSite, at: int, wanted: Sequence[Term]) -> None:
-    """SH288: an operand such as `weight` has other dims than the first operand asks for."""
-    dims = ", ".join(term_text(t) for t in wanted)
-    site.sink.report(
-        "SH288",
-        f"`{site.operator.name}` needs {quoted(site.names[at])} to be [{dims}], and it is {site.operands[at]}",
-        site.spans[at],
-        labels=[(site.spans[0], str(site.operands[0]))],
-        help=f"declare it as `[{dims}]`",
-    )
 
 
 def _emit_norm(name: str) -> Callable[[OpSite], Code]:
@@ -180,27 +156,16 @@ declare(
 # --- batch_norm --------------------------------------------------------------
 
 
-def _infer_batch_norm(site: CallSite) -> Inference | None:
+def _infer_batch_norm(site: CallSite) -> Inference:
     type, mean = site.operands[0], site.operands[1]
-    if not require(site, 0, "floating"):
-        return None
+    require(site, 0, "floating")
     at = next((i for i, t in enumerate(type.dims) if (t,) == mean.dims), -1)
     if at < 0 and len(type.dims) > 1 and same_dims(site, mean.dims, type.dims[1:2]):
         at = 1
     if at < 0:
-        report_shape(site, 1, type.dims[1:2])
-        return None
-    channel = (type.dims[at],)
-    given = [i for i, t in enumerate(site.operands) if i > 1 and t is not None]
-    for i in given:
-        if not same_dims(site, site.operands[i].dims, channel):
-            report_shape(site, i, channel)
-            return None
-    return _batch_norm(site, at, tuple(site.operator.params[i].name for i in given if i > 2))
-
-
-def _batch_norm(site: CallSite, at: int, has: tuple[str, ...]) -> Inference:
-    type = site.operands[0]
+        refuse_shape(site, 1, type.dims[1:2])
+    require_dims(site, 2, (type.dims[at],))
+    has = _affine(site, (type.dims[at],))
     whole = [site.dims.resolve(t) for t in type.dims]
     others = [t for d, t in enumerate(whole) if d != at]
     factors = Factors(marked(others, Split.INSIDE, ((1, 1), (2,))))
@@ -265,28 +230,21 @@ declare(
 # --- group_norm --------------------------------------------------------------
 
 
-def _infer_group_norm(site: CallSite) -> Inference | None:
+def _infer_group_norm(site: CallSite) -> Inference:
     type, groups = site.operands[0], site.static["num_groups"]
-    if not require(site, 0, "floating"):
-        return None
+    require(site, 0, "floating")
     count = term_size(type.dims[1]) if len(type.dims) > 1 else 0
     if groups < 1 or count == 0 or (count or 0) % groups:
-        site.sink.report(
-            "SH293", f"`group_norm` cannot make {groups} groups of {quoted(site.names[0])}", site.spans[0],
-            str(type), help="`num_groups` divides the channels, the second dim",
-        )  # fmt: skip
-        return None
+        fact = f"`group_norm` cannot make {groups} groups of {quoted(site.names[0])}"
+        help = "`num_groups` divides the channels, the second dim"
+        site.sink.report("SH293", fact, site.spans[0], str(type), help=help)
+        raise CallRefused
     whole = [site.dims.resolve(t) for t in type.dims]
-    given = [(i, name) for i, name in ((1, "weight"), (2, "bias")) if i < len(site.operands) and site.operands[i]]
-    for i, _ in given:
-        if not same_dims(site, site.operands[i].dims, whole[1:2]):
-            report_shape(site, i, whole[1:2])
-            return None
+    has = _affine(site, whole[1:2])
     factors = Factors(marked([_within(whole[1], groups), *whole[2:]], Split.WHOLE))
     operand = factors.dims([site.dims.resolve(t) for t in whole])
-    attrs = {"num_groups": groups, "each": (count or groups) // groups, "has": tuple(name for _, name in given),
-             "eps": site.static["eps"]}  # fmt: skip
-    rule = factors.rule((operand, *[operand[1:2]] * len(given)), (operand,))
+    attrs = {"num_groups": groups, "each": (count or groups) // groups, "has": has, "eps": site.static["eps"]}
+    rule = factors.rule((operand, *[operand[1:2]] * len(has)), (operand,))
     return Inference((TensorType(type.dtype, tuple(whole)),), rule, attrs)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import NoReturn
 
 from shardlang.ops.code import RT, TORCH, Code, F, infix, method
 from shardlang.ops.declaration import Arrow, CallSite, Inference, Param, Precision, between, declare
@@ -17,16 +16,13 @@ from shardlang.ops.working_memory import products
 from shardlang.types.dim import Dim, TensorType, Term, term_size, term_text, told_apart
 
 
-def _flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
-    return 2 * math.prod(f.size for f in rule.factors)
-
-
 def matrices(rule: FactorRule) -> tuple[int, int, int, int]:
     """The sum of products of the first operand and the others, as a product of matrices."""
-    (left, right), result = ({f for dim in dims for f in dim} for dims in rule.operands[:2]), rule.results[0]
-    kept, found = {f for dim in result for f in dim}, [1, 1, 1, 1]
+    sides = (*rule.operands[:2], *rule.results)
+    left, *right, kept = ({f for dim in dims for f in dim} for dims in sides)
+    found = [1, 1, 1, 1]
     for f, factor in enumerate(rule.factors):
-        at = 3 if f not in kept else 0 if f in left and f in right else 1 if f in left else 2
+        at = 3 if f not in kept else 2 if f not in left else 0 if any(f in side for side in right) else 1
         found[at] *= factor.size
     return found[0], found[1], found[2], found[3]
 
@@ -34,84 +30,58 @@ def matrices(rule: FactorRule) -> tuple[int, int, int, int]:
 # --- matmul ------------------------------------------------------------------
 
 
-def _infer_matmul(site: CallSite) -> Inference | None:
+def _infer_matmul(site: CallSite) -> Inference:
     left, right = site.operands
     if not left.dims or not right.dims:
-        _no_dims(site)
-        return None
+        at = 0 if not left.dims else 1
+        fact = f"`@` needs two tensors, and {quoted(site.names[at])} has no dims"
+        site.refuse("SH282", fact, "`*` multiplies by a number", span=site.spans[at])
     inner, outer = left.dims[-1], right.dims[-2] if len(right.dims) > 1 else right.dims[-1]
     if inner != outer and not site.dims.same(inner, outer):
-        _report_contraction(site, inner, outer)
-        return None
+        _refuse_contraction(site, inner, outer)
     lead = _leading(site, left.dims[:-2], right.dims[:-2])
-    if lead is None:
-        return None
+    _require_one_dtype(site, "@")
     resolve = site.dims.resolve
     rows, columns = left.dims[-2:-1], right.dims[-1:] if len(right.dims) > 1 else ()
     dims = tuple(map(resolve, (*lead, *rows, *columns)))
     factors = Factors()
     operands = [factors.dims([resolve(t) for t in type.dims]) for type in site.operands]
     rule = factors.rule(operands, (factors.dims(dims),), ((0,), (1,)))
-    return Inference((TensorType(promote(site.operands), dims),), rule) if _one_dtype(site, "@") else None
+    return Inference((TensorType(promote(site.operands), dims),), rule)
 
 
-def _one_dtype(site: CallSite, name: str) -> bool:
-    """Whether all operands have one element type: a product, unlike `*`, converts none."""
+def _require_one_dtype(site: CallSite, name: str) -> None:
+    """SH281 where operands have several element types: a product, unlike `*`, converts none."""
     first = site.operands[0]
     other = next((i for i, t in enumerate(site.operands) if t.dtype != first.dtype), None)
     if other is None:
-        return True
+        return
     narrow, wide = (0, site.operands[other].dtype) if not first.floating else (other, first.dtype)
-    site.sink.report(
-        "SH281",
-        f"`{name}` multiplies values of one element type: {quoted(site.names[0])} is {first.dtype}, "
-        f"and {quoted(site.names[other])} {site.operands[other].dtype}",
-        site.span,
-        labels=[(site.spans[0], str(first)), (site.spans[other], str(site.operands[other]))],
-        help=f"convert one: `cast({site.names[narrow] or 'x'}, {wide})`",
-    )
-    return False
+    site.refuse("SH281", f"`{name}` multiplies values of one element type: {quoted(site.names[0])} is {first.dtype}, "
+                f"and {quoted(site.names[other])} {site.operands[other].dtype}",
+                f"convert one: `cast({site.names[narrow] or 'x'}, {wide})`", 0, other)  # fmt: skip
 
 
-def _no_dims(site: CallSite) -> None:
-    at = 0 if not site.operands[0].dims else 1
-    site.sink.report(
-        "SH282", f"`@` needs two tensors, and {quoted(site.names[at])} has no dims", site.spans[at],
-        help="`*` multiplies by a number",
-    )  # fmt: skip
-
-
-def _leading(site: CallSite, left: Sequence[Term], right: Sequence[Term]) -> list[Term] | None:
-    """Leading dims line up from the right; None after reporting."""
+def _leading(site: CallSite, left: Sequence[Term], right: Sequence[Term]) -> list[Term]:
+    """Leading dims line up from the right."""
     result: list[Term] = []
     for back in range(max(len(left), len(right)), 0, -1):
         a: Term = left[-back] if back <= len(left) else ()
         b: Term = right[-back] if back <= len(right) else ()
         if a and b and a != b and not site.dims.same(a, b):
             one, other = told_apart(a, b)
-            site.sink.report(
-                "SH282",
-                f"the leading dims of `@` do not line up: {sized(a)}{one} meets {sized(b)}{other}",
-                site.span,
-                labels=[(site.spans[0], str(site.operands[0])), (site.spans[1], str(site.operands[1]))],
-                help="all dims but the last two are lined up from the right; `einsum` names the result's dims instead",
-            )
-            return None
+            fact = f"the leading dims of `@` do not line up: {sized(a)}{one} meets {sized(b)}{other}"
+            help = "all dims but the last two are lined up from the right; `einsum` names the result's dims instead"
+            site.refuse("SH282", fact, help, 0, 1)
         result.append(a or b)
     return result
 
 
-def _report_contraction(site: CallSite, inner: Term, outer: Term) -> None:
-    names, types = site.names, site.operands
-    one, other = told_apart(inner, outer)
-    site.sink.report(
-        "SH282",
-        f"`@` contracts {sized(inner)}{one} of {quoted(names[0])} with {sized(outer)}{other} of {quoted(names[1])}: "
-        "they are not one dim",
-        site.span,
-        labels=[(site.spans[0], str(types[0])), (site.spans[1], str(types[1]))],
-        help=_contraction_help(types, inner, outer, names),
-    )
+def _refuse_contraction(site: CallSite, inner: Term, outer: Term) -> NoReturn:
+    (one, other), names = told_apart(inner, outer), site.names
+    left, right = f"{sized(inner)}{one} of {quoted(names[0])}", f"{sized(outer)}{other} of {quoted(names[1])}"
+    help = _contraction_help(site.operands, inner, outer, names)
+    site.refuse("SH282", f"`@` contracts {left} with {right}: they are not one dim", help, 0, 1)
 
 
 def _contraction_help(types: Sequence[TensorType], inner: Term, outer: Term, names: Sequence[str]) -> str:
@@ -141,7 +111,7 @@ def _saved_matmul(local: LocalOp) -> Residuals:
 declare(
     "matmul", (Param("left", "tensor"), Param("right", "tensor")), _infer_matmul, between("@"),
     "The matrix product of the last two dims: the last of left is the second-last of right. Leading dims line up.",
-    _flops, example="(left: [..., m, k], right: [k, n]) -> [..., m, n] { left @ right }", saved=_saved_matmul,
+    example="(left: [..., m, k], right: [k, n]) -> [..., m, n] { left @ right }", saved=_saved_matmul,
     work=products, symbol="@", precision=Precision.LOW, product=matrices,
 )  # fmt: skip
 
@@ -149,26 +119,23 @@ declare(
 # --- einsum ------------------------------------------------------------------
 
 
-def _infer_einsum(site: CallSite) -> Inference | None:
+def _infer_einsum(site: CallSite) -> Inference:
     if site.arrow is None:
-        site.sink.report(
-            "SH283", "`einsum` needs the dims of its result", site.span, help="`einsum(x, w -> [..., out])` names them"
-        )
-        return None
+        site.refuse("SH283", "`einsum` needs the dims of its result", "`einsum(x, w -> [..., out])` names them")
     resolve = site.dims.resolve
     operands = [tuple(map(resolve, type.dims)) for type in site.operands]
     arrow = _known_terms(site, operands)
-    if arrow is None or not _separate(site, operands):
-        return None
+    _require_separate(site, operands)
+    _require_one_dtype(site, "einsum")
     factors = Factors()
     rule = factors.rule(
         [factors.dims(t) for t in operands], (factors.dims(arrow),), tuple((i,) for i in range(len(operands)))
     )
-    return Inference((TensorType(promote(site.operands), arrow),), rule) if _one_dtype(site, "einsum") else None
+    return Inference((TensorType(promote(site.operands), arrow),), rule)
 
 
-def _known_terms(site: CallSite, operands: Sequence[tuple[Term, ...]]) -> tuple[Term, ...] | None:
-    """The result's terms, each an operand's (or a literal 1); None after reporting SH283."""
+def _known_terms(site: CallSite, operands: Sequence[tuple[Term, ...]]) -> tuple[Term, ...]:
+    """The result's terms, each an operand's (or a literal 1); else SH283."""
     known = dict.fromkeys(term for dims in operands for term in dims if term)
     ones = any(not term for dims in operands for term in dims)
     result: list[Term] = []
@@ -178,56 +145,36 @@ def _known_terms(site: CallSite, operands: Sequence[tuple[Term, ...]]) -> tuple[
             continue
         found = term if term in known else next((t for t in known if site.dims.same(t, term)), None)
         if not term or found is None:
-            _report_unknown(site, term, known)
-            return None
+            _refuse_unknown(site, term, known)
         if found in result:
-            site.sink.report(
-                "SH283", f"the result of `einsum` names `{term_text(term)}` twice", site.span,
-                help="a diagonal is no sum of products; each dim of the result is named once",
-            )  # fmt: skip
-            return None
+            site.refuse("SH283", f"the result of `einsum` names `{term_text(term)}` twice",
+                        "a diagonal is no sum of products; each dim of the result is named once")  # fmt: skip
         result.append(found)
     return tuple(map(site.dims.resolve, result))
 
 
-def _report_unknown(site: CallSite, term: Term, known: Collection[Term]) -> None:
+def _refuse_unknown(site: CallSite, term: Term, known: Collection[Term]) -> NoReturn:
     whole = next((t for t in known if set(term) & set(t)), None)
-    site.sink.report(
-        "SH283",
-        f"the result of `einsum` names `{term_text(term)}`, which is no dim of its operands",
-        site.span,
-        labels=[(span, str(type)) for span, type in zip(site.spans, site.operands, strict=True)],
-        help=(
-            f"`{term_text(whole)}` is one dim here: `rearrange` takes it apart or together, before or after"
-            if whole
-            else "an operand's dims are: " + ", ".join(sorted(f"`{term_text(t)}`" for t in known))
-            if term
-            else "`rearrange` adds dims of size 1"
-        ),
-    )
+    help = "`rearrange` adds dims of size 1"
+    if whole:
+        help = f"`{term_text(whole)}` is one dim here: `rearrange` takes it apart or together, before or after"
+    elif term:
+        help = "an operand's dims are: " + ", ".join(sorted(f"`{term_text(t)}`" for t in known))
+    fact = f"the result of `einsum` names `{term_text(term)}`, which is no dim of its operands"
+    site.refuse("SH283", fact, help, *range(len(site.operands)))
 
 
-def _separate(site: CallSite, operands: Sequence[tuple[Term, ...]]) -> bool:
-    """Whether no dim is in two different products (`rearrange` must come first); else SH283."""
+def _require_separate(site: CallSite, operands: Sequence[tuple[Term, ...]]) -> None:
+    """SH283 where a dim is in two different products (`rearrange` must come first)."""
     home: dict[Dim, Term] = {}
     for dims in operands:
         for term in dims:
             for dim in term:
                 other = home.setdefault(dim, term)
                 if other != term:
-                    _report_crossing(site, dim, other, term)
-                    return False
-    return True
-
-
-def _report_crossing(site: CallSite, dim: Dim, one: Term, other: Term) -> None:
-    site.sink.report(
-        "SH283",
-        f"`einsum` meets `{dim.name}` both in `{term_text(one)}` and in `{term_text(other)}`",
-        site.span,
-        labels=[(span, str(type)) for span, type in zip(site.spans, site.operands, strict=True)],
-        help="`rearrange` splits or merges one of them so that both are written alike",
-    )
+                    fact = f"`einsum` meets `{dim.name}` both in `{term_text(other)}` and in `{term_text(term)}`"
+                    help = "`rearrange` splits or merges one of them so that both are written alike"
+                    site.refuse("SH283", fact, help, *range(len(site.operands)))
 
 
 def _emit_einsum(site: OpSite) -> Code:
@@ -307,7 +254,7 @@ class _Letters:
 
 declare(
     "einsum", (Param("operands", "tensors"),), _infer_einsum, _emit_einsum,
-    "The sum of products: every dim that the result does not name is contracted.", _flops,
+    "The sum of products: every dim that the result does not name is contracted.",
     example="(x: [..., in], weight: [out, in]) -> [..., out] { einsum(x, weight -> [..., out]) }",
     arrow=Arrow.DIMS, saved=_saved_einsum, work=products, precision=Precision.LOW, product=matrices,
 )  # fmt: skip

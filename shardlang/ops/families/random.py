@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardlang.ops.code import RT, Code, method
-from shardlang.ops.declaration import Arrow, CallSite, Inference, Param, Precision, always, declare
+from shardlang.ops.declaration import Arrow, CallSite, Inference, Operator, Param, Precision, always, declare, declaring
 from shardlang.ops.factors import Factors, quoted, require, unary_rule
 from shardlang.ops.saved_activations import Aliasing, LocalOp, Residuals, elements, own, size, view
 from shardlang.ops.site import OpSite
@@ -17,22 +17,16 @@ from shardlang.ops.working_memory import drawn
 from shardlang.types.dim import TensorType
 
 
-def _infer(site: CallSite) -> Inference | None:
+def _infer(site: CallSite) -> Inference:
     type, p = site.operands[0], site.static["p"]
-    if not require(site, 0, "floating"):
-        return None
+    require(site, 0, "floating")
     if not 0 <= p < 1:
-        site.sink.report(
-            "SH293", f"`p` is {p:g}, and it is the share that falls out: from 0 to less than 1", site.span,
-            help=f"`{site.operator.name}({site.names[0]}, p = 0.1)` drops a tenth",
-        )  # fmt: skip
-        return None
+        site.refuse("SH293", f"`p` is {p:g}, and it is the share that falls out: from 0 to less than 1",
+                    f"`{site.operator.name}({site.names[0]}, p = 0.1)` drops a tenth")  # fmt: skip
     if site.operator.name == "dropout2d" and len(type.dims) != 4:
-        site.sink.report(
-            "SH287", f"`dropout2d` needs [batch, channels, height, width], and {quoted(site.names[0])} is {type}",
-            site.spans[0], help="`dropout` drops single elements of any shape",
-        )  # fmt: skip
-        return None
+        site.refuse("SH287",
+                    f"`dropout2d` needs [batch, channels, height, width], and {quoted(site.names[0])} is {type}",
+                    "`dropout` drops single elements of any shape", span=site.spans[0])  # fmt: skip
     # The mask is the same on every rank, so what is pending may stay pending.
     return Inference((type,), unary_rule(type, through=True), {"p": p})
 
@@ -72,30 +66,30 @@ def _aliasing(local: LocalOp) -> Aliasing:
     return own(local) if local.attrs["p"] else view(local)
 
 
-_PARAMS = (Param("x", "tensor"), Param("p", "number", 0.5))
-declare("dropout", _PARAMS, _infer, _emit("dropout"),
-        "Each element becomes 0 with probability p, else it is divided by 1 - p.",
-        example="(x: [..., d]) -> [..., d] { dropout(x, p = 0.1) }", random=always, train_only=True,
-        saved=_masked(None), aliasing=_aliasing, work=drawn(None), streams=_streams(None),
-        precision=Precision.GIVEN)  # fmt: skip
-declare("dropout2d", _PARAMS, _infer, _emit("dropout2d"),
-        "As dropout, for whole channels of [batch, channels, height, width].",
-        example="(x: [batch, channels, h, w]) -> [batch, channels, h, w] { dropout2d(x, p = 0.1) }",
-        random=always, train_only=True,
-        saved=_masked(2), aliasing=_aliasing, work=drawn(2), streams=_streams(2),
-        precision=Precision.GIVEN)  # fmt: skip
+class _Dropout(Operator):
+    train_only = True
+
+
+def _dropout(name: str, shape: str, dims: int | None, doc: str) -> None:
+    """dims: how many leading ones fall out as a whole; None: each element alone."""
+    declaring(_Dropout)(
+        name, (Param("x", "tensor"), Param("p", "number", 0.5)), _infer, _emit(name), doc,
+        example=f"(x: [{shape}]) -> [{shape}] {{ {name}(x, p = 0.1) }}", random=always, saved=_masked(dims),
+        aliasing=_aliasing, work=drawn(dims), streams=_streams(dims), precision=Precision.GIVEN,
+    )  # fmt: skip
+
+
+_dropout("dropout", "..., d", None, "Each element becomes 0 with probability p, else it is divided by 1 - p.")
+_dropout("dropout2d", "batch, channels, h, w", 2, "As dropout, for whole channels of [batch, channels, height, width].")
 
 
 # --- rand, randn -----------------------------------------------------------------
 
 
-def _infer_drawn(site: CallSite) -> Inference | None:
+def _infer_drawn(site: CallSite) -> Inference:
     if site.arrow is None:
-        site.sink.report(
-            "SH284", f"`{site.operator.name}` needs the dims of its result", site.span,
-            help=f"`{site.operator.name}(-> [batch, d])`, say",
-        )  # fmt: skip
-        return None
+        site.refuse("SH284", f"`{site.operator.name}` needs the dims of its result",
+                    f"`{site.operator.name}(-> [batch, d])`, say")  # fmt: skip
     dims = tuple(map(site.dims.resolve, site.arrow))
     factors = Factors()
     return Inference((TensorType(site.floating, dims),), factors.rule((), (factors.dims(dims),)))

@@ -11,19 +11,13 @@ from shardlang.ops.site import OpSite
 from shardlang.types.dim import TensorType
 
 
-def _infer_auc(site: CallSite) -> Inference | None:
+def _infer_auc(site: CallSite) -> Inference:
     scores, label = site.operands
-    if not require(site, 0, "floating"):
-        return None
+    require(site, 0, "floating")
     if not same_dims(site, scores.dims, label.dims):
-        site.sink.report(
-            "SH290",
-            f"`auc` compares values of the same dims: {quoted(site.names[0])} is {scores}, "
-            f"{quoted(site.names[1])} is {label}",
-            site.span, labels=[(site.spans[0], str(scores)), (site.spans[1], str(label))],
-            help="give each score its label: nothing is broadcast",
-        )  # fmt: skip
-        return None
+        names = f"{quoted(site.names[0])} is {scores}, {quoted(site.names[1])} is {label}"
+        help = "give each score its label: nothing is broadcast"
+        site.refuse("SH290", f"`auc` compares values of the same dims: {names}", help, 0, 1)
     terms = [site.dims.resolve(t) for t in scores.dims]
     factors = Factors(marked(terms, Split.WHOLE))
     dims = factors.dims(terms)

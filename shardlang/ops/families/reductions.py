@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from shardlang.ops.code import RT, Code, around, infix, method
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, Total, declare
@@ -22,7 +23,7 @@ _OVER = Param("over", "dims", None)
 _X = Param("x", "tensor")
 
 
-def positions(site: CallSite, terms: Sequence[Term] | None) -> tuple[int, ...] | None:
+def positions(site: CallSite, terms: Sequence[Term] | None) -> tuple[int, ...]:
     """Positions of the dims of `over` in the first operand, ascending (None: all)."""
     type = site.operands[0]
     if terms is None:
@@ -31,47 +32,35 @@ def positions(site: CallSite, terms: Sequence[Term] | None) -> tuple[int, ...] |
     for term in terms:
         there = [i for i, t in enumerate(type.dims) if t == term and t]
         if len(there) > 1:
-            _ambiguous(site, term, there[-1])
-            return None
+            _refuse_ambiguous(site, term, there[-1])
         at = there[0] if there else -1
         if at < 0 or at in found:
             what = "twice" if at >= 0 else f", which is no dim of {quoted(site.names[0])}"
-            site.sink.report(
-                "SH286", f"`{site.operator.name}` is over `{term_text(term)}` {what}".replace(" ,", ","), site.span,
-                labels=[(site.spans[0], str(type))], help=f"its dims are {_listed(type)}",
-            )  # fmt: skip
-            return None
+            site.refuse("SH286", f"`{site.operator.name}` is over `{term_text(term)}` {what}".replace(" ,", ","),
+                        f"its dims are {_listed(type)}", 0)  # fmt: skip
         found.append(at)
     return tuple(sorted(found))
 
 
-def _ambiguous(site: CallSite, term: Term, last: int) -> None:
-    """Reports a dim that the operand has twice, as the scores of a sequence with itself do."""
+def _refuse_ambiguous(site: CallSite, term: Term, last: int) -> NoReturn:
+    """SH286 for a dim that the operand has twice, as the scores of a sequence with itself do."""
     type, name, dim = site.operands[0], site.names[0], term_text(term)
     kept = ", ".join("other" if at == last else term_text(t) or "1" for at, t in enumerate(type.dims))
-    site.sink.report(
-        "SH286", f"`{site.operator.name}` is over `{dim}`, which {quoted(name)} has twice", site.span,
-        labels=[(site.spans[0], str(type))],
-        help=f"declare `dim other = {dim}`, and say which it is: "
-        f"`relabel({name if name.isidentifier() else 'x'} -> [{kept}])`",
-    )  # fmt: skip
+    site.refuse("SH286", f"`{site.operator.name}` is over `{dim}`, which {quoted(name)} has twice",
+                f"declare `dim other = {dim}`, and say which it is: "
+                f"`relabel({name if name.isidentifier() else 'x'} -> [{kept}])`", 0)  # fmt: skip
 
 
 def _listed(type: TensorType) -> str:
     return ", ".join(f"`{term_text(t)}`" for t in type.dims if t) or "none: it is a single number"
 
 
-def single_position(site: CallSite, terms: Sequence[Term] | None) -> int | None:
+def single_position(site: CallSite, terms: Sequence[Term] | None) -> int:
     """As `positions`, for an operator over exactly one dim."""
     if terms is None or len(terms) != 1:
-        site.sink.report(
-            "SH286", f"`{site.operator.name}` is over one dim", site.span,
-            labels=[(site.spans[0], str(site.operands[0]))],
-            help=f"`over = {next((term_text(t) for t in site.operands[0].dims if t), 'd')}`, say",
-        )  # fmt: skip
-        return None
-    found = positions(site, terms)
-    return None if found is None else found[0]
+        site.refuse("SH286", f"`{site.operator.name}` is over one dim",
+                    f"`over = {next((term_text(t) for t in site.operands[0].dims if t), 'd')}`, say", 0)  # fmt: skip
+    return positions(site, terms)[0]
 
 
 def _reduce(
@@ -89,13 +78,11 @@ def _reduce(
 # --- sum, mean ---------------------------------------------------------------
 
 
-def _infer_linear(otherwise: str) -> Callable[[CallSite], Inference | None]:
+def _infer_linear(otherwise: str) -> Callable[[CallSite], Inference]:
     """`otherwise`: the result's element type if the operand is not floating; "" for the run's."""
 
-    def infer(site: CallSite) -> Inference | None:
+    def infer(site: CallSite) -> Inference:
         dims, type = positions(site, site.static["over"]), site.operands[0]
-        if dims is None:
-            return None
         dtype = type.dtype if type.floating else otherwise or site.floating
         return _reduce(site, dims, dtype, Split.FREE, type.dtype != "bool")
 
@@ -165,26 +152,20 @@ declare("mean", (_X, _OVER), _infer_linear(""), _emit_mean,
 # --- logsumexp, var ---------------------------------------------------------
 
 
-def _infer_logsumexp(site: CallSite) -> Inference | None:
-    dims = positions(site, site.static["over"])
-    if dims is None or not require(site, 0, "floating"):
-        return None
-    return _reduce(site, dims, site.operands[0].dtype, Split.INSIDE, False, ((1, 1), ()))
+def _infer_logsumexp(site: CallSite) -> Inference:
+    found = _infer_extremum(site)
+    require(site, 0, "floating")
+    return found
 
 
-def _infer_var(site: CallSite) -> Inference | None:
+def _infer_var(site: CallSite) -> Inference:
     found, correction = _infer_logsumexp(site), site.static["correction"]
-    if found is None:
-        return None
     type = site.operands[0]
     sizes = [term_size(type.dims[d]) for d in found.attrs["dims"]]
     count = math.prod(size or 0 for size in sizes)
     if None not in sizes and not 0 <= correction < count:
-        site.sink.report(
-            "SH293", f"`var` divides by {count} elements less {correction}", site.span,
-            labels=[(site.spans[0], str(type))], help="`correction = 0` divides by how many elements there are",
-        )  # fmt: skip
-        return None
+        site.refuse("SH293", f"`var` divides by {count} elements less {correction}",
+                    "`correction = 0` divides by how many elements there are", 0)  # fmt: skip
     return Inference(found.results, found.rule, {**found.attrs, "correction": correction})
 
 
@@ -230,9 +211,9 @@ declare("var", (_X, _OVER, Param("correction", "int", 1)), _infer_var, _emit_var
 # --- maxima ------------------------------------------------------------------
 
 
-def _infer_extremum(site: CallSite) -> Inference | None:
+def _infer_extremum(site: CallSite) -> Inference:
     dims = positions(site, site.static["over"])
-    return None if dims is None else _reduce(site, dims, site.operands[0].dtype, Split.INSIDE, False, ((1, 1), ()))
+    return _reduce(site, dims, site.operands[0].dtype, Split.INSIDE, False, ((1, 1), ()))
 
 
 def _saved_extremum(local: LocalOp) -> Residuals:
@@ -259,9 +240,9 @@ _extremum("amax", "The greatest value over the dims `over`, or over all; equal o
 _extremum("amin", "The least value over the dims `over`, or over all; equal ones share the gradient.")
 
 
-def _infer_argmax(site: CallSite) -> Inference | None:
+def _infer_argmax(site: CallSite) -> Inference:
     dim = single_position(site, site.static["over"])
-    return None if dim is None else _reduce(site, (dim,), "i64", Split.INSIDE, False, ((1, 1), ()))
+    return _reduce(site, (dim,), "i64", Split.INSIDE, False, ((1, 1), ()))
 
 
 def _emit_argmax(site: OpSite) -> Code:
@@ -283,18 +264,14 @@ declare(
 )  # fmt: skip
 
 
-def _infer_top_k(site: CallSite) -> Inference | None:
+def _infer_top_k(site: CallSite) -> Inference:
     dim, many = single_position(site, (site.static["over"],)), site.static["k"]
-    if dim is None or not require(site, 0, "number"):
-        return None
+    require(site, 0, "number")
     type = site.operands[0]
     size, count = term_size(type.dims[dim]), term_size(many)
     if size is not None and count is not None and count > size:
-        site.sink.report(
-            "SH293", f"`top_k` takes {count} of {sized(type.dims[dim])}", site.span,
-            labels=[(site.spans[0], str(type))], help="`k` is at most the size of the dim",
-        )  # fmt: skip
-        return None
+        help = "`k` is at most the size of the dim"
+        site.refuse("SH293", f"`top_k` takes {count} of {sized(type.dims[dim])}", help, 0)
     factors = Factors(marked([type.dims[dim]], Split.WHOLE))
     dims = factors.dims(type.dims)
     result = (*dims[:dim], factors.alone(many), *dims[dim + 1 :])
@@ -314,10 +291,8 @@ declare(
 # --- cumsum ------------------------------------------------------------------
 
 
-def _infer_cumsum(site: CallSite) -> Inference | None:
+def _infer_cumsum(site: CallSite) -> Inference:
     dim = single_position(site, site.static["over"])
-    if dim is None:
-        return None
     type = site.operands[0]
     factors = Factors(marked([type.dims[dim]], Split.WHOLE))
     dims = factors.dims(type.dims)

@@ -18,15 +18,11 @@ from shardlang.types.dim import BYTES, term_size, term_text
 PAIRS = ("halves", "neighbours")
 
 
-def _infer_rotary(site: CallSite) -> Inference | None:
-    if not require(site, 0, "floating"):
-        return None
+def _infer_rotary(site: CallSite) -> Inference:
+    require(site, 0, "floating")
     over, along = (single_position(site, (site.static[name],)) for name in ("over", "along"))
-    if over is None or along is None:
-        return None
     type, base = site.operands[0], site.static["base"]
-    if not _possible(site, over, along):
-        return None
+    _require_possible(site, over, along)
     factors = Factors(marked([type.dims[over]], Split.WHOLE))
     dims = factors.dims(type.dims)
     attrs = {"over": over, "along": along, "base": base}
@@ -34,8 +30,8 @@ def _infer_rotary(site: CallSite) -> Inference | None:
     return Inference((type,), factors.rule((dims,), (dims,), ((0,),)), attrs)
 
 
-def _possible(site: CallSite, over: int, along: int) -> bool:
-    """Whether all arguments are; else SH293."""
+def _require_possible(site: CallSite, over: int, along: int) -> None:
+    """SH293 where an argument is not."""
     term, base = site.operands[0].dims[over], site.static["base"]
     size, part, scales = term_size(term), site.static["part"], site.static["scales"]
     turned = size if part is None else part
@@ -55,8 +51,7 @@ def _possible(site: CallSite, over: int, along: int) -> bool:
     elif turned is not None and turned % 2:
         fact, help = f"`rotary` turns pairs, and {sized(term)} is odd", f"make `{term_text(term)}` even"
     if fact:
-        site.sink.report("SH293", fact, site.span, labels=[(site.spans[0], str(site.operands[0]))], help=help)
-    return not fact
+        site.refuse("SH293", fact, help, 0)
 
 
 def _work_rotary(local: LocalOp) -> WorkingMemory:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NoReturn
 
 from shardlang.ops.code import TORCH, Code, around, atom, joined, method
-from shardlang.ops.declaration import Arrow, CallSite, Inference, Param, Precision, declare
-from shardlang.ops.factors import Factors, namesakes, no_arrow, quoted, sized, twice, unary_rule
+from shardlang.ops.declaration import Arrow, CallRefused, CallSite, Inference, Param, Precision, declare
+from shardlang.ops.factors import Factors, arrow_of, namesakes, quoted, refuse_twice, sized, unary_rule
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import DimFactors
 from shardlang.ops.saved_activations import Aliasing, LocalOp, nothing, own, rearranged, view
@@ -33,21 +34,17 @@ def _typed(dims: Sequence[Term]) -> str:
 # --- rearrange ---------------------------------------------------------------
 
 
-def _infer_rearrange(site: CallSite) -> Inference | None:
+def _infer_rearrange(site: CallSite) -> Inference:
     type = site.operands[0]
-    if site.arrow is None:
-        no_arrow(site)
-        return None
-    _unify_literals(site, type.dims, site.arrow)
-    resolve = site.dims.resolve
-    before, after = [resolve(t) for t in type.dims], [resolve(t) for t in site.arrow]
+    arrow, resolve = arrow_of(site), site.dims.resolve
+    _unify_literals(site, type.dims, arrow)
+    before, after = [resolve(t) for t in type.dims], [resolve(t) for t in arrow]
     want = [d for t in after for d in t]
     # A dim of one element that the result does not name is no factor: leaving it out loses nothing.
     before = [tuple(d for d in t if d in want or d.size != 1) for t in before]
     have = [d for t in before for d in t]
     if len(want) != len(set(want)) or set(have) != set(want):
-        _report_rearranged(site, have, want)
-        return None
+        _refuse_rearranged(site, have, want)
     factors = Factors()
     operand = factors.dims(before)
     rule = factors.rule((operand,), (factors.dims(after),), _THROUGH)
@@ -64,7 +61,7 @@ def _unify_literals(site: CallSite, before: Sequence[Term], after: Sequence[Term
             lone.remove(match)
 
 
-def _report_rearranged(site: CallSite, have: Sequence[Dim], want: Sequence[Dim]) -> None:
+def _refuse_rearranged(site: CallSite, have: Sequence[Dim], want: Sequence[Dim]) -> NoReturn:
     twice = [d for d in dict.fromkeys(want) if want.count(d) > 1]
     lost, extra = [d for d in have if d not in want], [d for d in want if d not in have]
     if twice:
@@ -74,19 +71,13 @@ def _report_rearranged(site: CallSite, have: Sequence[Dim], want: Sequence[Dim])
     else:
         missing = f"{_names(extra)} is none of the dims of {quoted(site.names[0])}"
         fact = f"{_names(lost)} is left out" if lost else missing
-    size = math.prod(d.size or 0 for d in lost) == math.prod(d.size or 0 for d in extra) and lost and extra
-    site.sink.report(
-        "SH284",
-        f"`rearrange` keeps every dim: {fact}",
-        site.span,
-        labels=[(site.spans[0], str(site.operands[0]))],
-        help="equal sizes are not the same dims: `relabel` renames a dim, and a dim splits only where it was declared "
-        "as a product (`heads * head_dim`)"
-        if size
-        else _without(site, lost[0])
-        if lost
-        else "a literal 1 adds a dim, of size 1",
-    )
+    help = _without(site, lost[0]) if lost else "a literal 1 adds a dim, of size 1"
+    if lost and extra and math.prod(d.size or 0 for d in lost) == math.prod(d.size or 0 for d in extra):
+        help = (
+            "equal sizes are not the same dims: `relabel` renames a dim, and a dim splits only where it was declared "
+        )
+        help += "as a product (`heads * head_dim`)"
+    site.refuse("SH284", f"`rearrange` keeps every dim: {fact}", help, 0)
 
 
 def _without(site: CallSite, lost: Dim) -> str:
@@ -131,30 +122,23 @@ declare(REARRANGE, (_X,), _infer_rearrange, _emit_rearrange,
 # --- relabel -----------------------------------------------------------------
 
 
-def _infer_relabel(site: CallSite) -> Inference | None:
-    type = site.operands[0]
-    if site.arrow is None:
-        no_arrow(site)
-        return None
-    pairs = list(zip(type.dims, site.arrow, strict=False))
+def _infer_relabel(site: CallSite) -> Inference:
+    type, arrow = site.operands[0], arrow_of(site)
+    pairs = list(zip(type.dims, arrow, strict=False))
     wrong = [(a, b) for a, b in pairs if term_size(a) != term_size(b) and None not in (term_size(a), term_size(b))]
-    if len(type.dims) != len(site.arrow) or wrong:
+    if len(type.dims) != len(arrow) or wrong:
         fact = (
             f"{sized(wrong[0][0])} cannot be called {sized(wrong[0][1])}"
-            if wrong and len(type.dims) == len(site.arrow)
-            else f"{quoted(site.names[0])} has {len(type.dims)} dims and the result names {len(site.arrow)}"
+            if wrong and len(type.dims) == len(arrow)
+            else f"{quoted(site.names[0])} has {len(type.dims)} dims and the result names {len(arrow)}"
         )
-        site.sink.report(
-            "SH285", f"`relabel` renames dims in their places: {fact}", site.span,
-            labels=[(site.spans[0], str(type))], help="`rearrange` permutes, splits and merges dims",
-        )  # fmt: skip
-        return None
-    if twice(site, site.arrow):
-        return None
+        site.refuse("SH285", f"`relabel` renames dims in their places: {fact}",
+                    "`rearrange` permutes, splits and merges dims", 0)  # fmt: skip
+    refuse_twice(site, arrow)
     factors = Factors()
     lines = [_relabelled(factors, a, b) for a, b in pairs]
     rule = factors.rule((tuple(a for a, _ in lines),), (tuple(b for _, b in lines),), _THROUGH)
-    return Inference((TensorType(type.dtype, tuple(site.arrow)),), rule)
+    return Inference((TensorType(type.dtype, arrow),), rule)
 
 
 def _relabelled(factors: Factors, before: Term, after: Term) -> tuple[DimFactors, DimFactors]:
@@ -179,17 +163,14 @@ declare("relabel", (_X,), _infer_relabel, lambda site: around("", site.operands[
 # --- flatten -----------------------------------------------------------------
 
 
-def _infer_flatten(site: CallSite) -> Inference | None:
+def _infer_flatten(site: CallSite) -> Inference:
     type = site.operands[0]
     keep = site.static["keep"] or ()
     lead = type.dims[: len(keep)]
     if set(keep) != set(lead):
         merged = _typed([t for t in type.dims if t not in keep]).replace(", ", " * ")
-        site.sink.report(
-            "SH294", f"`flatten` keeps leading dims, and `{_typed(keep)}` does not lead in {type}", site.span,
-            labels=[(site.spans[0], str(type))], help=f"`rearrange({site.names[0]} -> [{_typed(keep)}, {merged}])`",
-        )  # fmt: skip
-        return None
+        site.refuse("SH294", f"`flatten` keeps leading dims, and `{_typed(keep)}` does not lead in {type}",
+                    f"`rearrange({site.names[0]} -> [{_typed(keep)}, {merged}])`", 0)  # fmt: skip
     merged_term = tuple(d for t in type.dims[len(keep) :] for d in t)
     factors = Factors()
     operand = factors.dims(type.dims)
@@ -212,23 +193,18 @@ declare("flatten", (_X, Param("keep", "dims", None)), _infer_flatten, _emit_flat
 # --- concat, slice -----------------------------------------------------------
 
 
-def _infer_concat(site: CallSite) -> Inference | None:
+def _infer_concat(site: CallSite) -> Inference:
     first, over = site.operands[0], site.static["over"]
     # In its place the first may have a literal 1.
     at = next((at for type in site.operands for at, t in enumerate(type.dims) if t == over and t), None)
     if at is None or at >= len(first.dims) or first.dims.count(over) > 1:
         single_position(site, (over,))
-        return None
+        raise CallRefused
     for i, type in enumerate(site.operands[1:], 1):
         if not _fits(site, first, type, at):
-            site.sink.report(
-                "SH292",
-                f"`concat` over `{term_text(over)}` needs all other dims alike: "
-                f"{quoted(site.names[0])} is {first}, {quoted(site.names[i])} is {type}",
-                site.span, labels=[(site.spans[0], str(first)), (site.spans[i], str(type))],
-                help=namesakes([first, type]) or "only the dim it is over may differ, and it must be in the same place",
-            )  # fmt: skip
-            return None
+            names = f"{quoted(site.names[0])} is {first}, {quoted(site.names[i])} is {type}"
+            help = namesakes([first, type]) or "only the dim it is over may differ, and it must be in the same place"
+            site.refuse("SH292", f"`concat` over `{term_text(over)}` needs all other dims alike: {names}", help, 0, i)
     sizes = [term_size(t.dims[at]) for t in site.operands]
     total = None if None in sizes else sum(s or 0 for s in sizes)
     new = site.dims.fresh(_name(over), total)
@@ -268,7 +244,7 @@ declare(
 )  # fmt: skip
 
 
-def _infer_slice(site: CallSite) -> Inference | None:
+def _infer_slice(site: CallSite) -> Inference:
     type = site.operands[0]
     factors = Factors()
     dims = list(type.dims)
@@ -276,15 +252,10 @@ def _infer_slice(site: CallSite) -> Inference | None:
     ranges: list[tuple[int, int, int, int]] = []
     for term, start, stop, step in site.static["slices"]:
         at, size = single_position(site, (term,)), term_size(term)
-        if at is None:
-            return None
         if not 0 <= start < stop or step < 1 or (size is not None and stop > size):
             by = "" if step == 1 else f" by {step}"
-            site.sink.report(
-                "SH291", f"`slice` takes {start}..{stop}{by} of {sized(term)}", site.span,
-                labels=[(site.spans[0], str(type))], help=f"a range within 0..{size}, its end exclusive",
-            )  # fmt: skip
-            return None
+            site.refuse("SH291", f"`slice` takes {start}..{stop}{by} of {sized(term)}",
+                        f"a range within 0..{size}, its end exclusive", 0)  # fmt: skip
         dims[at] = site.dims.fresh(_name(term), -(-(stop - start) // step))
         own[at] = (factors.alone(term), factors.alone(dims[at]))
         ranges.append((at, start, stop, step))
@@ -310,7 +281,7 @@ declare(SLICE, (_X, Param("slices", "slices")), _infer_slice, _emit_slice,
 # --- cast, detach ------------------------------------------------------------
 
 
-def _infer_cast(site: CallSite) -> Inference | None:
+def _infer_cast(site: CallSite) -> Inference:
     type, dtype = site.operands[0], site.static["dtype"]
     # Narrowing the parts of a sum would round each: only a wider type may be pending.
     wider = type.floating and dtype in FLOATS and BYTES[dtype] >= BYTES[type.dtype]

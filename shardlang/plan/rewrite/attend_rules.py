@@ -25,8 +25,8 @@ def attending(graph: Graph, rules: Rules) -> Graph:
         return graph
     work = Rewriting(graph)
     for op in graph.ops:
-        exchanging, rule = REGISTRY[op.operator].exchanging, rules.get(op.results[0])
-        work.keep(op, rule=exchanging(op.rule, op.attrs, rule.ring) if exchanging and rule else None)
+        operator, rule = REGISTRY[op.operator], rules.get(op.results[0])
+        work.keep(op, rule=operator.exchanging(op.rule, op.attrs, rule.ring) if rule else None)
     return work.result()
 
 

@@ -200,7 +200,7 @@ class Rules:
         if written not in ways:
             help = offer(written, ways, "write `attend evenly` or `attend in a ring`")
             return self.sink.report("SH321", f"`{written}` is no way to attend", rule.span, help=help)
-        covered = self._covered(rule, scope, lambda operator: operator.exchanging is not None, "`attention`")
+        covered = self._covered(rule, scope, lambda operator: operator.attends, "`attention`")
         self._win(self.attended, covered, ways[written], str, "two rules say differently how `{0.path}` attends")
 
     def _chunks(self, rule: ast.Chunks, scope: SelectorScope | None) -> None:

@@ -5,33 +5,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from shardlang.ops.code import RT, Code, F
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
-from shardlang.ops.factors import Factors, quoted, same_dims
-from shardlang.ops.families.images.spatial import KINDS, SPATIAL, Sizes, X, each, image, options, perhaps_none, windows
-from shardlang.ops.families.normalisations import report_shape
+from shardlang.ops.factors import Factors, quoted, refuse_shape, require_dims
+from shardlang.ops.families.images.spatial import KINDS, SPATIAL, Sizes, X, each, image, options, windows
 from shardlang.ops.rule import DimFactors, FactorRule
 from shardlang.ops.saved_activations import LocalOp, Residuals
-from shardlang.ops.site import OpSite
+from shardlang.ops.site import OpSite, some
 from shardlang.ops.texts import group_text
 from shardlang.types.dim import TensorType, Term, term_size
 
 # --- convolutions ------------------------------------------------------------
 
 
-def _infer_conv(site: CallSite) -> Inference | None:
+def _infer_conv(site: CallSite) -> Inference:
     x, weight = site.operands[:2]
-    if not image(site, 1 if site.operator.name == "conv1d" else 2) or not _weight_fits(site, x, weight):
-        return None
-    if not _bias_fits(site, weight.dims[0]):
-        return None
+    image(site, 1 if site.operator.name == "conv1d" else 2)
+    _require_weight(site, x, weight)
+    _require_bias(site, weight.dims[0])
     attrs = {name: each(site, name) for name in ("stride", "padding", "dilation")}
     window = [term_size(t) for t in weight.dims[2:]]
     spatial = windows(site, window, attrs["stride"], attrs["padding"], attrs["dilation"])
-    if spatial is None:
-        return None
     resolve = site.dims.resolve
     batch, channels = resolve(x.dims[0]), resolve(weight.dims[0])
     rule = _conv_rule(site, [resolve(t) for t in x.dims], [resolve(t) for t in weight.dims], spatial)
@@ -39,45 +34,37 @@ def _infer_conv(site: CallSite) -> Inference | None:
     return Inference((type,), rule, {**attrs, "groups": site.static["groups"]})
 
 
-def _bias_fits(site: CallSite, out: Term) -> bool:
-    bias = site.operands[2] if len(site.operands) > 2 else None
-    if bias is None or same_dims(site, bias.dims, (out,)):
-        return True
-    report_shape(site, 2, (out,))
-    return False
+def _require_bias(site: CallSite, out: Term) -> None:
+    if len(site.operands) > 2 and site.operands[2] is not None:
+        require_dims(site, 2, (out,))
 
 
-def _weight_fits(site: CallSite, x: TensorType, weight: TensorType) -> bool:
+def _require_channels(site: CallSite, at: int, x: Term, wanted: Sequence[Term]) -> None:
+    """SH288 where the weight's dim `at` is not the channels of the value."""
+    if (mine := site.operands[1].dims[at]) != x and not site.dims.same(x, mine):
+        refuse_shape(site, 1, wanted)
+
+
+def _require_weight(site: CallSite, x: TensorType, weight: TensorType) -> None:
     groups, name = site.static["groups"], site.operator.name
-    if not _right_rank(site, x, weight, "out, in"):
-        return False
+    _require_rank(site, x, weight, "out, in")
     if groups == 1:
-        if weight.dims[1] == x.dims[1] or site.dims.same(x.dims[1], weight.dims[1]):
-            return True
-        report_shape(site, 1, (weight.dims[0], x.dims[1], *weight.dims[2:]))
-        return False
+        return _require_channels(site, 1, x.dims[1], (weight.dims[0], x.dims[1], *weight.dims[2:]))
     inner, outer, each = term_size(x.dims[1]), term_size(weight.dims[0]), term_size(weight.dims[1])
     if None in (inner, outer, each) or (groups > 0 and (outer or 0) % groups == 0 and inner == (each or 0) * groups):
-        return True
+        return None
     kernel = ", ".join(["kernel"] * (len(weight.dims) - 2))
-    site.sink.report(
-        "SH293", f"`{name}` cannot make {groups} groups of {inner} channels in and {outer} out", site.span,
-        labels=[(site.spans[1], str(weight))],
-        help=f"groups divides both; a weight is `[out, in / groups, {kernel}]`",
-    )  # fmt: skip
-    return False
+    site.refuse("SH293", f"`{name}` cannot make {groups} groups of {inner} channels in and {outer} out",
+                f"groups divides both; a weight is `[out, in / groups, {kernel}]`", 1)  # fmt: skip
 
 
-def _right_rank(site: CallSite, x: TensorType, weight: TensorType, channels: str) -> bool:
-    """Whether a weight has as many dims as the value; else SH287."""
+def _require_rank(site: CallSite, x: TensorType, weight: TensorType, channels: str) -> None:
+    """SH287 where a weight has not as many dims as the value."""
     if len(weight.dims) == len(x.dims):
-        return True
+        return
     many, kernel = {3: "three", 4: "four"}[len(x.dims)], ", ".join(["kernel"] * (len(x.dims) - 2))
-    site.sink.report(
-        "SH287", f"`{site.operator.name}` needs a weight of {many} dims, and {quoted(site.names[1])} is {weight}",
-        site.spans[1], help=f"a weight is `[{channels}, {kernel}]`",
-    )  # fmt: skip
-    return False
+    fact = f"`{site.operator.name}` needs a weight of {many} dims, and {quoted(site.names[1])} is {weight}"
+    site.refuse("SH287", fact, f"a weight is `[{channels}, {kernel}]`", span=site.spans[1])
 
 
 def _conv_rule(site: CallSite, x: Sequence[Term], weight: Sequence[Term], spatial: Sequence[Term]) -> FactorRule:
@@ -107,10 +94,6 @@ def _with_bias(
     return factors.rule(operands + [(outer,)] * bias, (result,), ((0, 2), (1, 2)) if bias else ((0,), (1,)))
 
 
-def _conv_flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
-    return 2 * math.prod(_conv_product(rule))
-
-
 def _conv_product(rule: FactorRule) -> tuple[int, int, int, int]:
     """Each place of the result is the product of a part of the image and the weight."""
     (batch, outer, *places), (_, *inner) = rule.results[0], rule.operands[1]
@@ -127,10 +110,6 @@ def _transposed_product(rule: FactorRule) -> tuple[int, int, int, int]:
     return 1, m, n, k
 
 
-def _transposed_flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
-    return 2 * math.prod(_transposed_product(rule))
-
-
 def _emit_conv(transposed: bool = False) -> Callable[[OpSite], Code]:
     def emit(site: OpSite) -> Code:
         x, weight, *bias = site.operands
@@ -142,7 +121,7 @@ def _emit_conv(transposed: bool = False) -> Callable[[OpSite], Code]:
         more = options(site, _TRANSPOSED_DEFAULTS if transposed else _CONV_DEFAULTS)
         if inner == outer and "groups" in more:  # each channel is a group
             more["groups"] = site.operand_shapes[0][1]
-        none = perhaps_none(site, 0, 1) or perhaps_none(site, 1, 1 if transposed else 0)
+        none = not some(site.operand_shapes[0][1]) or not some(site.operand_shapes[1][1 if transposed else 0])
         name = f"conv{'_transpose' * transposed}{len(site.operand_shapes[0]) - 2}d"
         return (RT if none else F)(name, x, weight, *bias, **more)
 
@@ -172,7 +151,7 @@ def _conv(n: int) -> None:
     declare(
         f"conv{n}d", params, _infer_conv, _emit_conv(),
         f"The sliding product of a value [batch, in, {shape}] and a weight [out, in, {kernel}].",
-        _conv_flops, product=_conv_product,
+        product=_conv_product,
         example=f"(x: [batch, in, {side}], weight: [out, in, {', '.join('5' * n)}], bias: [out]) "
         f"-> [batch, out, {after}] {{ conv{n}d(x, weight, bias) }}",
         saved=_saved_conv, precision=Precision.LOW,
@@ -183,20 +162,15 @@ _conv(1)
 _conv(2)
 
 
-def _infer_transposed(site: CallSite) -> Inference | None:
+def _infer_transposed(site: CallSite) -> Inference:
     x, weight = site.operands[:2]
     n = 1 if site.operator.name == "conv_transpose1d" else 2
-    if not image(site, n) or not _right_rank(site, x, weight, "in, out"):
-        return None
-    if weight.dims[0] != x.dims[1] and not site.dims.same(x.dims[1], weight.dims[0]):
-        report_shape(site, 1, (x.dims[1], *weight.dims[1:]))
-        return None
-    if not _bias_fits(site, weight.dims[1]):
-        return None
+    image(site, n)
+    _require_rank(site, x, weight, "in, out")
+    _require_channels(site, 0, x.dims[1], (x.dims[1], *weight.dims[1:]))
+    _require_bias(site, weight.dims[1])
     attrs = {name: each(site, name) for name in ("stride", "padding", "output_padding", "dilation")}
     spatial = _before(site, [term_size(t) for t in weight.dims[2:]], attrs)
-    if spatial is None:
-        return None
     given, kernel = ([site.dims.resolve(t) for t in type.dims] for type in (x, weight))
     factors = Factors()
     batch, inner, outer = factors.term(given[0]), factors.term(given[1]), factors.term(kernel[1])
@@ -206,23 +180,20 @@ def _infer_transposed(site: CallSite) -> Inference | None:
     return Inference((type,), rule, attrs)
 
 
-def _before(site: CallSite, window: Sequence[int | None], attrs: Mapping[str, Sizes]) -> list[Term] | None:
-    """The spatial dims of which a convolution makes those of the operand; None after SH293."""
+def _before(site: CallSite, window: Sequence[int | None], attrs: Mapping[str, Sizes]) -> list[Term]:
+    """The spatial dims of which a convolution makes those of the operand."""
     result: list[Term] = []
-    given = zip(*(attrs[name] for name in ("stride", "padding", "output_padding", "dilation")), strict=True)
-    for i, (stride, padding, more, dilation) in enumerate(given):
+    each = zip(*(attrs[name] for name in ("stride", "padding", "output_padding", "dilation")), strict=True)
+    for i, (stride, padding, more, dilation) in enumerate(each):
         size, wide, name = term_size(site.operands[0].dims[2 + i]), window[i], SPATIAL[len(window)][i]
         after = None if size is None or wide is None else (
             (size - 1) * stride - 2 * padding + dilation * (wide - 1) + more + 1)  # fmt: skip
         if min(stride, dilation) < 1 or min(padding, more) < 0 or more >= max(stride, dilation) or (
             after is not None and after < 1):  # fmt: skip
-            site.sink.report(
-                "SH293", f"`{site.operator.name}` leaves nothing of a stride of {stride}, {padding} of padding, "
-                f"{more} of output_padding and a dilation of {dilation}", site.span,
-                labels=[(site.spans[0], str(site.operands[0]))],
-                help="output_padding is less than the stride or the dilation, and padding takes less than there is",
-            )  # fmt: skip
-            return None
+            given = f"{padding} of padding, {more} of output_padding and a dilation of {dilation}"
+            fact = f"`{site.operator.name}` leaves nothing of a stride of {stride}, {given}"
+            help = "output_padding is less than the stride or the dilation, and padding takes less than there is"
+            site.refuse("SH293", fact, help, 0)
         result.append(site.dims.fresh(name, after))
     return result
 
@@ -234,7 +205,7 @@ def _transposed(n: int) -> None:
         f"conv_transpose{n}d", params, _infer_transposed, _emit_conv(transposed=True),
         f"The convolution conv{n}d turned round, as its backward does: each element of a value [batch, in, "
         f"{', '.join(SPATIAL[n])}] times a weight [in, out, {', '.join(['kernel'] * n)}], added up where they meet.",
-        _transposed_flops, product=_transposed_product,
+        product=_transposed_product,
         example=f"(x: [batch, in, {side}], weight: [in, out, {two}], bias: [out]) -> [batch, out, {after}] "
         f"{{ conv_transpose{n}d(x, weight, bias, stride = 2) }}",
         saved=_saved_conv, precision=Precision.LOW,

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from shardlang.ops.code import RT, Code, F
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
 from shardlang.ops.factors import Factors
-from shardlang.ops.families.images.spatial import KINDS, SPATIAL, X, each, image, options, perhaps_none, plain, windows
+from shardlang.ops.families.images.spatial import KINDS, SPATIAL, X, each, image, options, plain, windows
 from shardlang.ops.python_text import literal
 from shardlang.ops.saved_activations import LocalOp, Residuals, elements, first, nothing
-from shardlang.ops.site import OpSite
+from shardlang.ops.site import OpSite, some
 from shardlang.types.dim import BYTES, TensorType, Term, term_size
 
 Through = tuple[tuple[int, ...], ...]
@@ -29,21 +29,16 @@ def _resized(site: CallSite, spatial: list[Term], attrs: dict[str, object], thro
     return Inference((TensorType(x.dtype, (*x.dims[:2], *spatial)),), rule, attrs)
 
 
-def _infer_pool(n: int, through: Through) -> Callable[[CallSite], Inference | None]:
-    def infer(site: CallSite) -> Inference | None:
-        if not image(site, n):
-            return None
+def _infer_pool(n: int, through: Through) -> Callable[[CallSite], Inference]:
+    def infer(site: CallSite) -> Inference:
+        image(site, n)
         kernel, padding = each(site, "kernel_size"), each(site, "padding")
         stride = kernel if site.static["stride"] is None else each(site, "stride")
         if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
-            site.sink.report(
-                "SH293", f"`{site.operator.name}` pads by at most half its window, and {plain(padding)} is more than "
-                f"half of {plain(kernel)}", site.span, help="`padding` is half of the window or less",
-            )  # fmt: skip
-            return None
+            more = f"{plain(padding)} is more than half of {plain(kernel)}"
+            fact = f"`{site.operator.name}` pads by at most half its window, and {more}"
+            site.refuse("SH293", fact, "`padding` is half of the window or less")
         spatial = windows(site, kernel, stride, padding, (1,) * n)
-        if spatial is None:
-            return None
         return _resized(site, spatial, {"kernel_size": kernel, "stride": stride, "padding": padding}, through)
 
     return infer
@@ -58,7 +53,7 @@ def _pool(name: str, n: int, through: Through, saved: Callable[[LocalOp], Residu
     def emit(site: OpSite) -> Code:
         kernel = plain(site.attrs["kernel_size"])
         more = options(site, {"stride": kernel, "padding": 0})
-        return (RT if perhaps_none(site, 0, 1) else F)(name, site.operands[0], kernel, **more)
+        return (F if some(site.operand_shapes[0][1]) else RT)(name, site.operands[0], kernel, **more)
 
     params = (X, Param("kernel_size", KINDS[n]), Param("stride", KINDS[n], None),
               Param("padding", KINDS[n], (0,) * n if n > 1 else 0))  # fmt: skip
@@ -78,25 +73,21 @@ for _n in (1, 2):
 # --- adaptive_avg_pool1d, adaptive_avg_pool2d -------------------------------------
 
 
-def _infer_adaptive(n: int) -> Callable[[CallSite], Inference | None]:
-    def infer(site: CallSite) -> Inference | None:
-        if not image(site, n):
-            return None
+def _infer_adaptive(n: int) -> Callable[[CallSite], Inference]:
+    def infer(site: CallSite) -> Inference:
+        image(site, n)
         sizes = each(site, "output_size")
-        if min(sizes) < 1:
-            _no_size(site, sizes)
-            return None
-        spatial = [site.dims.fresh(name, size) for name, size in zip(SPATIAL[n], sizes, strict=True)]
-        return _resized(site, spatial, {"output_size": sizes}, ((0,),))
+        return _resized(site, _of_sizes(site, sizes), {"output_size": sizes}, ((0,),))
 
     return infer
 
 
-def _no_size(site: CallSite, sizes: Sequence[int | None]) -> None:
-    site.sink.report(
-        "SH293", f"`{site.operator.name}` cannot give {' by '.join(map(str, sizes))} elements", site.span,
-        labels=[(site.spans[0], str(site.operands[0]))], help="each size of a result is 1 or more",
-    )  # fmt: skip
+def _of_sizes(site: CallSite, sizes: Sequence[int | None]) -> list[Term]:
+    """The spatial dims of these sizes."""
+    if any(size is not None and size < 1 for size in sizes):
+        fact = f"`{site.operator.name}` cannot give {' by '.join(map(str, sizes))} elements"
+        site.refuse("SH293", fact, "each size of a result is 1 or more", 0)
+    return [site.dims.fresh(name, size) for name, size in zip(SPATIAL[len(sizes)], sizes, strict=True)]
 
 
 def _saved_adaptive(local: LocalOp) -> Residuals:
@@ -108,7 +99,7 @@ def _adaptive(n: int) -> None:
     name = f"adaptive_avg_pool{n}d"
 
     def emit(site: OpSite) -> Code:
-        module = RT if perhaps_none(site, 0, 1) else F
+        module = F if some(site.operand_shapes[0][1]) else RT
         return module(name, site.operands[0], plain(site.attrs["output_size"]))
 
     before, after = (", ".join([str(size)] * n) for size in (32, 4))
@@ -129,9 +120,8 @@ _adaptive(2)
 _MODES = {"nearest": (1, 2), "linear": (1,), "bilinear": (2,)}
 
 
-def _infer_interpolate(site: CallSite) -> Inference | None:
-    if not image(site, 1, 2):
-        return None
+def _infer_interpolate(site: CallSite) -> Inference:
+    image(site, 1, 2)
     n, mode = len(site.operands[0].dims) - 2, site.static["mode"]
     scale, corners = site.static["scale_factor"], site.static["align_corners"]
     wrong = ""
@@ -143,17 +133,12 @@ def _infer_interpolate(site: CallSite) -> Inference | None:
     elif corners and mode == "nearest":
         wrong, help = "has no corners to align by `nearest`", "`align_corners` is for the linear modes"
     if wrong:
-        site.sink.report("SH293", f"`interpolate` {wrong}", site.span, help=help)
-        return None
+        site.refuse("SH293", f"`interpolate` {wrong}", help)
     before = [term_size(term) for term in site.operands[0].dims[2:]]
     # A size for one spatial dim is a number, which stands here twice.
     given = [None if size is None else int(size * scale) for size in before] if scale else site.static["size"][:n]
-    if any(size is not None and size < 1 for size in given):
-        _no_size(site, given)
-        return None
-    spatial = [site.dims.fresh(name, size) for name, size in zip(SPATIAL[n], given, strict=True)]
     attrs = {"size": tuple(given), "scale": scale, "mode": mode, "align_corners": corners}
-    return _resized(site, spatial, attrs, ((0,),))
+    return _resized(site, _of_sizes(site, given), attrs, ((0,),))
 
 
 def _emit_interpolate(site: OpSite) -> Code:
@@ -161,7 +146,7 @@ def _emit_interpolate(site: OpSite) -> Code:
     more: dict[str, object] = {"size": plain(site.attrs["size"])} if scale is None else {"scale_factor": scale}
     more |= {} if mode == "nearest" else {"mode": literal(mode)}
     more |= {"align_corners": True} if site.attrs["align_corners"] else {}
-    return (RT if perhaps_none(site, 0, 1) else F)("interpolate", site.operands[0], **more)
+    return (F if some(site.operand_shapes[0][1]) else RT)("interpolate", site.operands[0], **more)
 
 
 declare(

@@ -18,20 +18,17 @@ SPATIAL = {1: ("length",), 2: ("height", "width")}
 KINDS = {1: "int", 2: "pair"}
 
 
-def image(site: CallSite, *ranks: int) -> bool:
-    """Whether the first operand has one of these counts of spatial dims."""
+def image(site: CallSite, *ranks: int) -> None:
+    """SH281 or SH287 where the first operand has not one of these counts of spatial dims."""
     type = site.operands[0]
-    if not require(site, 0, "floating"):
-        return False
+    require(site, 0, "floating")
     if len(type.dims) - 2 in ranks:
-        return True
+        return
     wanted = " or ".join(f"[{', '.join(('batch', 'channels', *SPATIAL[n]))}]" for n in ranks)
     many = " or ".join({1: "three", 2: "four"}[n] for n in ranks)
-    site.sink.report(
-        "SH287", f"`{site.operator.name}` needs {wanted}, and {quoted(site.names[0])} is {type}", site.spans[0],
-        help=f"`rearrange({site.names[0]} -> [...])` gives it {many} dims; a literal 1 adds one of size 1",
-    )  # fmt: skip
-    return False
+    site.refuse("SH287", f"`{site.operator.name}` needs {wanted}, and {quoted(site.names[0])} is {type}",
+                f"`rearrange({site.names[0]} -> [...])` gives it {many} dims; a literal 1 adds one of size 1",
+                span=site.spans[0])  # fmt: skip
 
 
 def each(site: CallSite, name: str) -> Sizes:
@@ -40,10 +37,8 @@ def each(site: CallSite, name: str) -> Sizes:
     return value if isinstance(value, tuple) else (value,)
 
 
-def windows(
-    site: CallSite, window: Sequence[int | None], stride: Sizes, padding: Sizes, dilation: Sizes
-) -> list[Term] | None:
-    """The spatial dims that windows leave; None after reporting SH293."""
+def windows(site: CallSite, window: Sequence[int | None], stride: Sizes, padding: Sizes, dilation: Sizes) -> list[Term]:
+    """The spatial dims that windows leave."""
     result: list[Term] = []
     names = SPATIAL[len(window)]
     for i, term in enumerate(site.operands[0].dims[2:]):
@@ -53,20 +48,12 @@ def windows(
             continue
         room = size + 2 * padding[i] - dilation[i] * (wide - 1) - 1
         if room < 0 or stride[i] < 1:
-            _report_window(site, term, wide, padding[i], stride[i])
-            return None
+            fact = f"a window of {wide} over `{term_text(term)}` with {padding[i]} of padding"
+            fact = f"a stride of {stride[i]}" if stride[i] < 1 else fact
+            help = "a window fits into the padded image, and a stride is 1 or more"
+            site.refuse("SH293", f"`{site.operator.name}` has no place for {fact}", help, 0)
         result.append(site.dims.fresh(names[i], room // stride[i] + 1))
     return result
-
-
-def _report_window(site: CallSite, term: Term, wide: int, padding: int, stride: int) -> None:
-    fact = f"a window of {wide} over `{term_text(term)}` with {padding} of padding"
-    fact = f"a stride of {stride}" if stride < 1 else fact
-    site.sink.report(
-        "SH293", f"`{site.operator.name}` has no place for {fact}", site.span,
-        labels=[(site.spans[0], str(site.operands[0]))],
-        help="a window fits into the padded image, and a stride is 1 or more",
-    )  # fmt: skip
 
 
 def plain(value: Any) -> Any:
@@ -78,8 +65,3 @@ def options(site: OpSite, defaults: dict[str, object]) -> dict[str, object]:
     """Attributes that differ from torch's defaults, as keywords."""
     found = {name: plain(site.attrs[name]) for name in defaults}
     return {name: value for name, value in found.items() if value != defaults[name]}
-
-
-def perhaps_none(site: OpSite, at: int, dim: int) -> bool:
-    """Whether a dim is cut unevenly, so that a rank may have nothing of it."""
-    return site.operand_shapes[at][dim] == 0 or not isinstance(site.operand_shapes[at][dim], int)
