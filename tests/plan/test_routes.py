@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shardlang.plan.plan import MoveKind
 from shardlang.plan.redistribute.cheapest import Route, Router, forget, router
-from shardlang.plan.redistribute.collective_bytes import BitLayout, Space, steps
+from shardlang.plan.redistribute.collective_bytes import BitLayout, RoutedValue, Space, steps
 from shardlang.plan.redistribute.least_parts import least_parts
 from shardlang.plan.redistribute.mesh_factorings import bridges, translate
 from shardlang.plan.redistribute.searches import TIE, Engine, Nearest, Search, engine
@@ -218,7 +218,7 @@ def test_results_do_not_depend_on_what_was_asked_before() -> None:
     def all_routes(order: list[tuple[Layout, Layout]]) -> dict[tuple[Layout, Layout], object]:
         engine.cache_clear()
         fresh = Router((mesh,))
-        routes = {p: fresh.route(*p, shape, 4, True) for p in order}
+        routes = {p: fresh.route(*p, RoutedValue(shape, 4), True) for p in order}
         return {p: found and (found.cost, found.moves) for p, found in routes.items()}
 
     assert all_routes(pairs) == all_routes(pairs[::-1])

@@ -54,7 +54,7 @@ class Distances:
             return 0
         if not tensor.gradient:
             source, target = self.plain(source), self.plain(target)
-        cost = self.router.distance(source, target, tensor.shape, tensor.itemsize, tensor.gradient, tensor.uneven)
+        cost = self.router.distance(source, target, tensor.routed, tensor.gradient)
         return IMPOSSIBLE if cost is None else cost * BYTE
 
     def handed(self, maker: OpClass, source: Layout, target: Layout, tensor: ValueFacts) -> int:

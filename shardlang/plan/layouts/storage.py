@@ -74,7 +74,7 @@ def rooted(layout: Layout, uses: Sequence[Target], meshes: tuple[Mesh, ...]) -> 
 def cost(tensor: ValueFacts, stored: StorageLayout, uses: Sequence[Target], meshes: tuple[Mesh, ...]) -> int:
     """Bytes each rank sends for all uses and the gradient's reduction."""
     targets = [Target(align(u.layout, stored.root, u.gradient), u.gradient) for u in uses]
-    found = tree(stored.root, targets, tensor.shape, tensor.itemsize, meshes, tensor.uneven)
+    found = tree(stored.root, targets, tensor.routed, meshes)
     if found is None:
         return 1 << 200
     mesh = meshes[stored.root.mesh]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardlang.plan.plan import Move, MoveKind
+from shardlang.plan.redistribute.collective_bytes import RoutedValue
 from shardlang.plan.time_axis import PENDING, WHOLE, in_time
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
@@ -48,10 +49,11 @@ def like(layout: Layout, other: Layout, axis: str) -> Layout:
     return in_time(layout, {"P": PENDING, "R": WHOLE}.get(state, cut_dim(other, axis)), axis)
 
 
-def part(shape: tuple[int, ...], layout: Layout, axis: str, count: int) -> tuple[int, ...]:
-    """The shape of what one microbatch has of a value."""
+def part(value: RoutedValue, layout: Layout, axis: str, count: int) -> RoutedValue:
+    """What one microbatch has of a value; what is cut in time is cut in equal parts."""
     dim = cut_dim(layout, axis)
-    return tuple(-(-n // count) if d == dim else n for d, n in enumerate(shape))
+    shape = tuple(-(-n // count) if d == dim else n for d, n in enumerate(value.shape))
+    return RoutedValue(shape, value.itemsize, value.uneven - {dim})
 
 
 def step(source: Layout, target: Layout, gradient: bool, axis: str) -> tuple[Move, Layout] | None:

@@ -18,6 +18,15 @@ from shardlang.frozen.records import dataclass
 from shardlang.plan.plan import MoveKind
 
 
+class RoutedValue(NamedTuple):
+    """The facts about a value on which its routes depend, besides its layouts. uneven: dims cut in
+    blocks that differ."""
+
+    shape: tuple[int, ...]
+    itemsize: int
+    uneven: frozenset[int] = frozenset()
+
+
 class BitLayout(NamedTuple):
     """A layout over numbered axes: `dims[i]`: the axes that cut dim i; the others are bit sets."""
 

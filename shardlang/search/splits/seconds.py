@@ -91,7 +91,7 @@ class SplitPrices:
     def _conversion(self, tensor: ValueFacts, source: Layout, target: Layout) -> float:
         routes = router(self.meshes)
         try:
-            route = routes.route(source, target, tensor.shape, tensor.itemsize, tensor.gradient, tensor.uneven)
+            route = routes.route(source, target, tensor.routed, tensor.gradient)
         except TooManyLayouts:
             return math.inf
         if route is None:
