@@ -16,7 +16,7 @@ from itertools import pairwise
 from shardlang.check.program import CheckedProgram
 from shardlang.cost.items import class_of
 from shardlang.cost.planned import run, work
-from shardlang.cost.work import Coordinate, Segment, StageWork, Transfer, Workload
+from shardlang.cost.work import Coordinate, Segment, StageWork, Workload
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.frozen.records import dataclass
 from shardlang.plan.bytes.fits import Device, device
@@ -280,8 +280,8 @@ class Profiles:
         runs = [(again if layer in chosen else plain).widened(degrees)[at] for at, layer in found.pieces(stage)]
         forward = [segment for each, _ in runs for segment in each]
         backward = [segment for _, each in runs for segment in each]
-        ways = ("forward", "inputs") if found.sends(stage) else ()
-        return StageWork(run(forward), run(backward[::-1]), tuple(Transfer(way, plain.boundary) for way in ways))
+        sent = plain.boundary * found.sends(stage)
+        return StageWork(run(forward), run(backward[::-1]), (sent, sent))
 
     def _shares(self, plain: Probe, degrees: Degrees) -> tuple[float, float]:
         """The shares that the first and the last stage have of what is outside of the layers."""
