@@ -12,6 +12,7 @@ from itertools import count
 
 from shardlang.frozen.records import dataclass
 from shardlang.search.deep.priced import Priced
+from shardlang.search.deep.usual import usual
 from shardlang.search.pipelines import Pipe, pipe
 from shardlang.search.profiles import Estimate, Profiles
 from shardlang.search.request import SearchRequest
@@ -71,7 +72,7 @@ class BestFirst:
         """The search through all points, for so many seconds of a processor, which are counted by
         what is done. most: those until it ends though nothing fits."""
         found = self.reached
-        every = [head for head in heads(self.profiles.of, ways) if self._used(head)]
+        every = [head for head in heads(self.profiles.of, self._ways(ways)) if self._used(head)]
         self.priced = Priced(self.profiles, self.wanted.hardware, self._reference(every)) if every else None
         for head in every:
             self._add(head)
@@ -83,6 +84,19 @@ class BestFirst:
         floor = self.priced.floor if self.priced is not None else 0.0
         found.open = min((max(bound, floor) for _, bound, _, _ in self.waiting), default=float("inf"))
         return found
+
+    def _ways(self, ways: Callable[[dict[str, int]], Sequence[Cuts]]) -> Callable[[dict[str, int]], Sequence[Cuts]]:
+        """With the way that keeps least, for large programs fit in no other."""
+        of, array = self.profiles.of, self.profiles.array
+        known: dict[tuple[int, ...], Sequence[Cuts]] = {}
+
+        def every(degrees: dict[str, int]) -> Sequence[Cuts]:
+            key = tuple(degrees.get(axis, 1) for axis in of.open_axes)
+            if key not in known:
+                known[key] = usual(of, array, degrees)
+            return tuple(dict.fromkeys([*ways(degrees), *known[key]]))
+
+        return every
 
     def _used(self, head: Point) -> bool:
         """Whether every axis of `split auto` that has ranks splits anything."""
