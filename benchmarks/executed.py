@@ -30,7 +30,6 @@ from shardlang.cost.work import (
     Reduction,
     Segment,
     StageWork,
-    Transfer,
     Workload,
 )  # fmt: skip
 from shardlang.facts.actions import Action
@@ -96,8 +95,7 @@ class _Executed:
             return StageWork(tuple(forward), tuple(backward))
         sent = self._sent()
         if self.system.hidden_transfers:
-            there, back = (Transfer(phase, sent) for phase in (FORWARD, INPUTS))
-            return StageWork(tuple(forward), tuple(backward), (there, back))
+            return StageWork(tuple(forward), tuple(backward), (sent, sent))
         if at < count - 1:
             forward.append(Segment("sends", self._sending(FORWARD, sent)))
         if at:

@@ -9,12 +9,12 @@ from shardlang.cost.items import class_of, layer_of
 from shardlang.cost.work import FORWARD, WEIGHTS, Collective, Gather, Item, MemoryBound, Place, Reduction, Update
 from shardlang.facts.buckets import filled
 from shardlang.plan.bytes.gradient_sums import bucket_kind, gradient_sums
-from shardlang.plan.bytes.memory import coordinates_of, stored_type
+from shardlang.plan.bytes.memory import coordinates_of, of_alike, stored_type
 from shardlang.plan.bytes.own_optimizers import gathered
-from shardlang.plan.bytes.peak.reductions import ParameterBytes, sizes_of
+from shardlang.plan.bytes.peak.reductions import sizes_of
 from shardlang.plan.bytes.pipeline_report import whole_mesh
 from shardlang.plan.bytes.zero3_gathers import part_bytes
-from shardlang.plan.plan import ParamPlan, Plan, Step
+from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import inputs
 from shardlang.types.dim import BYTES
 
@@ -32,15 +32,7 @@ class Parameters:
         self._gathers: dict[frozenset[int], tuple[Gather, ...]] = {}
         self._accumulated: dict[int, tuple[Item, ...]] = {}
         self._reductions: dict[object, Reduction | None] = {}
-        self._sizes: dict[object, ParameterBytes] = {}
-
-    def sizes(self, param: ParamPlan) -> ParameterBytes:
-        """The bytes of one; those of equal layers are found once."""
-        type, host = self.plan.graph.values[param.value].type, self.plan.memory_of.get(param.value)
-        key = id(type), id(param.stored), param.zero, param.zero_axes, host, param.value if param.sparse else -1
-        if key not in self._sizes:
-            self._sizes[key] = sizes_of(self.plan, param)
-        return self._sizes[key]
+        self.sizes = of_alike(plan, sizes_of)
 
     @cached_property
     def _of_stage(self) -> Mapping[int, list[int]]:
@@ -103,7 +95,7 @@ class Parameters:
         plan = self.plan
         mine = (plan.params[v] for v in self._mine(stages) if plan.params[v].zero in (1, 2))
         turns = [plan.params[value] for value, _ in plan.graph.in_turns(param.value for param in mine)]
-        items = [(param.value, bucket_kind(plan, param), self.sizes(param).whole) for param in turns]
+        items = [(param.value, bucket_kind(plan, param), self.sizes[param.value].whole) for param in turns]
         buckets = (members for _, members in filled(items, plan.bucket_bytes))
         return tuple([gather for members in buckets for gather in self._of_group(members)])
 
@@ -120,7 +112,7 @@ class Parameters:
         plan, param = self.plan, self.plan.params[value]
         if value in plan.memory_of or param.sparse:
             return ()
-        wide, low = self.sizes(param).gradient, plan.local_bytes(value, param.stored)
+        wide, low = self.sizes[value].gradient, plan.local_bytes(value, param.stored)
         converts, adds = wide != low, plan.microbatches > 1 and param.zero < 2
         read, written = low * converts + 2 * wide * adds, wide * converts + wide * adds
         kernels, place = converts + adds, self._place(value, "gradient")
@@ -157,7 +149,7 @@ class Parameters:
         if not self._sends(value) or (tied and not parts):
             return None
         group, place = (bucket_kind(plan, param), param.sparse), self._place(value, "reduction")
-        size, dtype = self.sizes(param).whole, stored_type(plan, param)
+        size, dtype = self.sizes[value].whole, stored_type(plan, param)
         return Reduction(place, dtype, param.stored.mesh, parts, size, param.zero >= 2, group)
 
     # --- once a step
@@ -173,7 +165,7 @@ class Parameters:
             param = plan.params[value]
             if value in plan.memory_of or param.sparse:
                 continue
-            sizes, dtype = self.sizes(param), plan.graph.values[value].type.dtype
+            sizes, dtype = self.sizes[value], plan.graph.values[value].type.dtype
             if self._sends(value) and param.zero < 2:
                 found.append(self._packed(value, sizes.whole))
             if dtype != stored_type(plan, param) and param.zero < 3:
@@ -208,15 +200,14 @@ class Parameters:
 
     def updates(self, stages: Collection[int]) -> tuple[Update, ...]:
         """The optimizers, the norm that `clip` needs, and the average of `ema`."""
-        plan, training, mine = self.plan, self.plan.program.training, set(self._mine(stages))
-        values = plan.graph.values
+        values, training, mine = self.plan.graph.values, self.plan.program.training, set(self._mine(stages))
         found = []
         for setting in training.optimizers if training is not None else ():
             here = [v for v in setting.params if v in mine]
             kind = "momentum" if setting.kind == "sgd" and setting.arguments.get("momentum") else setting.kind
             if setting.own is not None:  # by what it reads and writes, at least
                 kind = ("sgd", "momentum", "adam")[min(2, len(setting.own.state))]
-            elements = sum(self.sizes(plan.params[v]).updated * values[v].times for v in here) // BYTES["f32"]
+            elements = sum(self.sizes[v].updated * values[v].times for v in here) // BYTES["f32"]
             if here:
                 found.append(Update(kind, "f32", elements, sum(values[v].times for v in here)))
         elements, tensors = sum(u.elements for u in found), sum(u.tensors for u in found)

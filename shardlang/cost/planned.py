@@ -8,19 +8,7 @@ from dataclasses import replace
 
 from shardlang.cost.items import Items, Steps, class_of
 from shardlang.cost.parameters import Parameters
-from shardlang.cost.work import (
-    FORWARD,
-    INPUTS,
-    Coordinate,
-    Copy,
-    Item,
-    Pass,
-    Place,
-    Segment,
-    StageWork,
-    Transfer,
-    Workload,
-)
+from shardlang.cost.work import FORWARD, INPUTS, Coordinate, Copy, Item, Pass, Place, Segment, StageWork, Workload
 from shardlang.facts.actions import alone
 from shardlang.frozen.records import remembered
 from shardlang.paths.patterns import count
@@ -82,12 +70,9 @@ class _Planned:
         forward = self._gathered(forward, parts, ("F", stage))
         backward = self._gathered(backward, parts[::-1], ("B", stage))
         backward = self._reduced(backward, parts[::-1])
-        there, back = messages(self.plan).get(stage, (0, 0)) if self.plan.pipeline is not None else (0, 0)
         pipeline = self.plan.pipeline
-        if stage == 0 or pipeline is None or pipeline.coordinates[stage] == pipeline.coordinates[stage - 1]:
-            there = back = 0
-        sent = (Transfer("forward", there), Transfer("inputs", back)) if there else ()
-        return StageWork(run(forward), run(backward), sent)
+        crosses = stage and pipeline is not None and pipeline.coordinates[stage] != pipeline.coordinates[stage - 1]
+        return StageWork(run(forward), run(backward), messages(self.plan).get(stage, (0, 0)) if crosses else (0, 0))
 
     def _parts(self, steps: Sequence[Step]) -> list[tuple[str, list[Step]]]:
         """Runs of steps: of each layer of an array; outside of arrays each reads the parameters of

@@ -194,16 +194,7 @@ def plain(prediction: Prediction) -> dict[str, Any]:
             {"kind": kind, "axes": list(axes), "seconds": seconds}
             for (kind, axes), seconds in prediction.exposed_s.items()
         ],
-        "by_layer": [
-            {"layer": layer, "compute_s": part.compute_s, "exposed_s": part.exposed_s}
-            for layer, part in prediction.by_layer.items()
-        ],
-        "by_operator": [
-            {"layer": p.layer, "path": p.path, "operator": p.operator, "line": p.line, "compute_s": part.compute_s,
-             "exposed_s": part.exposed_s}
-            for p, part in prediction.by_operator.items()
-        ],
-        "assumptions": [
-            {"what": each.what, "value": each.value, "rests_on": each.rests_on} for each in prediction.assumptions
-        ],
-    }  # fmt: skip
+        "by_layer": [{"layer": layer, **asdict(part)} for layer, part in prediction.by_layer.items()],
+        "by_operator": [{**asdict(place), **asdict(part)} for place, part in prediction.by_operator.items()],
+        "assumptions": [asdict(each) for each in prediction.assumptions],
+    }

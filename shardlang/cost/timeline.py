@@ -160,8 +160,7 @@ class _Simulation:
         if self.on[source[0]] == self.on[stage]:
             return sent, 0.0
         back = not action.forward
-        of = self.work.stages[stage + back].received
-        seconds = self.scripts.prices.transfer(of[back].bytes) if of else 0.0
+        seconds = self.scripts.prices.transfer(self.work.stages[stage + back].received[back])
         return max(sent, lane.posted(self.scripts.overlap.posted)) + seconds, seconds
 
 

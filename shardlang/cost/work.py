@@ -136,14 +136,6 @@ class Reduction:
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
-    """A value from stage to stage, in a microbatch: of the forward, or a gradient (phase)."""
-
-    phase: str
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Copy:
     """Between host and device (`to`). beside: it travels beside what its layer computes."""
 
@@ -192,12 +184,12 @@ Pass = Sequence[Segment]
 @dataclass(frozen=True)
 class StageWork:
     """A microbatch on a stage. forward: with items of FORWARD; backward: with items of AGAIN,
-    INPUTS and WEIGHTS, from the last layer to the first. received: what it gets from the stage
-    before, and of the stage after the gradients (nothing where that is on the same rank)."""
+    INPUTS and WEIGHTS, from the last layer to the first. received: bytes that it gets from the
+    stage before, and gives back to it as gradients (none where that is on the same rank)."""
 
     forward: Pass
     backward: Pass
-    received: tuple[Transfer, ...] = ()
+    received: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)

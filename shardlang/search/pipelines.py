@@ -3,7 +3,9 @@ which order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from functools import cached_property
 
 from shardlang.diagnostics.diagnostic import Sink
@@ -29,6 +31,7 @@ class Pipe:
     size: int
     count: int
     schedule: str = ""
+    _runs: dict[int, Mapping[int, int]] = field(default_factory=dict, init=False, compare=False)
 
     @cached_property
     def actions(self) -> tuple[tuple[Action, ...], ...]:
@@ -46,17 +49,27 @@ class Pipe:
         return [tuple(mine) for mine in found]
 
     def sends(self, stage: int) -> bool:
-        """Whether a stage is sent what it reads."""
-        return stage > 0 and self.coordinates[stage] != self.coordinates[stage - 1]
+        """Whether a stage is sent what it reads; none is behind the last."""
+        return 0 < stage < len(self.layers) and self.coordinates[stage] != self.coordinates[stage - 1]
+
+    def pieces(self, stage: int) -> list[tuple[int, int]]:
+        """The runs of a profile that a stage is made of, in order, each with its layer (-1: none):
+        0 is what is before the layers, 1 the first, 3 the last, 2 one between, 4 what is after."""
+        last = max(mine.stop for mine in self.layers) - 1
+        layers = [(1 if layer == 0 else 3 if layer == last else 2, layer) for layer in self.layers[stage]]
+        return [*[(0, -1)] * (stage == 0), *layers, *[(4, -1)] * (stage == len(self.layers) - 1)]
+
+    def runs(self, stage: int) -> Mapping[int, int]:
+        """How often each of them is in a stage."""
+        if stage not in self._runs:
+            self._runs[stage] = Counter(run for run, _ in self.pieces(stage))
+        return self._runs[stage]
 
 
 def pipe(of: Open, array: Elements, point: Point) -> Pipe | None:
     """The pipeline of a point, found once; None where it has none so."""
     key = point.sizes, point.virtual, point.microbatches, point.schedule
-    if key not in of.pipes:
-        of.pipes[key] = _pipe(of, array, point)
-    found: Pipe | None = of.pipes[key]
-    return found
+    return of.found.table((pipe, key), lambda: _pipe(of, array, point))
 
 
 def _pipe(of: Open, array: Elements, point: Point) -> Pipe | None:
@@ -75,10 +88,10 @@ def _pipe(of: Open, array: Elements, point: Point) -> Pipe | None:
     known = SCHEDULES.get(name)
     if known is None or not known.takes(virtual) or not known.fits(stages, size, count):
         return None
-    layers = stage_layers(of, array, of.stages.axis.text, size, virtual)
+    layers = of.found.table((stage_layers, size, virtual), lambda: stage_layers(of, array, of.staged, size, virtual))
     if layers is None:
         return None
-    return Pipe(of.stages.axis.text, layers, known.place(stages, size), size, count, name)
+    return Pipe(of.staged, layers, known.place(stages, size), size, count, name)
 
 
 def _count(of: Open, point: Point, names: dict[str, int | float]) -> int | None:
@@ -100,13 +113,8 @@ def _stage(of_ops: Sequence[int]) -> int:
 
 def stage_layers(of: Open, array: Elements, axis: str, size: int, virtual: int) -> list[range] | None:
     """The layers of each stage, as `balanced` cuts them; None where there are too few."""
-    memory = of.memory
-    if (size, virtual) not in memory:
-        sink, graph = Sink(), of.program.graph
-        rule = StageRule(axis, size, virtual, (), True, of.strategy.name.span)
-        named = balance(graph, rule, sink)
-        stages = [_stage([known.stage for op in mine if (known := named[op]) is not None]) for mine in array.ops]
-        found = [[at for at, s in enumerate(stages) if s == stage] for stage in range(size * virtual)]
-        cut = [range(mine[0], mine[-1] + 1) if mine else range(0) for mine in found]
-        memory[size, virtual] = None if sink.failed else cut
-    return memory[size, virtual]
+    sink = Sink()
+    named = balance(of.program.graph, StageRule(axis, size, virtual, (), True, of.strategy.name.span), sink)
+    stages = [_stage([known.stage for op in mine if (known := named[op]) is not None]) for mine in array.ops]
+    found = [[at for at, s in enumerate(stages) if s == stage] for stage in range(size * virtual)]
+    return None if sink.failed else [range(mine[0], mine[-1] + 1) if mine else range(0) for mine in found]

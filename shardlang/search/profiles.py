@@ -8,7 +8,7 @@ which layers are computed again are arithmetic (deep/)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -16,7 +16,7 @@ from itertools import pairwise
 from shardlang.check.program import CheckedProgram
 from shardlang.cost.items import class_of
 from shardlang.cost.planned import run, work
-from shardlang.cost.work import Coordinate, Segment, StageWork, Transfer, Workload
+from shardlang.cost.work import Coordinate, Segment, StageWork, Workload
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.frozen.records import dataclass
 from shardlang.plan.bytes.fits import Device, device
@@ -29,7 +29,7 @@ from shardlang.plan.planner import laid_out
 from shardlang.plan.reads import inputs
 from shardlang.plan.rewrite.derived import rearranges
 from shardlang.search.deep.degrees import Degrees, published
-from shardlang.search.deep.memory import MemoryEstimate, fewest, moments, most, summed
+from shardlang.search.deep.memory import CoordinateMemory, MemoryEstimate, moments
 from shardlang.search.fill_holes import filled
 from shardlang.search.pipelines import Pipe, pipe
 from shardlang.search.space import BUCKETS, MB, Open, Point
@@ -49,20 +49,30 @@ def without_stages(of: Open, program: CheckedProgram) -> Open:
     return Open(program, replace(of.strategy, rules=tuple(kept)), of.ranks, of.known)
 
 
-Part = tuple[Sequence[Segment], Sequence[Segment], Sequence[Segment]]
+# The segments of a forward and of its backward, both in the order of the forward.
+Run = tuple[Sequence[Segment], Sequence[Segment]]
 
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """A microbatch of few layers on the ranks of one stage. less, more: with 2 and with 3.
-    forward, backward: the segments of what is before the layers, of the first, the second and the
-    last, and of what is after them, in the order of the forward."""
+    """A microbatch of few layers on the ranks of one stage. less, more: with 2 and with 3. runs: of
+    what is before the layers, of the first, the second and the last, and of what is after them."""
 
     less: Plan
     more: Plan
-    forward: Part
-    backward: Part
+    runs: Sequence[Run]
     layer: str
+    _widened: dict[object, Sequence[Run]] = field(default_factory=dict)
+
+    def widened(self, degrees: Degrees) -> Sequence[Run]:
+        """The runs on more ranks."""
+        key = tuple(degrees.many.items())
+        if key not in self._widened:
+            self._widened[key] = [
+                ([degrees.segment(each) for each in forward], [degrees.segment(each) for each in backward])
+                for forward, backward in self.runs
+            ]
+        return self._widened[key]
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -92,8 +102,8 @@ class Probe:
         few, many = (saved_activations(plan).of(0) for plan in (self.less, self.more))
         return many - few, few - (LEFT - 1) * (many - few)
 
-    def held(self, degrees: Degrees) -> tuple[MemoryEstimate, MemoryEstimate, MemoryEstimate]:
-        """The bytes of what is before the layers, of a layer, and of what is after them."""
+    def held(self, degrees: Degrees) -> Sequence[MemoryEstimate]:
+        """The bytes of each of the runs."""
         plan, found = self.more, list[MemoryEstimate]()
         for values, kept in zip(self.params, (0, *self.kept), strict=True):
             total = MemoryEstimate(0, 0, kept)
@@ -104,15 +114,16 @@ class Probe:
                     whole = local_bytes(plan, param) if it.gradient else 0
                     total = total.plus(MemoryEstimate(it.itself + it.copy + it.optimizer, it.gradient, 0, whole))
             found.append(total)
-        return found[0], found[1], found[2]
+        return [found[0], *[found[1]] * LEFT, found[2]]
 
     @cached_property
     def beside(self) -> tuple[int, int]:
         """The bytes beside these at the peak: of a layer, and where the ends are."""
-        first, layer, last = self.held(Degrees(self.sizes, self.sizes))
-        whole = first.plus(layer.times(LEFT)).plus(last)
-        there = most([whole], moments("", 1, 1, self.more.microbatches, 0))
-        ends = step_peaks(self.more)[0].bytes - max(there, summed([whole], self.more.bucket_bytes))
+        whole = MemoryEstimate()
+        for each in self.held(Degrees(self.sizes, self.sizes)):
+            whole = whole.plus(each)
+        alone = CoordinateMemory([whole], [LEFT], moments("", 1, 1, self.more.microbatches, 0))
+        ends = step_peaks(self.more)[0].bytes - max(alone.most, alone.summed(self.more.bucket_bytes))
         widest = max((sum(all_held(self.more)[v][1:3]) for v in self.params[1]), default=0)
         return min(ends, widest + 4 * self._widest), ends
 
@@ -187,23 +198,25 @@ class Profiles:
         return made if again is None else self._made(replace(point, again=what), plain, again, found)
 
     def degrees(self, point: Point, profile: Probe) -> Degrees:
-        return Degrees(profile.sizes, {axis: size for axis, size in point.sizes if axis != self.staged})
+        return Degrees(profile.sizes, {axis: size for axis, size in point.sizes if axis != self.of.staged})
 
-    @property
-    def staged(self) -> str:
-        return self.of.stages.axis.text if self.of.stages is not None else ""
+    def coordinates(self, point: Point, profile: Probe, found: Pipe, some: Iterable[int]) -> list[CoordinateMemory]:
+        """The bytes of some coordinates; what is received and sent is kept too."""
+        held, made = profile.held(self.degrees(point, profile)), list[CoordinateMemory]()
+        for at in some:
+            stages = [self._stage(held, profile.boundary, found, stage) for stage in found.on[at]]
+            stages[0] = stages[0].plus(MemoryEstimate(self.of_nccl(profile, found, at)))
+            layers = [len(found.layers[stage]) for stage in found.on[at]]
+            moment = moments(found.schedule, len(found.layers), found.size, found.count, at)
+            made.append(CoordinateMemory(stages, layers, moment))
+        return made
 
-    def stages(self, profile: Probe, degrees: Degrees, found: Pipe) -> list[MemoryEstimate]:
-        """The bytes of each stage; what is received and sent is kept too."""
-        (first, layer, last), end = profile.held(degrees), len(found.layers) - 1
-        made = [layer.times(len(mine)) for mine in found.layers]
-        for stage, it in enumerate(made):
-            crossing = found.sends(stage) + (stage < end and found.sends(stage + 1))
-            made[stage] = it.plus(MemoryEstimate(0, 0, crossing * profile.boundary))
-        made[0] = made[0].plus(first)
-        made[-1] = made[-1].plus(last)
-        for at, mine in enumerate(found.on):
-            made[mine[0]] = made[mine[0]].plus(MemoryEstimate(self.of_nccl(profile, found, at)))
+    @staticmethod
+    def _stage(held: Sequence[MemoryEstimate], boundary: int, found: Pipe, stage: int) -> MemoryEstimate:
+        crossing = found.sends(stage) + found.sends(stage + 1)
+        made = MemoryEstimate(0, 0, crossing * boundary)
+        for at, times in found.runs(stage).items():
+            made = made.plus(held[at].times(times))
         return made
 
     def of_nccl(self, profile: Probe, found: Pipe, at: int) -> int:
@@ -222,53 +235,33 @@ class Profiles:
         return device(self.of.program)
 
     def _made(self, point: Point, plain: Probe, again: Probe, found: Pipe) -> Estimate:
-        chosen, memory, whole, degrees = set[int](), 0, 0, self.degrees(point, plain)
-        every, counts = self.stages(plain, degrees, found), [len(mine) for mine in found.layers]
-        less, size = plain.kept[0] - again.kept[0], found.size
-        bucket = self._bucket(point, plain, [[every[stage] for stage in mine] for mine in found.on])
-        for at, mine in enumerate(found.on):
-            moment = moments(found.schedule, len(counts), size, found.count, at)
-            beside = again.beside[len(counts) - 1 in mine]
-            stages = [every[stage] for stage in mine]
-            needs, few = most(stages, moment) + beside, None
+        chosen, memory, whole, last = set[int](), 0, 0, len(found.layers) - 1
+        every, less = self.coordinates(point, plain, found, range(found.size)), plain.kept[0] - again.kept[0]
+        bucket = self._bucket(point, plain, every)
+        for mine, held in zip(found.on, every, strict=True):
+            beside = again.beside[last in mine]
+            needs = held.most + beside
             whole = max(whole, needs)
             if again is not plain and self.limit is not None and needs > self.limit:
-                few = fewest(stages, [counts[stage] for stage in mine], less, moment, self.limit - beside)
-                few = [counts[stage] for stage in mine] if few is None else few
-                kept = [replace(s, kept=s.kept - less * n) for s, n in zip(stages, few, strict=True)]
-                needs = most(kept, moment) + beside
+                few = held.fewest(less, self.limit - beside) or held.layers
+                needs = held.again(less, few).most + beside
                 chosen.update(n for stage, some in zip(mine, few, strict=True) for n in found.layers[stage][:some])
-            memory = max(memory, needs, summed(stages, bucket))
+            memory = max(memory, needs, held.summed(bucket))
         point = replace(point, layers=tuple(self.array.paths[at] for at in sorted(chosen)))
         point = replace(point, bucket=bucket // MB if point.bucket else 0)
         return Estimate(point, self._work(point, bucket, plain, again, found, chosen), memory, whole)
 
-    def _bucket(self, point: Point, plain: Probe, coordinates: Sequence[Sequence[MemoryEstimate]]) -> int:
+    def _bucket(self, point: Point, plain: Probe, every: Sequence[CoordinateMemory]) -> int:
         """The size of buckets: of a large space the largest that fits, where that is open."""
         written = point.bucket * MB or plain.more.bucket_bytes
         sizes = [size * MB for size in BUCKETS] if self.of.large and point.bucket else [written]
-        fits = (n for n in sizes if self.limit is None or all(summed(c, n) <= self.limit for c in coordinates))
+        fits = (n for n in sizes if self.limit is None or all(each.summed(n) <= self.limit for each in every))
         return max(fits, default=written)
 
     def _work(self, point: Point, bucket: int, plain: Probe, again: Probe, found: Pipe, chosen: set[int]) -> Workload:
-        few, total, degrees = work(plain.more), len(self.array.paths), self.degrees(point, plain)
-        count = total - LEFT
-        wide = {id(source): widened(source, degrees) for source in (plain, again)}
-        each = {at: (wide[id(again if at in chosen else plain)], 0 if at == 0 else 2 if at == total - 1 else 1)
-                for at in range(total)}  # fmt: skip
-        first, last = wide[id(plain)], len(found.layers) - 1
-        stages = []
-        for stage, mine in enumerate(found.layers):
-            forward = [source[0][1][where] for source, where in map(each.__getitem__, mine)]
-            backward = [source[1][1][where] for source, where in map(each.__getitem__, mine)]
-            if stage == 0:
-                forward, backward = [*first[0][0], *forward], [*first[1][0], *backward]
-            if stage == last:
-                forward, backward = [*forward, *first[0][2]], [*backward, *first[1][2]]
-            ways = ("forward", "inputs") if found.sends(stage) else ()
-            sent = tuple(Transfer(way, plain.boundary) for way in ways)
-            stages.append(StageWork(run(forward), run(backward[::-1]), sent))
-        less = work(plain.less)
+        few, less, degrees = work(plain.more), work(plain.less), self.degrees(point, plain)
+        count = len(self.array.paths) - LEFT
+        stages = [self._stage_work(plain, again, degrees, found, stage, chosen) for stage in range(len(found.layers))]
         axes = tuple(Axis(name, size) for name, size in point.sizes if size > 1)
         shares = self._shares(plain, degrees)
         once = tuple(_once(mine, plain, degrees, found, shares, bucket) for mine in found.on)
@@ -280,9 +273,19 @@ class Profiles:
             bucket_bytes=bucket,
         )  # fmt: skip
 
+    @staticmethod
+    def _stage_work(
+        plain: Probe, again: Probe, degrees: Degrees, found: Pipe, stage: int, chosen: set[int]
+    ) -> StageWork:
+        runs = [(again if layer in chosen else plain).widened(degrees)[at] for at, layer in found.pieces(stage)]
+        forward = [segment for each, _ in runs for segment in each]
+        backward = [segment for _, each in runs for segment in each]
+        sent = plain.boundary * found.sends(stage)
+        return StageWork(run(forward), run(backward[::-1]), (sent, sent))
+
     def _shares(self, plain: Probe, degrees: Degrees) -> tuple[float, float]:
         """The shares that the first and the last stage have of what is outside of the layers."""
-        first, _, last = (each.always + each.gradient for each in plain.held(degrees))
+        first, *_, last = (each.always + each.gradient for each in plain.held(degrees))
         return (first / (first + last), last / (first + last)) if first + last else (0.5, 0.5)
 
     def profile(self, point: Point, again: str | None) -> Probe | None:
@@ -296,7 +299,7 @@ class Profiles:
     def few(self, point: Point) -> Point:
         """A point with the profile of this one, on few ranks along the axes that share the batch,
         with as large a microbatch."""
-        sizes = [(name, size) for name, size in point.sizes if name != self.staged]
+        sizes = [(name, size) for name, size in point.sizes if name != self.of.staged]
         count = point.microbatches
         if count > 1:
             share = self.of.share(dict(sizes))
@@ -331,30 +334,18 @@ class Profiles:
         stage, name = work(plans[1]).stages[0], class_of(self.array.paths[0])
         forward, backward = (_parts(segments, name) for segments in (stage.forward, stage.backward[::-1]))
         layer = self.array.paths[0].rpartition("[")[0]
-        return Probe(plans[0], plans[1], forward, backward, layer) if forward and backward else None
+        runs = list(zip(forward, backward, strict=True)) if forward and backward else None
+        return Probe(plans[0], plans[1], runs, layer) if runs is not None else None
 
 
-def widened(profile: Probe, degrees: Degrees) -> tuple[Part, Part]:
-    """The segments of a profile on more ranks."""
-    known = profile.__dict__.setdefault("_widened", {})
-    key = tuple(degrees.many.items())
-    if key not in known:
-        known[key] = tuple(
-            tuple([degrees.segment(each) for each in part] for part in way)
-            for way in (profile.forward, profile.backward)
-        )
-    found: tuple[Part, Part] = known[key]
-    return found
-
-
-def _parts(segments: Sequence[Segment], name: str) -> Part | None:
+def _parts(segments: Sequence[Segment], name: str) -> list[Sequence[Segment]] | None:
     """The segments before the layers, of the layers, and after them; None where a layer is not one
     segment. A cast beside the array that a layer's result needs is named as a layer, too: layers
     are those in which most is done."""
     each = [replace(segment, times=1) for segment in segments for _ in range(segment.times)]
     runs = [n for n in range(len(each) - LEFT + 1) if all(s.layer == name for s in each[n : n + LEFT])]
     at = max(runs, key=lambda n: sum(len(segment.items) for segment in each[n : n + LEFT]), default=None)
-    return None if at is None else (each[:at], each[at : at + LEFT], each[at + LEFT :])
+    return None if at is None else [each[:at], *([layer] for layer in each[at : at + LEFT]), each[at + LEFT :]]
 
 
 def _once(

@@ -54,7 +54,7 @@ def _points(of: Open, sizes: Mapping[str, int], cuts: Cuts) -> Iterator[Point]:
 
 def _sizes(of: Open, splitting: Splitting, wanted: SearchRequest) -> dict[str, int] | None:
     """The sizes of the axes; None where the ranks cannot be laid out so."""
-    stages = of.stages.axis.text if of.stages is not None else ""
+    stages = of.staged
     sizes = {axis.name: axis.size or 1 for axis in of.axes}
     open = [axis.name for axis in of.axes if axis.size is None and axis.name != stages]
     open = open or [axis.name for axis in of.axes if axis.size is None]

@@ -15,7 +15,6 @@ from shardlang.graph.graph import Kind
 from shardlang.plan.work import step_flops
 from shardlang.search.space import BUCKETS, Open, Point, Splits
 from shardlang.search.truncate import arrays
-from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 
 # Of a device's peak; what a layer keeps for backward of each byte that it hands on in f32, the part
@@ -65,10 +64,7 @@ class Guess:
         self.largest = 4 * max((v.type.elements for v in graph.values if v.gradient), default=0)
         found = arrays(graph)
         self.layers = sum(len(array.paths) for array in found) or 1
-        self.handed = 4 * max((_handed(self.of, array.ops) for array in found), default=0)
-        splits = [rule for rule in self.of.strategy.rules if isinstance(rule, ast.Split)]
-        batch = [r for r in splits if any(graph.batch in graph.dims.get(dim.text, ()) for dim in r.dims)]
-        self.batch_axes = {use.name.text for rule in batch for use in rule.axes}
+        self.handed = 4 * max((sum(v.type.elements for v in array.handed(graph)) for array in found), default=0)
 
     def __call__(self, point: Point, levels: Sequence[Point] = (), known: float | None = None) -> float:
         """Seconds of a point, with the best of some levels of ZeRO (by default its own). known:
@@ -102,8 +98,7 @@ class Guess:
         """The part of each axis: it has the stages, cuts parameters, or cuts values alone, and then
         gradients are summed over it."""
         over = {dim: [axis for axis, _ in uses] for _, name, uses in splits for dim in self.of.dims[name]}
-        staged = self.of.stages.axis.text if self.of.stages is not None else ""
-        rest = [axis for axis in sizes if axis != staged]
+        rest = [axis for axis in sizes if axis != self.of.staged]
         tensor = {axis for dims in self.params for dim in dims for axis in over.get(dim, ())}
         params = sum(
             count / math.prod(sizes[axis] for axis in {axis for dim in dims for axis in over.get(dim, ())})
@@ -111,9 +106,9 @@ class Guess:
         )
         zero = math.prod(sizes.get(axis.text, 1) for rule in self.of.zeros[:1] for axis in rule.axes)
         many = math.prod(sizes[axis] for axis in rest)
-        stages = sizes.get(staged, 1)
+        stages = sizes.get(self.of.staged, 1)
         outer, inner = [x for x in rest if x not in tensor], [x for x in rest if x in tensor]
-        others = [x for x in outer if x not in self.batch_axes]
+        others = [x for x in outer if x not in self.of.batch_uses]
         sums, parts, seqs = (self._a_byte(sizes, axes) for axes in (outer, inner, others))
         cuts, alone = (math.prod(sizes[axis] for axis in axes) for axes in (inner, others))
         handed = (4 * parts * cuts + seqs / 8 * alone) / many
@@ -142,10 +137,3 @@ class Guess:
         if level == 3 and not keep:
             return max(0.0, 8 * count * a_byte - compute)
         return max(0.0, 4 * count * a_byte - back) + (2 if keep else 4) * a_byte
-
-
-def _handed(of: Open, ops: tuple[tuple[int, ...], ...]) -> int:
-    """Elements of what a layer hands to the next."""
-    graph = of.program.graph
-    read = {v for op in ops[1] for v in graph.ops[op].operands}
-    return sum(graph.values[v].type.elements for op in ops[0] for v in graph.ops[op].results if v in read)

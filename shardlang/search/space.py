@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from itertools import combinations, product
-from typing import Any
 
 from shardlang.check.program import CheckedProgram
 from shardlang.check.selectors import matcher
@@ -73,12 +72,14 @@ class Cuts:
 
 @dataclass(frozen=True)
 class Open:
-    """A strategy on so many ranks, and what of it is open. known: what its plans share."""
+    """A strategy on so many ranks, and what of it is open. known: what its plans share; found: what
+    has been found out about its points."""
 
     program: CheckedProgram
     strategy: ast.Strategy
     ranks: int
     known: LayoutTables = field(default_factory=LayoutTables, compare=False)
+    found: LayoutTables = field(default_factory=LayoutTables, init=False, compare=False)
 
     @cached_property
     def large(self) -> bool:
@@ -86,28 +87,6 @@ class Open:
         two, of schedules those that others never beat are left, and the size of buckets is found
         last."""
         return self.ranks > 32 and len(self.program.graph.ops) > 300
-
-    @cached_property
-    def memory(self) -> dict[tuple[int, int], list[range] | None]:
-        """The layers of stages, by the number of coordinates and of stages on each; pipelines.py
-        fills it."""
-        return {}
-
-    @cached_property
-    def pipes(self) -> dict[object, Any]:
-        """The pipelines of points; pipelines.py fills it."""
-        return {}
-
-    @cached_property
-    def every_course(self) -> dict[tuple[tuple[str, int], ...], Sequence[tuple[int, int, str]]]:
-        """Stages of a coordinate, microbatches and schedules, by the sizes that they depend on;
-        course_facts() fills it."""
-        return {}
-
-    @cached_property
-    def legal(self) -> dict[tuple[int, ...], Sequence[tuple[int, str, Sequence[Uses]]]]:
-        """The ways to split dims, by the sizes of the axes; splittable() fills it."""
-        return {}
 
     @cached_property
     def open_axes(self) -> Sequence[str]:
@@ -130,6 +109,11 @@ class Open:
     @cached_property
     def stages(self) -> ast.Stages | None:
         return next((rule for rule in self.rules if isinstance(rule, ast.Stages)), None)
+
+    @property
+    def staged(self) -> str:
+        """The axis of the stages; "" without."""
+        return self.stages.axis.text if self.stages is not None else ""
 
     def hole(self, kind: type[ast.Rule]) -> bool:
         """Whether a rule of a kind is open."""
@@ -202,13 +186,18 @@ class Open:
                 others.update(rule.span.text.replace("@", " ").replace("]", " ").replace(",", " ").split())
         return frozenset(found - others)
 
+    @cached_property
+    def batch_uses(self) -> Sequence[str]:
+        """The axes of each `split` of the batch that is not in an `at`."""
+        graph, splits = self.program.graph, [r for r in self.strategy.rules if isinstance(r, ast.Split)]
+        mine = [r for r in splits if any(graph.batch in graph.dims.get(dim.text, ()) for dim in r.dims)]
+        return [use.name.text for rule in mine for use in rule.axes]
+
     def share(self, sizes: dict[str, int]) -> int:
         """One rank's examples of a batch; 0 if that is no whole number."""
-        graph = self.program.graph
-        whole = (graph.batch.size or 0) if graph.batch is not None else 1
-        splits = [r for r in self.strategy.rules if isinstance(r, ast.Split)]
-        mine = [r for r in splits if any(graph.batch in graph.dims.get(dim.text, ()) for dim in r.dims)]
-        degree = math.prod(sizes.get(use.name.text, 1) for rule in mine for use in rule.axes)
+        batch = self.program.graph.batch
+        whole = (batch.size or 0) if batch is not None else 1
+        degree = math.prod(sizes.get(axis, 1) for axis in self.batch_uses)
         return whole // degree if whole % degree == 0 else 0
 
 
@@ -245,17 +234,16 @@ def courses(of: Open, head: Point) -> Iterator[Point]:
 def course_facts(of: Open, head: Point) -> Sequence[tuple[int, int, str]]:
     """Stages of a coordinate, microbatches and the schedule of each."""
     degrees = dict(head.sizes)
-    staged, share = of.stages.axis.text if of.stages is not None else "", of.share(degrees)
+    staged, share = of.staged, of.share(degrees)
     open = of.hole(ast.Microbatches) and (of.stages is None or of.stages.virtual is None)
     key = ((staged, degrees.get(staged, 1)), ("", share)) if open else head.sizes
-    if key not in of.every_course:
-        of.every_course[key] = [
-            (virtual, count, schedule)
-            for virtual in _virtuals(of, degrees)
-            for count in _counts(of, share)
-            for schedule in _schedules(of, degrees, virtual, count)
-        ]
-    return of.every_course[key]
+    return of.found.table((course_facts, key), lambda: list(_course_facts(of, degrees, share)))
+
+
+def _course_facts(of: Open, degrees: dict[str, int], share: int) -> Iterator[tuple[int, int, str]]:
+    for virtual in _virtuals(of, degrees):
+        for count in _counts(of, share):
+            yield from ((virtual, count, schedule) for schedule in _schedules(of, degrees, virtual, count))
 
 
 def zeros(of: Open, point: Point) -> Iterator[Point]:
@@ -273,9 +261,7 @@ def splittable(of: Open, degrees: dict[str, int]) -> Sequence[tuple[int, str, Se
     """Each dim that `split auto` may name, with the axes that it may have: of one rule or of
     several, in their order; an axis may yield."""
     key = tuple(degrees.get(axis, 1) for axis in of.open_axes)
-    if key not in of.legal:
-        of.legal[key] = list(_splittable(of, degrees))
-    return of.legal[key]
+    return of.found.table((splittable, key), lambda: list(_splittable(of, degrees)))
 
 
 def _splittable(of: Open, degrees: dict[str, int]) -> Iterator[tuple[int, str, Sequence[Uses]]]:
@@ -323,7 +309,7 @@ def all_sizes(of: Open) -> Iterator[tuple[tuple[str, int], ...]]:
 
 def stage_count(of: Open, degrees: dict[str, int]) -> int:
     """The size of the axis of the stages; 1 without."""
-    return degrees.get(of.stages.axis.text, 1) if of.stages is not None else 1
+    return degrees.get(of.staged, 1)
 
 
 def _virtuals(of: Open, degrees: dict[str, int]) -> Sequence[int]:

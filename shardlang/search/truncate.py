@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from shardlang.check.program import CheckedProgram, Training
 from shardlang.frozen.records import dataclass
-from shardlang.graph.graph import LEAF, Graph, Kind, Op
+from shardlang.graph.graph import LEAF, Graph, GraphValue, Kind, Op
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,11 @@ class Elements:
 
     paths: tuple[str, ...]
     ops: tuple[tuple[int, ...], ...]
+
+    def handed(self, graph: Graph) -> list[GraphValue]:
+        """The values that a layer hands to the next."""
+        read = {v for op in self.ops[1] for v in graph.ops[op].operands}
+        return [graph.values[v] for op in self.ops[0] for v in graph.ops[op].results if v in read]
 
 
 def arrays(graph: Graph) -> list[Elements]:

@@ -10,13 +10,14 @@ import pytest
 
 from shardlang.cost import overlap
 from shardlang.cost.hardware import Hardware
-from shardlang.cost.overlap import EMITTED, LINES
+from shardlang.cost.overlap import EMITTED
 from shardlang.cost.planned import work
 from shardlang.cost.predict import predict, predict_work
 from shardlang.cost.prices import Prices
 from shardlang.cost.timeline import course
 from shardlang.plan.bytes.traffic import sent
 from shardlang.plan.plan import Plan
+from tests.cost.overlaps import LINES
 from tests.cost.plans import NAMES, PLANS, plan_of, small
 from tests.plan.small_llama import llama
 

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 from shardlang.plan.plan import Move
 from shardlang.plan.redistribute.cheapest import Route, router
-from shardlang.plan.redistribute.collective_bytes import BitLayout, Space, limits, members, parts_to_bytes, steps
+from shardlang.plan.redistribute.collective_bytes import (
+    BitLayout,
+    RoutedValue,
+    Space,
+    limits,
+    members,
+    parts_to_bytes,
+    steps,
+)
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 
@@ -56,7 +64,7 @@ def route(
     uneven: frozenset[int] = frozenset(),
 ) -> Route | None:
     """The cheapest chain of moves, then the shortest; None where none is legal."""
-    return router(meshes).route(source, target, shape, itemsize, gradient, uneven)
+    return router(meshes).route(source, target, RoutedValue(shape, itemsize, uneven), gradient)
 
 
 def distance(
@@ -69,4 +77,4 @@ def distance(
     uneven: frozenset[int] = frozenset(),
 ) -> int | None:
     """The cost of `route` in bytes per rank, None where there is none."""
-    return router(meshes).distance(source, target, shape, itemsize, gradient, uneven)
+    return router(meshes).distance(source, target, RoutedValue(shape, itemsize, uneven), gradient)

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from shardlang.plan.plan import MoveKind
+from shardlang.plan.redistribute.collective_bytes import RoutedValue
 from shardlang.plan.redistribute.steiner_tree import Target, Tree, tree
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
@@ -59,7 +60,7 @@ def test_as_cheap_as_exhaustive_search(count: int, gradient: bool) -> None:
     for _ in range(25):
         source, *rest = rng.sample(every, count + 1)
         targets = [Target(t, gradient) for t in rest]
-        found = tree(source, targets, shape, 1, (AB,))
+        found = tree(source, targets, RoutedValue(shape, 1), (AB,))
         assert found is not None
         assert_tree(found, source, targets, shape, 1, AB)
         assert found.cost == exhaustive(source, rest, shape, AB, gradient), (source, rest)
@@ -71,7 +72,7 @@ def test_identical_to_replicated_and_split_shares_the_all_reduce() -> None:
     source, replicated, split = Layout(((), ())), Layout(((), ()), (), ("a",)), Layout((("a",), ()))
     alone = [distance(source, t, shape, 1, (mesh,), True) for t in (replicated, split)]
     assert alone == [6144, 3072]
-    found = tree(source, [Target(split), Target(replicated)], shape, 1, (mesh,))
+    found = tree(source, [Target(split), Target(replicated)], RoutedValue(shape, 1), (mesh,))
     assert found is not None
     assert found.cost == 6144
     assert [(e.parent, e.move.kind) for e in found.edges] == [(-1, MoveKind.I_TO_R), (0, MoveKind.R_TO_S)]
@@ -80,7 +81,7 @@ def test_identical_to_replicated_and_split_shares_the_all_reduce() -> None:
 
 def test_three_projections_of_one_activation_share_one_conversion() -> None:
     source, target = Layout((("a",), ())), Layout((("a",), ()), (), ("b",))
-    found = tree(source, [Target(target)] * 3, (16, 16), 4, (AB,))
+    found = tree(source, [Target(target)] * 3, RoutedValue((16, 16), 4), (AB,))
     assert found is not None
     assert (len(found.edges), found.ends) == (1, (0, 0, 0))
 
@@ -88,10 +89,10 @@ def test_three_projections_of_one_activation_share_one_conversion() -> None:
 def test_users_without_gradient_pay_no_backward_and_hang_anywhere() -> None:
     source = Layout(((), ("a",)), ("b",))
     trained, metric = Target(Layout(((), ("a",)), (), ("b",))), Target(Layout(((), ())), False)
-    found = tree(source, [metric, trained], (16, 16), 1, (AB,))
+    found = tree(source, [metric, trained], RoutedValue((16, 16), 1), (AB,))
     assert found is not None
     assert_tree(found, source, [metric, trained], (16, 16), 1, AB)
-    plain = tree(source, [trained], (16, 16), 1, (AB,))
+    plain = tree(source, [trained], RoutedValue((16, 16), 1), (AB,))
     assert plain is not None
     assert found.cost == plain.cost + 128
     assert all(e.gradient or e.move.backward_bytes == 0 for e in found.edges)
@@ -103,12 +104,12 @@ def test_many_targets_and_axes() -> None:
     for count in (2, 4, 6):
         source, *rest = rng.sample(every, count + 1)
         targets = [Target(t, i % 3 != 2) for i, t in enumerate(rest)]
-        found = tree(source, targets, shape, 1, (mesh,))
+        found = tree(source, targets, RoutedValue(shape, 1), (mesh,))
         assert found is not None
         assert_tree(found, source, targets, shape, 1, mesh)
         alone = sum(distance(source, t.layout, shape, 1, (mesh,), t.gradient) or 0 for t in targets)
         assert found.cost <= alone
-        assert tree(source, targets, shape, 1, (mesh,)) == found
+        assert tree(source, targets, RoutedValue(shape, 1), (mesh,)) == found
 
 
 def test_the_order_of_targets_does_not_change_the_cost() -> None:
@@ -117,24 +118,24 @@ def test_the_order_of_targets_does_not_change_the_cost() -> None:
     costs = {
         t.cost
         for order in itertools.permutations(rest)
-        if (t := tree(source, [Target(x) for x in order], (16, 16), 1, (AB,))) is not None
+        if (t := tree(source, [Target(x) for x in order], RoutedValue((16, 16), 1), (AB,))) is not None
     }
     assert len(costs) == 1
 
 
 def test_no_tree_where_a_target_cannot_be_reached() -> None:
-    assert tree(Layout(((),)), [Target(Layout((("a",),)))], (3,), 4, (AB,)) is None
+    assert tree(Layout(((),)), [Target(Layout((("a",),)))], RoutedValue((3,), 4), (AB,)) is None
 
 
 def test_no_targets_no_edges() -> None:
-    assert tree(Layout(((),)), [], (4,), 4, (AB,)) == Tree((), ())
+    assert tree(Layout(((),)), [], RoutedValue((4,), 4), (AB,)) == Tree((), ())
 
 
 def test_a_tree_over_two_meshes() -> None:
     meshes = Mesh((Axis("a", 2), Axis("b", 3))), Mesh((Axis("c", 3), Axis("d", 2)), "mesh2")
     source = Layout((("a", "b"), ()))
     targets = [Target(Layout((("c", "d"), ()), mesh=1)), Target(Layout(((), ("c",)), (), ("d",), mesh=1))]
-    found = tree(source, targets, (12, 12), 1, meshes)
+    found = tree(source, targets, RoutedValue((12, 12), 1), meshes)
     assert found is not None
     assert found.edges[0].move.kind is MoveKind.VIEW
     assert found.ends[0] == 0

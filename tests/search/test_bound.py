@@ -18,7 +18,6 @@ from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.bytes.reserved.communicators import MORE
 from shardlang.plan.bytes.reserved.footprint import beside_tensors
 from shardlang.plan.planner import laid_out
-from shardlang.search.deep.memory import moments, most
 from shardlang.search.deep.priced import Priced
 from shardlang.search.fill_holes import filled
 from shardlang.search.pipelines import pipe
@@ -106,9 +105,7 @@ def test_a_bound_is_no_more_than_the_prediction(name: str, ranks: int) -> None:
         memory = max(peak.bytes + more for peak, more in zip(peaks, nccl, strict=True))
         guessed = [profiles.of_nccl(profile, found, at) for at in range(found.size)]
         assert all(abs(a - b) <= MORE for a, b in zip(guessed, nccl, strict=True)), point
-        stages = profiles.stages(profile, profiles.degrees(point, profile), found)
-        for at, mine in enumerate(found.on):
-            moment = moments(found.schedule, len(found.layers), found.size, found.count, at)
-            assert most([stages[stage] for stage in mine], moment) <= memory, point
+        every = profiles.coordinates(point, profile, found, range(found.size))
+        assert max(held.most for held in every) <= memory, point
         assert estimate.memory == pytest.approx(memory, rel=0.2), point
     assert seen > 3

@@ -150,7 +150,7 @@ def test_plans_that_differ_in_zero_and_buckets_share_their_layouts(name: str, ag
     like = laid_out(program, filled(of, replace(point, zero=((0, False),)), "s"), 8, Sink())
     for level in (*ZERO, ZERO[0]):
         strategy = filled(of, replace(point, zero=(level,)), "s")
-        strategy = replace(strategy, rules=(*strategy.rules, print_rules.bucket(5)))
+        strategy = replace(strategy, rules=(*strategy.rules, print_rules.rule("bucket gradients 5MB")))
         alone, beside = (laid_out(program, strategy, 8, Sink(), each) for each in (None, like))
         assert alone is not None and beside is not None and beside.bucket_bytes == alone.bucket_bytes == 5_000_000
         assert (beside.params, beside.recompute, beside.produced) == (alone.params, alone.recompute, alone.produced)

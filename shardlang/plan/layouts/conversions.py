@@ -135,7 +135,7 @@ class _ConversionWalk:
     ) -> tuple[tuple[Edge, ...], tuple[int, ...]]:
         if all(t.layout == source for t in targets):
             return (), (-1,) * len(targets)
-        found = tree(source, targets, tensor.shape, tensor.itemsize, self.planning.meshes, tensor.uneven)
+        found = tree(source, targets, tensor.routed, self.planning.meshes)
         if found is None:
             raise InternalError(f"no conversions lead from {source} to {targets}")
         if tensor.kind is not Kind.CONSTANT:

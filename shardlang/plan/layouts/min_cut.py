@@ -46,73 +46,52 @@ class Network:
     def run(self, source: int, sink: int) -> int:
         """The greatest flow; afterwards `room` is the residual capacity."""
         flow = 0
-        while True:
-            levels = self.levels(source, sink)
-            if levels[sink] < 0:
-                return flow
-            flow += self._blocking(source, sink, levels)
+        while (left := self.distances(sink))[source] >= 0:
+            flow += self._blocking(source, sink, left)
+        return flow
 
-    def levels(self, source: int, sink: int = -1) -> list[int]:
-        """Distance from the source over edges with room, or -1; stops after the sink's level."""
-        levels = [-1] * len(self.edges)
-        levels[source] = 0
-        frontier = [source]
-        while frontier and (sink < 0 or levels[sink] < 0):
-            frontier = self._next_level(frontier, levels)
-        return levels
-
-    def _next_level(self, frontier: list[int], levels: list[int]) -> list[int]:
-        head, room, reached = self.head, self.room, []
-        for node in frontier:
+    def distances(self, sink: int) -> list[int]:
+        """Edges with room from each node to the sink, or -1: after `run`, what is not -1 is the
+        smallest sink side of a cut."""
+        found = [-1] * len(self.edges)
+        found[sink] = 0
+        waiting = [sink]
+        for node in waiting:
             for e in self.edges[node]:
-                if room[e] and levels[head[e]] < 0:
-                    levels[head[e]] = levels[node] + 1
-                    reached.append(head[e])
-        return reached
+                if found[self.head[e]] < 0 and self.room[e ^ 1]:
+                    found[self.head[e]] = found[node] + 1
+                    waiting.append(self.head[e])
+        return found
 
-    def reaching(self, sink: int) -> list[bool]:
-        """The nodes with room left to the sink: after `run`, the smallest sink side of a cut."""
-        reached = [False] * len(self.edges)
-        reached[sink] = True
-        stack = [sink]
-        while stack:
-            for e in self.edges[stack.pop()]:
-                tail = self.head[e]
-                if self.room[e ^ 1] and not reached[tail]:
-                    reached[tail] = True
-                    stack.append(tail)
-        return reached
-
-    def _blocking(self, source: int, sink: int, levels: list[int]) -> int:
-        """A blocking flow in the level graph, by depth-first search without recursion."""
+    def _blocking(self, source: int, sink: int, left: list[int]) -> int:
+        """A blocking flow along edges that come nearer to the sink, depth first without
+        recursion."""
         following = [0] * len(self.edges)
         path: list[int] = []
         node, flow = source, 0
         while True:
             if node == sink:
                 flow += self._push(path)
-                path, node = self._retreat_to_room(path, source)
-                continue
-            e = self._advance(node, levels, following)
-            if e >= 0:
+                full = next(i for i, e in enumerate(path) if not self.room[e])
+                node = self.head[path[full] ^ 1]
+                del path[full:]
+            elif (e := self._nearer(node, left, following)) >= 0:
                 path.append(e)
                 node = self.head[e]
-                continue
-            if not path:
+            elif path:
+                node = self.head[path.pop() ^ 1]
+                following[node] += 1
+            else:
                 return flow
-            levels[node] = -1
-            node = self.head[path.pop() ^ 1]
 
-    def _advance(self, node: int, levels: list[int], following: list[int]) -> int:
+    def _nearer(self, node: int, left: list[int], following: list[int]) -> int:
+        """The next edge of a node that leads nearer to the sink, or -1."""
         edges, head, room = self.edges[node], self.head, self.room
-        i, below = following[node], levels[node] + 1
-        while i < len(edges):
-            e = edges[i]
-            if room[e] and levels[head[e]] == below:
+        for i in range(following[node], len(edges)):
+            if room[edges[i]] and left[head[edges[i]]] == left[node] - 1:
                 following[node] = i
-                return e
-            i += 1
-        following[node] = i
+                return edges[i]
+        following[node] = len(edges)
         return -1
 
     def _push(self, path: list[int]) -> int:
@@ -121,13 +100,6 @@ class Network:
             self.room[e] -= amount
             self.room[e ^ 1] += amount
         return amount
-
-    def _retreat_to_room(self, path: list[int], source: int) -> tuple[list[int], int]:
-        """After a push: the path up to its first full edge, and the node there."""
-        for i, e in enumerate(path):
-            if not self.room[e]:
-                return path[:i], self.head[e ^ 1]
-        return path, source
 
 
 def decide(operators: int, choices: Sequence[CutValue]) -> tuple[int, tuple[bool, ...]]:
@@ -157,5 +129,5 @@ def decide(operators: int, choices: Sequence[CutValue]) -> tuple[int, tuple[bool
         for consumer in choice.consumers:
             network.add(joint, consumer, endless)
     cost = base + network.run(source, sink)
-    replicated = network.reaching(sink)
+    replicated = [left >= 0 for left in network.distances(sink)]
     return cost, tuple(replicated[:operators])

@@ -18,6 +18,7 @@ from shardlang.plan.dim_factors import in_products
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable
 from shardlang.plan.layouts.equal_layers import EqualLayers
 from shardlang.plan.layouts.known import Found, LayoutTables
+from shardlang.plan.redistribute.collective_bytes import RoutedValue
 from shardlang.plan.time_axis import InTime, TimeSplit, in_time
 from shardlang.types.dim import BYTES, TensorType
 from shardlang.types.layout import Layout
@@ -31,11 +32,17 @@ class ValueFacts:
 
     Equal ones are one object (made by `Planning.tensor`)."""
 
-    shape: tuple[int, ...]
-    itemsize: int
+    routed: RoutedValue
     kind: Kind
     gradient: bool
-    uneven: frozenset[int]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.routed.shape
+
+    @property
+    def itemsize(self) -> int:
+        return self.routed.itemsize
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -93,7 +100,7 @@ class Planning:
         if known is None:
             dims = self.strategy.uneven
             uneven = frozenset([i for i, t in enumerate(type.dims) if dims and len(t) == 1 and t[0] in dims])
-            made = ValueFacts(type.shape, BYTES[type.dtype], kind, gradient, uneven)
+            made = ValueFacts(RoutedValue(type.shape, BYTES[type.dtype], uneven), kind, gradient)
             known = self._known[key] = self._equal.setdefault(made, made)
         return known
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
 
 from shardlang.frozen.records import dataclass
@@ -54,7 +54,7 @@ class Distances:
             return 0
         if not tensor.gradient:
             source, target = self.plain(source), self.plain(target)
-        cost = self.router.distance(source, target, tensor.shape, tensor.itemsize, tensor.gradient, tensor.uneven)
+        cost = self.router.distance(source, target, tensor.routed, tensor.gradient)
         return IMPOSSIBLE if cost is None else cost * BYTE
 
     def handed(self, maker: OpClass, source: Layout, target: Layout, tensor: ValueFacts) -> int:
@@ -275,14 +275,14 @@ def _limit_idle(total: list[int], options: Candidates) -> None:
     total[options.unused_axis] = max(total[options.unused_axis], others - 8 * largest * BYTE)
 
 
-def propagate(planning: Planning) -> list[Assignment]:
-    """An assignment for every operator of the graph, by operator id."""
+def propagate(planning: Planning, open: Collection[str] = ()) -> list[Assignment]:
+    """An assignment for every operator of the graph, by operator id; axes that are open stay so."""
     distances = Distances(planning)
     start = {kind: initial(kind) for kind in dict.fromkeys(planning.classes)}
     chosen = [start[kind] for kind in planning.classes]
     for mesh, layout in enumerate(planning.meshes):
         for axis in layout.timeless.axes:
-            if axis.size > 1:
+            if axis.size > 1 and axis.name not in open:
                 seen: list[Layout | None] = [None] * len(planning.graph.values)
                 chosen = Sweep(planning, distances, mesh, axis.name).run(chosen, seen)
     return chosen

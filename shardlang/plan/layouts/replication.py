@@ -139,6 +139,6 @@ class _Axis:
         key = (source, distinct, tensor)
         if key not in self.costs:
             wanted = [Target(t) for t in distinct]
-            found = tree(source, wanted, tensor.shape, tensor.itemsize, self.planning.meshes, tensor.uneven)
+            found = tree(source, wanted, tensor.routed, self.planning.meshes)
             self.costs[key] = 1 << 100 if found is None else found.cost
         return self.costs[key]

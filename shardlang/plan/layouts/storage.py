@@ -32,7 +32,7 @@ def bare(layout: Layout) -> Layout:
     return Layout(layout.dims, mesh=layout.mesh)
 
 
-def _all_times(layout: Layout, meshes: tuple[Mesh, ...]) -> Layout:
+def all_times(layout: Layout, meshes: tuple[Mesh, ...]) -> Layout:
     """The layout without cuts in time: what is stored is there in every microbatch."""
     return Layout(tuple(meshes[layout.mesh].ranked(axes) for axes in layout.dims), mesh=layout.mesh)
 
@@ -41,7 +41,7 @@ def choose(
     tensor: ValueFacts, uses: Sequence[Target], meshes: tuple[Mesh, ...], trained: bool, pinned: Layout | None = None
 ) -> StorageLayout:
     """The cheapest storage among the uses' layouts and whole; among equals the most split."""
-    kept = [u.layout if tensor.kind is Kind.DATA else _all_times(u.layout, meshes) for u in uses]
+    kept = [u.layout if tensor.kind is Kind.DATA else all_times(u.layout, meshes) for u in uses]
     distinct = list(dict.fromkeys(bare(layout) for layout in kept))
     if pinned is not None:
         distinct = [pinned]
@@ -74,7 +74,7 @@ def rooted(layout: Layout, uses: Sequence[Target], meshes: tuple[Mesh, ...]) -> 
 def cost(tensor: ValueFacts, stored: StorageLayout, uses: Sequence[Target], meshes: tuple[Mesh, ...]) -> int:
     """Bytes each rank sends for all uses and the gradient's reduction."""
     targets = [Target(align(u.layout, stored.root, u.gradient), u.gradient) for u in uses]
-    found = tree(stored.root, targets, tensor.shape, tensor.itemsize, meshes, tensor.uneven)
+    found = tree(stored.root, targets, tensor.routed, meshes)
     if found is None:
         return 1 << 200
     mesh = meshes[stored.root.mesh]

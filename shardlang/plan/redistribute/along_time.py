@@ -12,18 +12,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardlang.plan.plan import Move, MoveKind
+from shardlang.plan.redistribute.collective_bytes import RoutedValue
 from shardlang.plan.time_axis import PENDING, WHOLE, in_time
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 
 Moves = tuple[tuple[Move, Layout], ...]
 
-# (state, state): the move that leads from one to the other with a gradient; `PLAIN` those that have
-# none to pass back.
-FREE = {("I", "P"): MoveKind.I_TO_P, ("R", "P"): MoveKind.R_TO_P, ("R", "I"): MoveKind.R_TO_I,
-        ("R", "S"): MoveKind.R_TO_S}  # fmt: skip
-PLAIN = {**FREE, ("I", "R"): MoveKind.I_TO_R, ("I", "S"): MoveKind.I_TO_S, ("P", "I"): MoveKind.P_TO_I,
-         ("P", "R"): MoveKind.P_TO_R}  # fmt: skip
+# The states between which one move leads with a gradient; `PLAIN`: where there is none to pass back.
+FREE = ("IP", "RP", "RI", "RS")
+PLAIN = (*FREE, "IR", "IS", "PI", "PR")
 
 
 def without(layout: Layout, axis: str) -> Layout:
@@ -48,20 +46,20 @@ def like(layout: Layout, other: Layout, axis: str) -> Layout:
     return in_time(layout, {"P": PENDING, "R": WHOLE}.get(state, cut_dim(other, axis)), axis)
 
 
-def part(shape: tuple[int, ...], layout: Layout, axis: str, count: int) -> tuple[int, ...]:
-    """The shape of what one microbatch has of a value."""
+def part(value: RoutedValue, layout: Layout, axis: str, count: int) -> RoutedValue:
+    """What one microbatch has of a value; what is cut in time is cut in equal parts."""
     dim = cut_dim(layout, axis)
-    return tuple(-(-n // count) if d == dim else n for d, n in enumerate(shape))
+    shape = tuple(-(-n // count) if d == dim else n for d, n in enumerate(value.shape))
+    return RoutedValue(shape, value.itemsize, value.uneven - {dim})
 
 
 def step(source: Layout, target: Layout, gradient: bool, axis: str) -> tuple[Move, Layout] | None:
     """The one move along time from `source` towards `target`; None if none is legal."""
-    states = source.state(axis), target.state(axis)
-    kind = (FREE if gradient else PLAIN).get(states)
-    dim = cut_dim(target, axis) if states[1] == "S" else -1
-    if kind is None or (states[1] == "S" and (dim < 0 or source.dims[dim])):
+    before, after = source.state(axis), target.state(axis)
+    dim = cut_dim(target, axis) if after == "S" else -1
+    if before + after not in (FREE if gradient else PLAIN) or (after == "S" and (dim < 0 or source.dims[dim])):
         return None
-    return Move(kind, (axis,), dim), like(without(source, axis), target, axis)
+    return Move(MoveKind[f"{before}_TO_{after}"], (axis,), dim), like(without(source, axis), target, axis)
 
 
 def same(source: Layout, target: Layout, axis: str) -> bool:

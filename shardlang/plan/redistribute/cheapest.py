@@ -1,10 +1,10 @@
 """The cheapest chain of moves from one layout of a value to another, in bytes sent per rank,
 forward and backward.
 
-Exact by Dijkstra (searches.py; what it costs alone is least_parts.py's) on up to three axes and
-four dims; on more, axes on which both ends agree stay as they are, those that go the same way go
-together, and where the layouts are still too many the chain is greedy.py's. Costs are parts of the
-whole value, so searches are shared by all shapes that divide alike. Trees are steiner_tree.py's."""
+Exact by Dijkstra (searches.py) on up to three axes and four dims; on more, axes on which both ends
+agree stay as they are, those that go the same way go together, and where the layouts are still too
+many the chain is greedy.py's. Costs are parts of the whole value, so searches are shared by all
+shapes that divide alike. Trees are steiner_tree.py's."""
 
 from __future__ import annotations
 
@@ -17,9 +17,16 @@ from shardlang.frozen.records import dataclass
 from shardlang.plan.plan import Move, MoveKind
 from shardlang.plan.redistribute import along_time
 from shardlang.plan.redistribute.axis_groups import axis_groups
-from shardlang.plan.redistribute.collective_bytes import BitLayout, Hop, Space, limits, members, parts_to_bytes
+from shardlang.plan.redistribute.collective_bytes import (
+    BitLayout,
+    Hop,
+    RoutedValue,
+    Space,
+    limits,
+    members,
+    parts_to_bytes,
+)
 from shardlang.plan.redistribute.greedy import greedy
-from shardlang.plan.redistribute.least_parts import least_parts
 from shardlang.plan.redistribute.mesh_factorings import bridges
 from shardlang.plan.redistribute.searches import EXACT_AXES, TIE, Nearest, engine
 from shardlang.types.layout import Layout, identical
@@ -103,11 +110,9 @@ class SearchSpace:
         return Move(step.kind, axes, dim, from_dim, self.bytes(step.forward), backward), self.layout(step.to)
 
 
-def search_space(
-    layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: int, mesh: Mesh, uneven: frozenset[int]
-) -> SearchSpace:
+def search_space(layouts: tuple[Layout, ...], value: RoutedValue, mesh: Mesh) -> SearchSpace:
     """The space of a search among `layouts`, all on `mesh`; axes of size 1 lie as in the last."""
-    like = layouts[-1]
+    like, (shape, itemsize, uneven) = layouts[-1], value
     layouts = tuple(with_unit_axes(x, identical(len(shape), x.mesh), mesh) for x in layouts)
     first = layouts[0]
     active = [a.name for a in mesh.axes if a.size > 1]
@@ -186,57 +191,33 @@ class Router:
         self._looked: dict[tuple[Space, BitLayout, bool], int] = {}
         self._layouts = 0
 
-    def distance(
-        self,
-        source: Layout,
-        target: Layout,
-        shape: tuple[int, ...],
-        itemsize: int,
-        gradient: bool,
-        uneven: frozenset[int] = frozenset(),
-    ) -> int | None:
+    def distance(self, source: Layout, target: Layout, value: RoutedValue, gradient: bool) -> int | None:
         """Bytes each rank sends, forward and (with `gradient`) backward; None without a chain."""
         if source is target:
             return 0
-        key = (source, target, shape, itemsize, gradient, uneven)
+        key = (source, target, value, gradient)
         try:
             return self._distances[key]
         except KeyError:
-            route = self.route(source, target, shape, itemsize, gradient, uneven)
+            route = self.route(source, target, value, gradient)
             cost = self._distances[key] = None if route is None else route.cost
             return cost
 
-    def route(
-        self,
-        source: Layout,
-        target: Layout,
-        shape: tuple[int, ...],
-        itemsize: int,
-        gradient: bool,
-        uneven: frozenset[int] = frozenset(),
-    ) -> Route | None:
-        key = (source, target, shape, itemsize, gradient, uneven)
+    def route(self, source: Layout, target: Layout, value: RoutedValue, gradient: bool) -> Route | None:
+        key = (source, target, value, gradient)
         if key not in self._routes:
             find = self._same_mesh if source.mesh == target.mesh else self._across
             if self.time is not None:
                 find = self._timed
-            self._routes[key] = find(source, target, shape, itemsize, gradient, uneven)
+            self._routes[key] = find(source, target, value, gradient)
         return self._routes[key]
 
-    def _same_mesh(
-        self,
-        source: Layout,
-        target: Layout,
-        shape: tuple[int, ...],
-        itemsize: int,
-        gradient: bool,
-        uneven: frozenset[int],
-    ) -> Route | None:
+    def _same_mesh(self, source: Layout, target: Layout, value: RoutedValue, gradient: bool) -> Route | None:
         if source == target:
             return Route(0, tuple)
         mesh = self.meshes[source.mesh]
         start = with_unit_axes(source, target, mesh)
-        about = search_space((start, target), shape, itemsize, mesh, uneven)
+        about = search_space((start, target), value, mesh)
         ends = about.state(start), about.state(target)
         cost = least(about, *ends, gradient)
         if EXACT_AXES < len(about.axes) <= SEARCHED_AXES:
@@ -260,63 +241,38 @@ class Router:
         if self._layouts > MOST_LAYOUTS:
             raise TooManyLayouts
 
-    def _timed(
-        self,
-        source: Layout,
-        target: Layout,
-        shape: tuple[int, ...],
-        itemsize: int,
-        gradient: bool,
-        uneven: frozenset[int],
-    ) -> Route | None:
+    def _timed(self, source: Layout, target: Layout, value: RoutedValue, gradient: bool) -> Route | None:
         """The change in time, then one microbatch's route over the ranks; bytes of all of them."""
         assert self.time is not None
         axis = self.time[0]
         if along_time.same(source, target, axis):
-            return self._over_ranks(source, target, shape, itemsize, gradient, uneven)
+            return self._over_ranks(source, target, value, gradient)
         ready = along_time.uncut(source, target, gradient, axis)
-        first = self._over_ranks(source, ready, shape, itemsize, gradient, uneven)
+        first = self._over_ranks(source, ready, value, gradient)
         found = along_time.step(ready, target, gradient, axis)
         if first is None or found is None:
             return None
-        rest = self._over_ranks(found[1], target, shape, itemsize, gradient, uneven)
+        rest = self._over_ranks(found[1], target, value, gradient)
         return None if rest is None else joined(first, found, rest)
 
-    def _over_ranks(
-        self,
-        source: Layout,
-        target: Layout,
-        shape: tuple[int, ...],
-        itemsize: int,
-        gradient: bool,
-        uneven: frozenset[int],
-    ) -> Route | None:
+    def _over_ranks(self, source: Layout, target: Layout, value: RoutedValue, gradient: bool) -> Route | None:
         """The route between layouts that are alike in time (`target` is taken for it)."""
         assert self.time is not None
         axis, count = self.time
         ranks = _equal_router(tuple(m.timeless for m in self.meshes))
         here, there = along_time.without(source, axis), along_time.without(target, axis)
-        even = uneven - {along_time.cut_dim(source, axis)}  # what is cut in time is cut in equal parts
-        found = ranks.route(here, there, along_time.part(shape, source, axis, count), itemsize, gradient, even)
+        found = ranks.route(here, there, along_time.part(value, source, axis, count), gradient)
         return found and Route(found.cost * count, lambda: along_time.scaled(found.moves, source, axis, count))
 
-    def _across(
-        self,
-        source: Layout,
-        target: Layout,
-        shape: tuple[int, ...],
-        itemsize: int,
-        gradient: bool,
-        uneven: frozenset[int],
-    ) -> Route | None:
+    def _across(self, source: Layout, target: Layout, value: RoutedValue, gradient: bool) -> Route | None:
         """Through the cheapest layout that means the same on both meshes."""
         here, there = self.meshes[source.mesh], self.meshes[target.mesh]
         best: tuple[tuple[int, int], Route] | None = None
-        for out, into in bridges(here, there, shape, uneven, source.mesh, target.mesh):
-            first = self.route(source, out, shape, itemsize, gradient, uneven)
+        for out, into in bridges(here, there, value.shape, value.uneven, source.mesh, target.mesh):
+            first = self.route(source, out, value, gradient)
             if first is None or (best and first.cost > best[0][0]):
                 continue
-            second = self.route(into, target, shape, itemsize, gradient, uneven)
+            second = self.route(into, target, value, gradient)
             if second is None:
                 continue
             found = joined(first, (VIEW, into), second)
@@ -334,7 +290,8 @@ def joined(first: Route, between: tuple[Move, Layout], second: Route) -> Route:
 def least(about: SearchSpace, source: BitLayout, target: BitLayout, gradient: bool) -> int | None:
     """The parts that `chain` sends, without its moves."""
     if len(about.axes) <= EXACT_AXES:
-        return least_parts(about.space, source, target, gradient)
+        weight = engine(about.space).search(source, gradient).weight(target)
+        return None if weight is None else weight // TIE
     return chain(about, source, target, gradient)[1]
 
 

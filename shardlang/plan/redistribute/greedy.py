@@ -12,14 +12,6 @@ from shardlang.plan.plan import MoveKind
 from shardlang.plan.redistribute.collective_bytes import BitLayout, Hop, Space
 
 Axes = tuple[int, ...]
-_CUT = {"I": MoveKind.I_TO_S, "R": MoveKind.R_TO_S, "P": MoveKind.P_TO_S}
-_UNCUT = {"I": MoveKind.S_TO_I, "R": MoveKind.S_TO_R, "P": MoveKind.S_TO_P}
-_WHOLE = {
-    "IR": MoveKind.I_TO_R, "IP": MoveKind.I_TO_P, "RI": MoveKind.R_TO_I, "RP": MoveKind.R_TO_P,
-    "PI": MoveKind.P_TO_I, "PR": MoveKind.P_TO_R,
-}  # fmt: skip
-# Of moves among whole states, what is all-reduced: forward, backward.
-_SUMS = {"IR": (0, 1), "PI": (1, 0), "PR": (1, 1)}
 
 
 def greedy(source: BitLayout, target: BitLayout, space: Space) -> list[Hop]:
@@ -71,8 +63,11 @@ class _GreedyWalk:
 
     # --- moves ---
 
-    def _move(self, kind: MoveKind, axes: Axes, dim: int, from_dim: int, sent: tuple[int, int], to: BitLayout) -> None:
-        self.steps.append(Hop(kind, axes, dim, from_dim, *sent, to))
+    def _move(self, name: str, axes: Axes, dim: int, from_dim: int, size: int, to: BitLayout) -> None:
+        """size: parts that are sent forward, backward or both ways, as the kind says."""
+        kind = MoveKind[name]
+        forward, backward = (size * bool(by) for by in kind.collectives)
+        self.steps.append(Hop(kind, axes, dim, from_dim, forward, backward, to))
         self.state = to
 
     def _with(self, changes: dict[int, Axes], axes: Axes, state: str) -> BitLayout:
@@ -93,9 +88,8 @@ class _GreedyWalk:
                 if other is None or other == dim:
                     continue
                 n = self.space.degree(run)
-                sent = (n - 1) * self.local // n
                 to = self._with({dim: axes[:first], other: self.state.dims[other] + run}, run, "S")
-                self._move(MoveKind.S_TO_S, run, other, dim, (sent, sent), to)
+                self._move("S_TO_S", run, other, dim, (n - 1) * self.local // n, to)
                 return True
         return False
 
@@ -115,8 +109,8 @@ class _GreedyWalk:
         wanted = {self._in(self.target, a) for a in run}
         state = wanted.pop() if len(wanted) == 1 and wanted <= {"I", "P"} else "R"
         gathered = (self.space.degree(run) - 1) * self.local
-        sent = (0 if state == "P" else gathered, gathered if state == "R" else 0)
-        self._move(_UNCUT[state], run, dim, -1, sent, self._with({dim: self.state.dims[dim][:kept]}, run, state))
+        to = self._with({dim: self.state.dims[dim][:kept]}, run, state)
+        self._move(f"S_TO_{state}", run, dim, -1, gathered, to)
 
     def _cut(self, dim: int) -> None:
         """The axes that a dim lacks, in as few moves as their states allow; if uneven in one."""
@@ -128,9 +122,8 @@ class _GreedyWalk:
                     self._turn(axis, "I")
                 continue
             run, n = run[:same], self.space.degree(run[:same])
-            moved = (n - 1) * self.local // n
-            sent = (moved if states[0] == "P" else 0, 0 if states[0] == "R" else moved)
-            self._move(_CUT[states[0]], run, dim, -1, sent, self._with({dim: self.state.dims[dim] + run}, run, "S"))
+            to = self._with({dim: self.state.dims[dim] + run}, run, "S")
+            self._move(f"{states[0]}_TO_S", run, dim, -1, (n - 1) * self.local // n, to)
 
     def _settle(self, axis: int) -> None:
         if self._in(self.target, axis) != "S":
@@ -138,9 +131,7 @@ class _GreedyWalk:
 
     def _turn(self, axis: int, to: str) -> None:
         """Along an axis that cuts nothing."""
-        how = self._in(self.state, axis) + to
-        if how in _WHOLE:
+        now = self._in(self.state, axis)
+        if now not in ("S", to):
             n = self.space.sizes[axis]
-            forward, backward = _SUMS.get(how, (0, 0))
-            whole = 2 * (n - 1) * self.local // n
-            self._move(_WHOLE[how], (axis,), -1, -1, (forward * whole, backward * whole), self._with({}, (axis,), to))
+            self._move(f"{now}_TO_{to}", (axis,), -1, -1, 2 * (n - 1) * self.local // n, self._with({}, (axis,), to))

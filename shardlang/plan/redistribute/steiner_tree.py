@@ -15,7 +15,7 @@ from shardlang.frozen.records import dataclass
 from shardlang.plan.plan import Move
 from shardlang.plan.redistribute import along_time
 from shardlang.plan.redistribute.cheapest import Router, router, search_space
-from shardlang.plan.redistribute.collective_bytes import BitLayout
+from shardlang.plan.redistribute.collective_bytes import BitLayout, RoutedValue
 from shardlang.plan.redistribute.searches import EXACT_AXES, Search, engine
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
@@ -54,87 +54,36 @@ class Tree:
         return sum(e.move.forward_bytes + e.move.backward_bytes for e in self.edges)
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedValue:
-    """The facts that routes need about a value, besides its layouts."""
-
-    router: Router
-    shape: tuple[int, ...]
-    itemsize: int
-    uneven: frozenset[int]
-
-    def attach(self, edges: list[Edge], source: Layout, target: Target) -> int | None:
-        """Adds the cheapest way from the tree to `target`; its last edge, or None without one."""
-        best: tuple[int, int] | None = None
-        for at in range(-1, len(edges)):
-            if target.gradient and at >= 0 and not edges[at].gradient:
-                continue
-            here = edges[at].to if at >= 0 else source
-            if here == target.layout:
-                return at
-            cost = self.router.distance(here, target.layout, self.shape, self.itemsize, target.gradient, self.uneven)
-            if cost is not None and (best is None or cost < best[0]):
-                best = cost, at
-        if best is None:
-            return None
-        at = best[1]
-        here = edges[at].to if at >= 0 else source
-        found = self.router.route(here, target.layout, self.shape, self.itemsize, target.gradient, self.uneven)
-        assert found is not None
-        for move, to in found.moves:
-            edges.append(Edge(at, move, to, target.gradient))
-            at = len(edges) - 1
-        return at
-
-
-def tree(
-    source: Layout,
-    targets: Sequence[Target],
-    shape: tuple[int, ...],
-    itemsize: int,
-    meshes: tuple[Mesh, ...],
-    uneven: frozenset[int] = frozenset(),
-) -> Tree | None:
+def tree(source: Layout, targets: Sequence[Target], value: RoutedValue, meshes: tuple[Mesh, ...]) -> Tree | None:
     """The cheapest tree that reaches every target, then the one with fewest moves; None where some
     target has no route.
 
     Users without gradient hang off it where that is cheapest, without duals. Exact for those with
     gradient (or, where there is none, for all) up to MOST_EXACT of them, on one mesh of up to three
     axes; else the best order of sharing."""
-    time = along_time.times_of(meshes)
+    time, routes = along_time.times_of(meshes), router(meshes)
     if time is not None and all(along_time.same(source, t.layout, time[0]) for t in targets):
-        return _alike_in_time(source, targets, shape, itemsize, meshes, uneven)
-    value = RoutedValue(router(meshes), shape, itemsize, uneven)
+        return _alike_in_time(source, targets, value, meshes, *time)
     distinct = list(dict.fromkeys(sorted(targets, key=lambda t: not t.gradient)))
     first = [t for t in distinct if t.gradient] or distinct
-    edges = _best_order(value, source, first)
+    edges = _best_order(routes, value, source, first)
     if edges is None:
         return None
     if time is None and 2 <= len([t for t in first if t.layout != source]) <= MOST_EXACT:
         edges = _exact(value, source, first, edges, meshes) or edges
-    ends = {t: value.attach(edges, source, t) for t in distinct}
+    ends = {t: _attach(routes, value, edges, source, t) for t in distinct}
     if any(end is None for end in ends.values()):
         return None
     return Tree(tuple(edges), tuple(end for t in targets if (end := ends[t]) is not None))
 
 
 def _alike_in_time(
-    source: Layout,
-    targets: Sequence[Target],
-    shape: tuple[int, ...],
-    itemsize: int,
-    meshes: tuple[Mesh, ...],
-    uneven: frozenset[int],
+    source: Layout, targets: Sequence[Target], value: RoutedValue, meshes: tuple[Mesh, ...], axis: str, count: int
 ) -> Tree | None:
     """The tree of one microbatch's part over the ranks, with the bytes of all microbatches."""
-    time = meshes[0].time
-    assert time is not None
-    axis, count = time.name, time.size
     wants = [Target(along_time.without(t.layout, axis), t.gradient) for t in targets]
     ranks = tuple(m.timeless for m in meshes)
-    even = uneven - {along_time.cut_dim(source, axis)}  # what is cut in time is cut in equal parts
-    local = along_time.part(shape, source, axis, count)
-    found = tree(along_time.without(source, axis), wants, local, itemsize, ranks, even)
+    found = tree(along_time.without(source, axis), wants, along_time.part(value, source, axis, count), ranks)
     if found is None:
         return None
     moves = along_time.scaled(tuple((e.move, e.to) for e in found.edges), source, axis, count)
@@ -142,12 +91,35 @@ def _alike_in_time(
     return Tree(tuple(edges), found.ends)
 
 
-def _best_order(value: RoutedValue, source: Layout, targets: list[Target]) -> list[Edge] | None:
+def _attach(routes: Router, value: RoutedValue, edges: list[Edge], source: Layout, target: Target) -> int | None:
+    """Adds the cheapest way from the tree to `target`; its last edge, or None without one."""
+    best: tuple[int, int] | None = None
+    for at in range(-1, len(edges)):
+        if target.gradient and at >= 0 and not edges[at].gradient:
+            continue
+        here = edges[at].to if at >= 0 else source
+        if here == target.layout:
+            return at
+        cost = routes.distance(here, target.layout, value, target.gradient)
+        if cost is not None and (best is None or cost < best[0]):
+            best = cost, at
+    if best is None:
+        return None
+    at = best[1]
+    found = routes.route(edges[at].to if at >= 0 else source, target.layout, value, target.gradient)
+    assert found is not None
+    for move, to in found.moves:
+        edges.append(Edge(at, move, to, target.gradient))
+        at = len(edges) - 1
+    return at
+
+
+def _best_order(routes: Router, value: RoutedValue, source: Layout, targets: list[Target]) -> list[Edge] | None:
     """Targets joined one by one, by the cheapest route from the tree, in the best order tried."""
     best: list[Edge] | None = None
     for order in _orders(targets):
         edges: list[Edge] = []
-        if any(value.attach(edges, source, t) is None for t in order):
+        if any(_attach(routes, value, edges, source, t) is None for t in order):
             return None
         if best is None or _rank(edges) < _rank(best):
             best = edges
@@ -174,7 +146,7 @@ def _exact(
     units = any(a.size == 1 for a in mesh.axes)
     if units or any(x.mesh != source.mesh for x in layouts):
         return None
-    about = search_space(tuple(layouts), value.shape, value.itemsize, mesh, value.uneven)
+    about = search_space(tuple(layouts), value, mesh)
     if len(about.axes) > EXACT_AXES:
         return None
     search = engine(about.space).search(about.state(source), gradient)

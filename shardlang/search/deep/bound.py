@@ -8,15 +8,11 @@ can hide are added. All of that is read off a profile of few layers."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
-from functools import cached_property
 from itertools import accumulate
 
-from shardlang.cost.hardware import Hardware
-from shardlang.cost.overlap import EMITTED
 from shardlang.cost.prices import Prices
 from shardlang.cost.scripts import PIECES, Scripts
-from shardlang.cost.work import AGAIN, FORWARD, INPUTS, WEIGHTS, Segment, Workload
+from shardlang.cost.work import AGAIN, FORWARD, INPUTS, WEIGHTS, Segment
 from shardlang.frozen.records import dataclass
 
 # Sums of bytes are priced as a part of so many of them: then what each costs beside its bytes,
@@ -68,53 +64,34 @@ class SegmentCost:
         return max(self.backward, self.begins + self.sums, travels + self.sums)
 
 
-@dataclass
-class Costs:
-    """The seconds of one profile's runs on a mesh: of what is before the layers, of the first, of
-    one between, of the last, and of what is after them."""
+def cost_of(scripts: Scripts, forward: Sequence[Segment], backward: Sequence[Segment]) -> SegmentCost:
+    """The seconds of a profile's run on a mesh."""
+    made = SegmentCost()
+    for segment in forward:
+        beat = scripts.beat(segment.layer, segment.items, (FORWARD,), segment.gathers)
+        each = [sum(job.seconds for job in unit.jobs) for unit in beat.units if not unit.keep]
+        made = made.then(SegmentCost(beat.total, 0.0, sum(each), max(each, default=0.0)))
+    for segment in backward:
+        beat = scripts.beat(segment.layer, segment.items, (AGAIN, INPUTS, WEIGHTS), segment.gathers)
+        held, others = _sums(scripts.prices, segment)
+        begins = beat.total / PIECES if segment.reductions else 0.0
+        made = made.then(SegmentCost(0.0, beat.total, begins=begins, sums=held, others=others))
+    return made
 
-    work: Workload
-    parts: tuple[Sequence[Sequence[Segment]], Sequence[Sequence[Segment]]]
-    hardware: Hardware
-    scripts: Scripts = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.scripts = Scripts(Prices(self.work, self.hardware), EMITTED)
-
-    @cached_property
-    def runs(self) -> tuple[SegmentCost, SegmentCost, SegmentCost, SegmentCost, SegmentCost]:
-        (before, layers, after), (before_b, layers_b, after_b) = self.parts
-        ways = [(before, before_b), *(([f], [b]) for f, b in zip(layers, layers_b, strict=True)), (after, after_b)]
-        found = [self._run(forward, backward) for forward, backward in ways]
-        return found[0], found[1], found[2], found[3], found[4]
-
-    def _run(self, forward: Sequence[Segment], backward: Sequence[Segment]) -> SegmentCost:
-        scripts, made = self.scripts, SegmentCost()
-        for segment in forward:
-            beat = scripts.beat(segment.layer, segment.items, (FORWARD,), segment.gathers)
-            each = [sum(job.seconds for job in unit.jobs) for unit in beat.units if not unit.keep]
-            made = made.then(SegmentCost(beat.total, 0.0, sum(each), max(each, default=0.0)))
-        for segment in backward:
-            beat = scripts.beat(segment.layer, segment.items, (AGAIN, INPUTS, WEIGHTS), segment.gathers)
-            held, others = self._sums(segment)
-            begins = beat.total / PIECES if segment.reductions else 0.0
-            made = made.then(SegmentCost(0.0, beat.total, begins=begins, sums=held, others=others))
-        return made
-
-    def _sums(self, segment: Segment) -> tuple[float, float]:
-        """Seconds of ZeRO's sums, and of others, on the lane that has most."""
-        totals: dict[tuple[bool, int, str, tuple[str, ...]], int] = {}
-        for reduction in segment.reductions:
-            held = any(kind == "reduce_scatter" for kind, _, _ in reduction.parts)
-            for kind, axes, size in reduction.parts:
-                key = held and kind == "reduce_scatter", reduction.mesh, kind, axes
-                totals[key] = totals.get(key, 0) + size
-        lanes: tuple[dict[int, float], dict[int, float]] = {}, {}
-        prices = self.scripts.prices
-        for (waits, mesh, kind, axes), size in totals.items():
-            lane, seconds = prices.placing(mesh, axes).level, prices.collective(kind, mesh, axes, size * MANY) / MANY
-            lanes[not waits][lane] = lanes[not waits].get(lane, 0.0) + seconds
-        return max(lanes[0].values(), default=0.0), max(lanes[1].values(), default=0.0)
+def _sums(prices: Prices, segment: Segment) -> tuple[float, float]:
+    """Seconds of ZeRO's sums, and of others, on the lane that has most."""
+    totals: dict[tuple[bool, int, str, tuple[str, ...]], int] = {}
+    for reduction in segment.reductions:
+        held = any(kind == "reduce_scatter" for kind, _, _ in reduction.parts)
+        for kind, axes, size in reduction.parts:
+            key = held and kind == "reduce_scatter", reduction.mesh, kind, axes
+            totals[key] = totals.get(key, 0) + size
+    lanes: tuple[dict[int, float], dict[int, float]] = {}, {}
+    for (waits, mesh, kind, axes), size in totals.items():
+        lane, seconds = prices.placing(mesh, axes).level, prices.collective(kind, mesh, axes, size * MANY) / MANY
+        lanes[not waits][lane] = lanes[not waits].get(lane, 0.0) + seconds
+    return max(lanes[0].values(), default=0.0), max(lanes[1].values(), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from shardlang.cost.work import Coordinate, Gather, Item, MemoryBound, Place, Reduction, Segment, Update
+from shardlang.facts.buckets import filled
 from shardlang.frozen.records import dataclass
-from shardlang.plan.bytes.gradient_sums import sum_bytes
+from shardlang.plan.bytes.gradient_sums import bucket_kind, sum_bytes
 from shardlang.plan.bytes.memory import local_bytes
 from shardlang.plan.plan import ParamPlan, Plan
 
@@ -82,16 +83,9 @@ def _item(item: Item, few: int, many: int) -> Item:
 def published(plan: Plan, values: Sequence[int], degrees: Degrees, bucket: int) -> Iterator[Gather]:
     """The gathers of ZeRO 1 and 2 after the update, one for each bucket of these parameters."""
     params = [plan.params[v] for v in values if plan.graph.values[v].gradient and plan.params[v].zero in (1, 2)]
-    filled: list[ParamPlan] = []
-    size = 0
-    for param in params[::-1]:
-        wide = local_bytes(plan, param)
-        if filled and size + wide > bucket:
-            yield from _together(plan, filled, degrees)
-            filled, size = [], 0
-        filled.append(param)
-        size += wide
-    yield from _together(plan, filled, degrees)
+    items = [(param, bucket_kind(plan, param), local_bytes(plan, param)) for param in params]
+    for _, members in filled(items, bucket):
+        yield from _together(plan, members, degrees)
 
 
 def _together(plan: Plan, params: Sequence[ParamPlan], degrees: Degrees) -> Iterator[Gather]:

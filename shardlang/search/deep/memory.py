@@ -3,7 +3,8 @@ each coordinate holds at a time, and the fewest layers that have to be computed 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from shardlang.facts.actions import Action, alone
@@ -67,46 +68,51 @@ def _within(one: Moment, other: Moment) -> bool:
     return all(a <= b for mine, more in zip(one, other, strict=True) for a, b in zip(mine, more, strict=True))
 
 
-def held(stages: Sequence[MemoryEstimate], at: Moment) -> int:
-    """The bytes of a coordinate's stages at a moment."""
-    alive, there = at
-    sizes = zip(stages, alive, there, strict=True)
-    return sum(s.always + s.gradient * begun + s.kept * count for s, count, begun in sizes)
+@dataclass(frozen=True, slots=True)
+class CoordinateMemory:
+    """The bytes of a coordinate's stages, how many layers each has, and the moments at which most
+    can be there."""
 
+    stages: Sequence[MemoryEstimate]
+    layers: Sequence[int]
+    moments: Sequence[Moment]
 
-def most(stages: Sequence[MemoryEstimate], at: Sequence[Moment]) -> int:
-    return max(held(stages, moment) for moment in at)
+    @property
+    def most(self) -> int:
+        return max(map(self._held, self.moments))
 
+    def _held(self, at: Moment) -> int:
+        sizes = zip(self.stages, *at, strict=True)
+        return sum(s.always + s.gradient * begun + s.kept * count for s, count, begun in sizes)
 
-def summed(stages: Sequence[MemoryEstimate], bucket: int) -> int:
-    """The bytes when the last bucket of gradients is summed, which are copied for that; where only
-    rows of gradients stay, all of a bucket waits until it is full."""
-    gradients, whole = sum(stage.gradient for stage in stages), sum(stage.whole for stage in stages)
-    full = min(bucket, whole)
-    copies = 2 * full + full * gradients // whole if gradients < whole else full
-    return sum(stage.always for stage in stages) + gradients + copies
+    def summed(self, bucket: int) -> int:
+        """The bytes when the last bucket of gradients is summed, which are copied for that; where
+        only rows of gradients stay, all of a bucket waits until it is full."""
+        gradients, whole = sum(stage.gradient for stage in self.stages), sum(stage.whole for stage in self.stages)
+        full = min(bucket, whole)
+        copies = 2 * full + full * gradients // whole if gradients < whole else full
+        return sum(stage.always for stage in self.stages) + gradients + copies
 
+    def again(self, less: int, counts: Sequence[int]) -> CoordinateMemory:
+        """With so many layers of each stage computed again, each of which keeps `less` less."""
+        pairs = zip(self.stages, counts, strict=True)
+        return replace(self, stages=[replace(s, kept=s.kept - less * n) for s, n in pairs])
 
-def fewest(
-    stages: Sequence[MemoryEstimate], layers: Sequence[int], less: int, at: Sequence[Moment], limit: int
-) -> list[int] | None:
-    """How many layers of each stage have to be computed again at least, from the first stage on;
-    None where all are not enough. less: bytes that a layer does not keep then."""
-    chosen = [0] * len(stages)
-    for moment in at:
-        over = held(stages, moment) - limit - sum(n * less * c for n, c in zip(chosen, moment[0], strict=True))
-        for place in _places(moment):
-            if over <= 0:
-                break
-            each = less * moment[0][place]
-            more = min(layers[place] - chosen[place], -(-over // each)) if each > 0 else 0
-            chosen[place] += more
-            over -= more * each
-        if over > 0:
-            return None
-    return chosen
-
-
-def _places(at: Moment) -> Iterator[int]:
-    """The stages, from those on that keep most microbatches."""
-    yield from sorted(range(len(at[0])), key=lambda place: -at[0][place])
+    def fewest(self, less: int, limit: int) -> list[int] | None:
+        """How many layers of each stage have to be computed again at least, from the first stage
+        on; None where all are not enough. less: bytes that a layer does not keep then."""
+        chosen = [0] * len(self.stages)
+        for moment in self.moments:
+            alive, _ = moment
+            over = self._held(moment) - limit - sum(n * less * c for n, c in zip(chosen, alive, strict=True))
+            # Those first that keep most microbatches.
+            for place in sorted(range(len(alive)), key=lambda place: -alive[place]):
+                if over <= 0:
+                    break
+                each = less * alive[place]
+                more = min(self.layers[place] - chosen[place], -(-over // each)) if each > 0 else 0
+                chosen[place] += more
+                over -= more * each
+            if over > 0:
+                return None
+        return chosen

@@ -45,10 +45,7 @@ def _alone(axis: str, ways: Sequence[Uses]) -> bool:
 
 def _handed(of: Open, array: Elements) -> set[Dim]:
     """The dims of what a layer hands to the next."""
-    graph = of.program.graph
-    read = {v for op in array.ops[1] for v in graph.ops[op].operands}
-    made = (v for op in array.ops[0] for v in graph.ops[op].results if v in read)
-    return {dim for v in made for term in graph.values[v].type.dims for dim in term}
+    return {dim for v in array.handed(of.program.graph) for term in v.type.dims for dim in term}
 
 
 def _params(of: Open) -> list[frozenset[Dim]]:

@@ -6,7 +6,6 @@ integer_program.py, chain.py or halving.py."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -16,11 +15,12 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import LEAF, Op
 from shardlang.plan.demand import ResolvedStrategy
-from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign
-from shardlang.plan.layouts.candidates import alternatives, initial
+from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign, local_size
+from shardlang.plan.layouts.candidates import alternatives
 from shardlang.plan.layouts.op_classes import OpClass, Planning, ValueFacts, build
-from shardlang.plan.layouts.propagate import Distances, Sweep
+from shardlang.plan.layouts.propagate import propagate
 from shardlang.plan.layouts.replication import replication
+from shardlang.plan.layouts.storage import all_times
 from shardlang.plan.resolve import Resolving
 from shardlang.search.splits.seconds import SplitPrices
 from shardlang.syntax import ast
@@ -103,14 +103,7 @@ def resolved(
 
 def closed(planning: Planning, open: Collection[str]) -> list[Assignment]:
     """The assignments along the axes that are not open, as propagation finds them."""
-    distances = Distances(planning)
-    start = {kind: initial(kind) for kind in dict.fromkeys(planning.classes)}
-    chosen = [start[kind] for kind in planning.classes]
-    for mesh, layout in enumerate(planning.meshes):
-        for axis in layout.timeless.axes:
-            if axis.size > 1 and axis.name not in open:
-                seen: list[Layout | None] = [None] * len(planning.graph.values)
-                chosen = Sweep(planning, distances, mesh, axis.name).run(chosen, seen)
+    chosen = propagate(planning, open)
     marked = replication(planning, chosen, planning.table)
     return [_without_marks(now, was, open) for now, was in zip(marked, chosen, strict=True)]
 
@@ -195,9 +188,7 @@ def _bytes(kind: OpClass, table: LayoutTable, assignment: Assignment) -> tuple[i
 
 def local_bytes(tensor: ValueFacts, layout: Layout, table: LayoutTable) -> int:
     """Bytes of the largest part of a value, in all microbatches."""
-    mesh = table.meshes[layout.mesh].timeless
-    degrees = [math.prod(mesh.axis_size(a) for a in axes if a in {x.name for x in mesh.axes}) for axes in layout.dims]
-    return math.prod(-(-n // d) for n, d in zip(tensor.shape, degrees, strict=True)) * tensor.itemsize
+    return local_size(tensor.shape, all_times(layout, table.meshes), table.meshes[layout.mesh]) * tensor.itemsize
 
 
 def _handed(

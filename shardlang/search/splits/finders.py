@@ -21,13 +21,11 @@ from shardlang.search.splits.seconds import SplitPrices
 
 @dataclass(frozen=True)
 class Assigned:
-    """chosen: the assignment of each operator. seconds: of a microbatch with them. optimal: whether
-    no others take less."""
+    """chosen: the assignment of each operator. seconds: of a microbatch with them."""
 
     of: Choices
     chosen: Mapping[int, Assignment]
     seconds: float
-    optimal: bool
 
 
 def assigned(
@@ -47,19 +45,19 @@ def assigned(
         if found is None:
             return None
         given = found.chosen
-    return Assigned(found.of, found.chosen, found.seconds, False) if found is not None else None
+    return found
 
 
 def _found(of: Choices, mode: str, limit: int | None, lean: bool) -> Assigned | None:
     if mode == DYNAMIC:
-        picks, optimal = in_sequence(of, limit), False
+        picks = in_sequence(of, limit)
     elif mode == RECURSIVE:
-        picks, optimal = greedily(of), False
+        picks = greedily(of)
     else:
         solution = solved(of)
         if solution is not None and lean:
             solution = solved(of, of.seconds(solution.picks) / max(1, of.stored(solution.picks)))
         if solution is None:
             return None
-        picks, optimal = solution.picks, solution.optimal and not lean
-    return Assigned(of, of.assignments(picks), of.seconds(picks), optimal)
+        picks = solution.picks
+    return Assigned(of, of.assignments(picks), of.seconds(picks))

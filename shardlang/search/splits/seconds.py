@@ -13,7 +13,7 @@ from shardlang.check.program import CheckedProgram
 from shardlang.cost.hardware import Hardware
 from shardlang.cost.items import Steps, per
 from shardlang.cost.prices import Prices
-from shardlang.cost.work import FORWARD, INPUTS, Collective, Item, MemoryBound, Place, Update, Workload
+from shardlang.cost.work import FORWARD, INPUTS, Collective, MemoryBound, Place, Update, Workload
 from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, local_size
@@ -56,11 +56,8 @@ class SplitPrices:
             for place, n in enumerate(here):
                 step = Step("op", place)
                 items = (*steps.forward(step), *steps.backward(step))
-                found[n].append(sum(map(self._item, items)) + self._once(planning, table, ops[n], options[n][at]))
+                found[n].append(sum(map(self.prices.item, items)) + self._once(planning, table, ops[n], options[n][at]))
         return found
-
-    def _item(self, item: Item) -> float:
-        return self.prices.item(item)
 
     def _once(self, planning: Planning, table: LayoutTable, op: int, assignment: Assignment) -> float:
         """The sums of gradients of its parameters and their update, once a step."""
@@ -91,7 +88,7 @@ class SplitPrices:
     def _conversion(self, tensor: ValueFacts, source: Layout, target: Layout) -> float:
         routes = router(self.meshes)
         try:
-            route = routes.route(source, target, tensor.shape, tensor.itemsize, tensor.gradient, tensor.uneven)
+            route = routes.route(source, target, tensor.routed, tensor.gradient)
         except TooManyLayouts:
             return math.inf
         if route is None:
@@ -106,7 +103,9 @@ class SplitPrices:
                 for kind, size, phase in ways:
                     if kind and size:
                         sent = Collective(_NOWHERE, phase, "f32", kind, after.mesh, axes, per(size, self.count))
-                        total += self._item(sent) + self._copied(tensor, before, after, move.kind, move.dim, phase)
+                        total += self.prices.item(sent) + self._copied(
+                            tensor, before, after, move.kind, move.dim, phase
+                        )
             before = after
         return total
 
@@ -116,7 +115,7 @@ class SplitPrices:
         if dim <= 0 or kind is MoveKind.PERMUTE or math.prod(tensor.shape[:dim]) == 1:
             return 0.0
         moved = max(sizes)
-        return self._item(MemoryBound(_NOWHERE, phase, "f32", moved, moved, moved // tensor.itemsize))
+        return self.prices.item(MemoryBound(_NOWHERE, phase, "f32", moved, moved, moved // tensor.itemsize))
 
 
 def alone(

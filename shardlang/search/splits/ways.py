@@ -15,7 +15,7 @@ from shardlang.cost.planned import work
 from shardlang.frozen.records import dataclass
 from shardlang.plan.bytes.memory import all_held
 from shardlang.plan.plan import Plan
-from shardlang.plan.strategy.holes import holes, is_hole
+from shardlang.plan.strategy.holes import holes
 from shardlang.search.fill_holes import filled
 from shardlang.search.fit_memory import costs
 from shardlang.search.request import EXACT, RECURSIVE, SearchRequest
@@ -24,7 +24,6 @@ from shardlang.search.splits.choices import resolved
 from shardlang.search.splits.finders import Assigned, assigned
 from shardlang.search.splits.seconds import SplitPrices
 from shardlang.search.splits.written import Writing
-from shardlang.syntax import ast
 
 # More ways than these are not all tried.
 FEW = 64
@@ -72,8 +71,7 @@ class Splitting:
 
     def _unstaged(self, degrees: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
         """The sizes of axes for one stage."""
-        stages = self.of.stages.axis.text if self.of.stages is not None else ""
-        return tuple((a.name, degrees.get(a.name, 1) if a.name != stages else 1) for a in self.few.axes)
+        return tuple((a.name, degrees.get(a.name, 1) if a.name != self.of.staged else 1) for a in self.few.axes)
 
     @cached_property
     def _many(self) -> bool:
@@ -86,10 +84,8 @@ class Splitting:
 
     def _open(self, axes: Sequence[str]) -> Sequence[str]:
         """The axes over which operators choose: those of `split auto`, else all."""
-        stages = self.of.stages.axis.text if self.of.stages is not None else ""
-        named = {use.name.text for rule in self.of.rules if isinstance(rule, ast.Split) and is_hole(rule)
-                 for use in rule.axes}  # fmt: skip
-        return [axis for axis in axes if axis != stages and (axis in named or not named)]
+        named = self.of.open_axes
+        return [axis for axis in axes if axis != self.of.staged and (axis in named or not named)]
 
     def _cuts(self, sizes: tuple[tuple[str, int], ...]) -> Sequence[Cuts]:
         """The best way to write what operators choose; another where memory is short."""

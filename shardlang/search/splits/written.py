@@ -60,11 +60,11 @@ class Writing:
 
     def _splits(self, chosen: Mapping[int, Assignment]) -> Splits:
         """The dims that most of what has them is split along, and the axes over which."""
-        cut, whole, there = Counter[tuple[Dim, str]](), Counter[tuple[Dim, str]](), dict[Dim, tuple[str, ...]]()
+        cut, whole = Counter[tuple[Dim, str]](), Counter[tuple[Dim, str]]()
         for op, layouts in self._layouts(chosen):
             values = (*op.operands, *op.results)
             for value, layout in zip(values, layouts, strict=True):
-                self._count(value, layout, cut, whole, there)
+                self._count(value, layout, cut, whole)
         found = []
         for group, name, ways in splittable(self.few, dict(self.point.sizes)):
             dims = self.few.dims[name]
@@ -83,9 +83,8 @@ class Writing:
                 yield op, (*layouts.operands, *layouts.results)
 
     def _count(
-        self, value: int, layout: Layout, cut: Counter[tuple[Dim, str]], whole: Counter[tuple[Dim, str]],
-        there: dict[Dim, tuple[str, ...]],
-    ) -> None:  # fmt: skip
+        self, value: int, layout: Layout, cut: Counter[tuple[Dim, str]], whole: Counter[tuple[Dim, str]]
+    ) -> None:
         graph = self.of.planning.graph
         used = set(layout.split_axes())
         weight = 4 if graph.values[value].kind in LEAF else 1
@@ -93,7 +92,6 @@ class Writing:
             for axis in self.axes:
                 for dim in term[:1]:
                     (cut if axis in axes else whole)[dim, axis] += weight * (axis in axes or axis not in used)
-                    there.setdefault(dim, axes)
 
     def _elsewhere(self, chosen: Mapping[int, Assignment], dim: Dim, axis: str) -> bool:
         """Whether a value that has the dim is cut along another one over the axis."""
