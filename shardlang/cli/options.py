@@ -7,15 +7,23 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.run_files import LOGS
+from shardlang.frozen.records import dataclass
 from shardlang.hints.paths import beside
 from shardlang.sources.files import Unreadable, read_program
 from shardlang.sources.source import Source
+
+if TYPE_CHECKING:
+    from shardlang.check.program import CheckedProgram
+    from shardlang.plan.plan import Plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 # Where a command keeps what `--extension` gives.
@@ -36,6 +44,37 @@ def source(name: str) -> Source:
         close = beside(Path(name), ".shard") if str(reason) == "does not exist" else None
         there = os.path.join(os.path.dirname(name), close or "")
         raise click.UsageError(f"{text}; did you mean `{there}`?" if close else text) from reason
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The program that a command is given, and what its options say of the plan."""
+
+    file: str = ""
+    ranks: Any = None
+    strategy: str | None = None
+    cluster: str | None = None
+    overrides: Mapping[str, str] | None = None
+
+    def program(self, sink: Sink) -> CheckedProgram | None:
+        """The checked program; None after errors."""
+        return driver.check_source(source(self.file), sink, self.overrides, self.strategy, cluster=self.cluster)
+
+    def plan(self, sink: Sink, memory: Sink | None = None) -> Plan | None:
+        """The plan of the program; None after errors. memory: as of `driver.plan_program`."""
+        program = self.program(sink)
+        return driver.plan_program(program, self.strategy, self.ranks, sink, memory) if program is not None else None
+
+
+def asked(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with those of its options that `Asked` has as one value, its first argument."""
+
+    @wraps(command)
+    def found(**given: Any) -> Any:
+        own = {name: given.pop(name) for name in Asked.__dataclass_fields__ if name in given}
+        return command(Asked(**own), **given)
+
+    return found
 
 
 class There(click.Path):
@@ -73,9 +112,9 @@ class Finite(click.FloatRange):
         return found if math.isfinite(found) else self.fail(f"{value} is no finite number.", param, ctx)
 
 
-def file_argument(command: Command) -> Command:
+def file_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     # Eager: what an option names may lie beside the program.
-    return click.argument("file", metavar="FILE", is_eager=True)(extension_option(command))
+    return click.argument("file", metavar="FILE", is_eager=True)(extension_option(asked(command)))
 
 
 def extension_option(command: Command) -> Command:

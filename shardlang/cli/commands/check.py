@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -36,23 +35,20 @@ from shardlang.sources.source import Source
     "--output", "form", type=click.Choice(OUTPUTS), default="full", show_default=True,
     help="How mistakes are printed.",
 )  # fmt: skip
+@options.asked
 @click.pass_context
-def command(
-    ctx: click.Context, files: tuple[str, ...], ranks: int | None, strategy: str | None, cluster: str | None,
-    overrides: Mapping[str, str], resumed: Path | None, form: str,
-) -> None:  # fmt: skip
+def command(ctx: click.Context, asked: options.Asked, files: tuple[str, ...], resumed: Path | None, form: str) -> None:
     """Report every mistake in programs, without running them.
 
     With --ranks, the strategy is also checked on that number of ranks. `-` reads the standard
     input."""
-    if resumed is not None and (ranks is None or len(files) > 1):
+    if resumed is not None and (asked.ranks is None or len(files) > 1):
         raise click.UsageError("--resume is of one FILE, with --ranks N")
     sources = [options.source(file) for file in files]
     sink = Sink()
-    given = ranks, strategy, overrides, cluster
-    fine = [line for line in (_check(s, *given, sink) for s in sources) if line]
-    if resumed is not None and ranks is not None and fine:
-        told = _resumed(resumed, sources[0], *given, sink)
+    fine = [line for line in (_check(source, asked, sink) for source in sources) if line]
+    if resumed is not None and fine:
+        told = _resumed(resumed, sources[0], asked, sink)
         fine = told if sink.failed else [*fine, *told]
     code = output.show(sink, sys.stdout, form)
     if form in ("full", "concise"):
@@ -61,13 +57,10 @@ def command(
     ctx.exit(code)
 
 
-def _check(
-    source: Source, ranks: int | None, strategy: str | None, overrides: Mapping[str, str], cluster: str | None,
-    sink: Sink,
-) -> str:  # fmt: skip
+def _check(source: Source, asked: options.Asked, sink: Sink) -> str:
     """Checks one file; the line that says it is fine, or nothing."""
-    mine = Sink()
-    program = driver.check_source(source, mine, overrides, strategy, cluster=cluster)
+    mine, strategy, ranks = Sink(), asked.strategy, asked.ranks
+    program = driver.check_source(source, mine, asked.overrides, strategy, cluster=asked.cluster)
     if program is not None:
         _known(strategy, program.strategies, source)
         driver.check_strategies(program, strategy, ranks, mine)
@@ -82,16 +75,13 @@ def _check(
     return f"{source.name}: fine ({operators}, {ranks} ranks{f', strategy {chosen}' if chosen else ''})"
 
 
-def _resumed(
-    folder: Path, source: Source, ranks: int | None, strategy: str | None, overrides: Mapping[str, str],
-    cluster: str | None, sink: Sink,
-) -> list[str]:  # fmt: skip
+def _resumed(folder: Path, source: Source, asked: options.Asked, sink: Sink) -> list[str]:
     """Reports what keeps a run from going on from a checkpoint; lines about what it would read."""
     from shardlang.checkpoints.looked_at import opened_newest
     from shardlang.plan.bytes.resumed import lines, require_fits
 
-    program = driver.check_source(source, Sink(), overrides, strategy, cluster=cluster)
-    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None and ranks is not None else None
+    program = driver.check_source(source, Sink(), asked.overrides, asked.strategy, cluster=asked.cluster)
+    plan = driver.plan_program(program, asked.strategy, asked.ranks, sink) if program is not None else None
     if plan is None:
         return []
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,16 +37,15 @@ if TYPE_CHECKING:
 @options.set_option
 @click.pass_context
 def command(
-    ctx: click.Context, file: str, ranks: int, rank: int | None, at: str | None, operands: bool, full: bool,
-    as_json: bool, trace: str | None, strategy: str | None, cluster: str | None, overrides: Mapping[str, str],
+    ctx: click.Context, asked: options.Asked, rank: int | None, at: str | None, operands: bool, full: bool,
+    as_json: bool, trace: str | None,
 ) -> None:  # fmt: skip
     """Show mesh, schedule, time, memory and bytes; then each statement's layout and collectives."""
-    if rank is not None and not 0 <= rank < ranks:
-        raise click.BadParameter(f"{rank} is not one of the ranks 0 to {ranks - 1}", ctx, param_hint="--rank")
+    if rank is not None and not 0 <= rank < asked.ranks:
+        raise click.BadParameter(f"{rank} is not one of the ranks 0 to {asked.ranks - 1}", ctx, param_hint="--rank")
     selects, sink, memory = _selector(at, ctx) if at is not None else None, Sink(), Sink()
     files.claimed(trace, COURSE)
-    program = driver.check_source(options.source(file), sink, overrides, strategy, cluster=cluster)
-    plan = driver.plan_program(program, strategy, ranks, sink, memory) if program is not None else None
+    plan = asked.plan(sink, memory)
     predicted = None
     if plan is not None:
         driver.prove_plan(plan, sink)
@@ -55,7 +54,7 @@ def command(
     if plan is None or sink.failed:
         ctx.exit(code)
     from shardlang.cli.plan_view.parts import of_rank, part_of
-    from shardlang.cli.plan_view.program import Detail, print_plan
+    from shardlang.cli.plan_view.program import Detail, lines
     from shardlang.plan.bytes.report import report
 
     found = report(plan, folded=not full)
@@ -70,10 +69,7 @@ def command(
             near = plan.graph.declared_places().nearest(str(at))
             help = f"; did you mean `{near}`?" if near else ""
             raise click.BadParameter(f"`{at}` matches nothing of the model{help}", ctx, param_hint="--at")
-    if as_json:
-        output.show_json(found)
-    else:
-        print_plan(found, Detail(operands, full), selects is not None)
+    output.answer(found, as_json, lambda room: lines(found, room, Detail(operands, full), selects is not None))
     ctx.exit(code)
 
 

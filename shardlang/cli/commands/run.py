@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.locks import Claims
 from shardlang.disk.run_files import RunFiles, claim, steps_of
 from shardlang.disk.scratch import scratch
-from shardlang.errors import RunError
 from shardlang.launch.log_targets import LogTarget, target_of
 from shardlang.launch.log_targets import require as require_targets
 from shardlang.launch.started import require_alone
@@ -110,10 +108,10 @@ def _targets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
 @options.log_dir_option
 @click.pass_context
 def command(
-    ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], device: str | None,
-    compile: bool | None, resume: bool, resume_anyway: bool, overwrite: bool, simulate: bool, host_storage: Path | None,
-    profile: range | None, stall_timeout: float | None, max_restarts: int, targets: tuple[LogTarget, ...],
-    metrics: Path | None, save_weights: Path | None, log_dir: Path | None,
+    ctx: click.Context, asked: options.Asked, device: str | None, compile: bool | None, resume: bool,
+    resume_anyway: bool, overwrite: bool, simulate: bool, host_storage: Path | None, profile: range | None,
+    stall_timeout: float | None, max_restarts: int, targets: tuple[LogTarget, ...], metrics: Path | None,
+    save_weights: Path | None, log_dir: Path | None,
 ) -> None:  # fmt: skip
     """Train on this machine.
 
@@ -128,24 +126,18 @@ def command(
         (stall_timeout or max_restarts, "simulated ranks do not fail: leave out --stall-timeout and --max-restarts"),
     ))  # fmt: skip
     _require_start((resume or resume_anyway) and overwrite, metrics, save_weights)
-    base = folder_of(file)
     if simulate:
-        ctx.exit(_simulate(file, ranks, strategy, overrides, base, metrics, save_weights))
-    files, code = emitted(file, ranks, strategy, overrides)
-    if files is None:
-        ctx.exit(code)
-    try:
+        ctx.exit(_simulate(asked, metrics, save_weights))
+    files = emitted(asked)
+    with output.ending(3):
         require_targets(targets)
         with Claims() as claims:
-            claimed = claim(claims, ranks, log_dir, metrics, save_weights, files, profile is not None)
+            claimed = claim(claims, asked.ranks, log_dir, metrics, save_weights, files, profile is not None)
             code = _train(
-                files, claimed, ranks, device=device, base=base, resume=resume, resume_anyway=resume_anyway,
+                files, claimed, asked, device=device, resume=resume, resume_anyway=resume_anyway,
                 overwrite=overwrite, host_storage=host_storage, profile=profile, compile=compile,
                 stall=stall_timeout, restarts=max_restarts, targets=targets,
             )  # fmt: skip
-    except RunError as error:
-        print(error, file=sys.stderr)
-        code = 3
     ctx.exit(code)
 
 
@@ -161,16 +153,13 @@ def _require_start(contrary: bool, *written: Path | None) -> None:
     contrary: the run is to go on, and to begin anew."""
     if contrary:
         raise click.UsageError("--resume goes on from the checkpoints that --overwrite removes: leave one of them out")
-    try:
+    with output.ending(2):
         require_alone("`shardc run`")
-    except RunError as error:
-        print(error, file=sys.stderr)
-        raise click.exceptions.Exit(2) from None
     for path in (path for path in written if path is not None):
         require_folder(path)
 
 
-def _train(files: Mapping[str, str], claimed: RunFiles, ranks: int, **options: Any) -> int:
+def _train(files: Mapping[str, str], claimed: RunFiles, asked: options.Asked, **given: Any) -> int:
     """Writes the emitted files and runs them; the exit code. The caller holds what is written."""
     write_files(claimed.log_dir, files)
     from shardlang.runtime.launch.launcher import launch
@@ -179,21 +168,18 @@ def _train(files: Mapping[str, str], claimed: RunFiles, ranks: int, **options: A
     gc.freeze()
     gc.enable()
     return launch(
-        claimed.log_dir / "main.py", ranks, log_dir=claimed.log_dir, metrics=claimed.metrics,
-        save_weights=claimed.save_weights, **options,
+        claimed.log_dir / "main.py", asked.ranks, base=folder_of(asked.file), log_dir=claimed.log_dir,
+        metrics=claimed.metrics, save_weights=claimed.save_weights, **given,
     )  # fmt: skip
 
 
-def _simulate(
-    file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], base: Path, metrics: Path | None,
-    save_weights: Path | None,
-) -> int:  # fmt: skip
+def _simulate(asked: options.Asked, metrics: Path | None, save_weights: Path | None) -> int:
     """Trains the plan on ranks simulated in this process; the program for one rank loads, evaluates
     and saves for it. The exit code."""
     gc.enable()
     sink = Sink()
-    program = driver.check_source(options.source(file), sink, overrides, strategy)
-    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
+    program = asked.program(sink)
+    plan = driver.plan_program(program, asked.strategy, asked.ranks, sink) if program is not None else None
     # What real ranks would run is proved: where they would wait for ever, these do not begin.
     proved = driver.emit_plan(plan, sink) if plan is not None else None
     whole = driver.plan_program(replace(program, strategies=()), None, 1, sink) if program and proved else None
@@ -217,4 +203,4 @@ def _simulate(
         write_files(folder.path / "alone", files)
         write_files(folder.path / "ranks", proved)
         alone, emitted = (folder.path / name / "main.py" for name in ("alone", "ranks"))
-        return simulate(plan, alone, emitted, base, metrics, save_weights)
+        return simulate(plan, alone, emitted, folder_of(asked.file), metrics, save_weights)

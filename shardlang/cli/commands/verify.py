@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,9 +61,8 @@ REAL_RANKS = 8
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context, file: str, ranks: int | None, strategy: str | None, all_strategies: bool,
-    overrides: Mapping[str, str], steps: int, dtype: str, real: bool | None, random_data: bool, limit: float,
-    as_json: bool,
+    ctx: click.Context, asked: options.Asked, all_strategies: bool, steps: int, dtype: str, real: bool | None,
+    random_data: bool, limit: float, as_json: bool,
 ) -> None:  # fmt: skip
     """Check that a strategy changes no result.
 
@@ -73,13 +71,14 @@ def command(
     first that does not is named.
 
     Without --ranks: the operators that the file declares, each under all splits that it allows."""
+    file, ranks, strategy = asked.file, asked.ranks, asked.strategy
     _require_fitting(ctx, ranks is None)
     if ranks is None:
         ctx.exit(_operators(file, as_json, limit))
     if strategy and all_strategies:
         raise click.UsageError("--strategy names one, --all-strategies means all; only one of them can be given")
     sink = Sink()
-    program = driver.check_source(options.source(file), sink, overrides, strategy)
+    program = asked.program(sink)
     if program is None:
         ctx.exit(output.show(sink))
     wanted = VerifyRequest(file, ranks, steps, dtype, ranks <= REAL_RANKS if real is None else real, random_data)

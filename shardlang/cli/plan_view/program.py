@@ -6,23 +6,18 @@ A layer of one statement is shown with the statement that calls it, layers that 
 
 from __future__ import annotations
 
-import shutil
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import chain
 from typing import Any
 
-import click
-
-from shardlang.cli import output
 from shardlang.cli.plan_view.columns import END, PlanLine, beside, filled, shortened
 from shardlang.cli.plan_view.parameters import parameters
 from shardlang.cli.plan_view.screen import collective, heading, over, screen, sent
 from shardlang.frozen.records import dataclass
 from shardlang.ops.families.internal import SENT, TRANSFER
 from shardlang.paths.runs import called, in_runs
-from shardlang.terminal.display import one_line, safe, width
+from shardlang.terminal.display import one_line, width
 
 Found = Mapping[str, Any]
 
@@ -261,25 +256,7 @@ def _groups(entry: Found) -> str:
     return f" {text}" if 0 < len(text) <= 30 else f", {count:,} group{'s' * (count != 1)} of {entry['group_size']:,}"
 
 
-NARROWEST, PIPED = 80, 120
-_STYLES: Mapping[str, Mapping[str, Any]] = {"title": {"bold": True}, "layer": {"bold": True}, "sent": {"fg": "cyan"}}
-
-
-def print_plan(found: Found, detail: Detail, part: bool) -> None:
-    """Prints a report, of a part of the model without what is about the whole."""
-    print_lines(lambda room: lines(found, room, detail, part))
-
-
-def print_lines(made: Callable[[int], Iterable[PlanLine]]) -> None:
-    """Prints the lines that are made for the width of the terminal."""
-    coloured = output.coloured(sys.stdout)
-    room = max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else PIPED
-    for line in made(room):
-        text = safe(line.text.rstrip())
-        styled = click.style(text, **_STYLES[line.kind]) if coloured and line.kind else text
-        output.write(f"{styled}\n", sys.stdout)
-
-
 def lines(found: Found, room: int, detail: Detail, part: bool) -> Iterator[PlanLine]:
+    """The whole report; of a part of the model without what is about all of it."""
     first = heading(found, room) if part else screen(found, room, detail.full)
     return chain(first, program(found, room, detail), parameters(found, room, detail.full))

@@ -30,8 +30,7 @@ from shardlang.errors import RunError
               help="Only the tensors whose names begin so, called without it.")  # fmt: skip
 @click.option("--ema", is_flag=True, help="In the file of weights, the averages that `ema` keeps.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_context
-def command(ctx: click.Context, checkpoint: Path, form: str, to: Path, under: str, ema: bool, as_json: bool) -> None:
+def command(checkpoint: Path, form: str, to: Path, under: str, ema: bool, as_json: bool) -> None:
     """Write a checkpoint in another form.
 
     CHECKPOINT is one of `shardc run`, a folder of them (then the newest whole one is taken), or a
@@ -47,14 +46,11 @@ def command(ctx: click.Context, checkpoint: Path, form: str, to: Path, under: st
     if ema and (theirs or form == "dcp"):
         raise click.UsageError("--ema is for a checkpoint of `shardc run`, --to safetensors")
     left: Sequence[str] = ()
-    try:
+    with output.ending(1):
         if form == "dcp":
             names = _dcp(checkpoint, to)
         else:
             names, left = _safetensors(checkpoint, theirs, under, to, ema)
-    except RunError as error:
-        print(error, file=sys.stderr)
-        ctx.exit(1)
     if as_json:
         output.tell(json.dumps({"written": str(to), "form": form, "tensors": names, "left_out": list(left)}))
         return

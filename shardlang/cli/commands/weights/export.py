@@ -12,7 +12,6 @@ import click
 
 from shardlang.cli import options, output
 from shardlang.cli.commands.weights.progress import WriteProgress
-from shardlang.errors import RunError
 
 if TYPE_CHECKING:
     from shardlang.weights.export import Export
@@ -51,7 +50,7 @@ def command(
     from shardlang.weights.maps import name_map
 
     sink = Sink()
-    try:
+    with output.ending(1):
         export.require_free(to)
         read = name_map(names, sink)
         wanted = None
@@ -65,9 +64,6 @@ def command(
             ctx.exit(code)
         with WriteProgress(wanted.bytes) as told:
             export.write(wanted, to, told)
-    except RunError as error:
-        print(error, file=sys.stderr)
-        ctx.exit(1)
     assert read is not None
     _tell(wanted, to, [] if model else [each for each in read.ignored if each not in wanted.way.filled], as_json)
 
