@@ -32,8 +32,7 @@ def axis_rows(asked: StrategyCase) -> list[dict[str, Any]]:
 
 def _rules(asked: StrategyCase, axis: str) -> Iterator[dict[str, Any]]:
     """The rules that name an axis, but for the mesh."""
-    rules = asked.strategy.rules if asked.strategy is not None else ()
-    for rule in rules:
+    for rule in asked.rules:
         for inner in rule.rules if isinstance(rule, ast.At) else (rule,):
             match inner:
                 case ast.Split(axes=uses):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from shardlang.cost.items import class_of
 from shardlang.cost.planned import work
@@ -16,11 +15,9 @@ from shardlang.graph.graph import Kind
 from shardlang.paths.runs import called, in_runs
 from shardlang.plan.bytes.traffic import sent
 from shardlang.plan.plan import Plan
-from shardlang.plan.strategy.instead import rules_of
-from shardlang.views.alternatives import Alternative, StrategyCase
+from shardlang.views.alternatives import Entry, StrategyCase
 from shardlang.views.values import forms
 
-Entry = dict[str, Any]
 _NUMBER = re.compile(r"\[\d+\]")
 # Dims of a layer whose other splits are planned: those of which it has most tensors.
 _MOST_DIMS = 6
@@ -91,21 +88,18 @@ def takes(asked: StrategyCase, values: Sequence[int]) -> Entry | None:
 # --- alternatives ---
 
 
-def others(asked: StrategyCase, name: str, values: Sequence[int]) -> Iterator[Alternative]:
+def others(asked: StrategyCase, name: str, values: Sequence[int]) -> Iterator[Entry]:
     """Each dim of the layer over each axis that does not cut it, then recomputation."""
     plan = asked.plan
     if asked.strategy is None or plan.ranks == 1:
         return
-    rules = asked.strategy.rules
     for dim, axis in _splits(asked, values):
-        written = f"at {name}: split {dim} over {axis}"
-        yield asked.instead(written, [*rules, *rules_of(written)])
+        yield asked.replaced(f"at {name}: split {dim} over {axis}")
     layers = {text for call in plan.graph.calls for text in (call.path, _NUMBER.sub("[*]", call.path))}
     again = {op for group in plan.recompute if not group.to_host for op in group.ops}
     if name in layers and not any(plan.graph.producers.get(value) in again for value in values):
         for what in ("", " all but products"):
-            written = f"at {name}: recompute{what}"
-            yield asked.instead(written, [*rules, *rules_of(written)])
+            yield asked.replaced(f"at {name}: recompute{what}")
 
 
 def _splits(asked: StrategyCase, values: Sequence[int]) -> list[tuple[str, str]]:

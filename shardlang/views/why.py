@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from shardlang.check.selectors import select
 from shardlang.check.selectors import text as selector_text
@@ -22,11 +21,10 @@ from shardlang.plan.strategy.instead import rules_of, without
 from shardlang.syntax import ast
 from shardlang.types.layout import Layout
 from shardlang.views import layers
-from shardlang.views.alternatives import Alternative, StrategyCase, entry, head, place
+from shardlang.views.alternatives import Entry, StrategyCase, head, place
 from shardlang.views.values import forms, written
 from shardlang.views.waits import Waits
 
-Entry = dict[str, Any]
 # The name of the model's result.
 RESULT = "return"
 _PATH = re.compile(r"(?:\w+(?:\[\d+\])?\.)+(\w+)")
@@ -42,7 +40,7 @@ def why(asked: StrategyCase, name: str, sink: Sink) -> Entry | None:
     selector, values, whole = found
     resolved = resolve(asked.program, asked.strategy, asked.plan.ranks, Sink())
     assert resolved is not None
-    layouts = {_layout(asked.plan, value) for value in values}
+    layouts = {asked.plan.produced.get(value) for value in values}
     if whole or len(layouts) > 1:
         return _layer(asked, resolved, name, values)
     first = values[0]
@@ -86,10 +84,6 @@ def _selector(text: str) -> ast.Selector | None:
     return rules[0].selectors[0]
 
 
-def _layout(plan: Plan, value: int) -> Layout | None:
-    return plan.produced.get(value)
-
-
 def _layer(asked: StrategyCase, resolved: ResolvedStrategy, name: str, values: Sequence[int]) -> Entry:
     """The answer for a layer, or for values of one name that are laid out in different ways."""
     plan = asked.plan
@@ -99,7 +93,7 @@ def _layer(asked: StrategyCase, resolved: ResolvedStrategy, name: str, values: S
         "decided": layers.decided_by(decided),
         "takes": layers.takes(asked, values),
         "sent": layers.sends(plan, values),
-        "alternatives": [entry(one) for one in sorted(layers.others(asked, name, values), key=_order)],
+        "alternatives": sorted(layers.others(asked, name, values), key=_order),
     }  # fmt: skip
 
 
@@ -184,21 +178,18 @@ def _alternatives(asked: StrategyCase, selector: ast.Selector, value: int) -> li
         return []
     if plan.graph.values[value].kind is Kind.CONSTANT or plan.ranks == 1:
         return []
-    rules = without(asked.strategy.rules, (ast.Pin, ast.Shard), selector_text(selector))
+    rules = without(asked.rules, (ast.Pin, ast.Shard), selector_text(selector))
     if not any(isinstance(rule, ast.Mesh) for rule in rules):
         axes = plan.meshes[0].timeless.axes
         mesh = ", ".join(f"{axis.name} = {axis.size}" for axis in axes)
         rules = [*rules_of(f"mesh {mesh}"), *rules] if len(plan.meshes) == 1 and axes else []
-    found: list[Alternative] = []
-    for text in _pins(asked, value) if rules else ():
-        written = f"at {selector_text(selector)}: {text}"
-        found.append(asked.instead(written, [*rules, *rules_of(written)]))
-    return [entry(one) for one in sorted(found, key=_order)]
+    pins = [f"at {selector_text(selector)}: {text}" for text in (_pins(asked, value) if rules else ())]
+    return sorted((asked.instead(text, [*rules, *rules_of(text)]) for text in pins), key=_order)
 
 
-def _order(one: Alternative) -> tuple[bool, float, int, int]:
-    of = one.figures
-    return (True, 0, 0, 0) if of is None else (False, of.step_s or 0, of.sent, of.peak)
+def _order(one: Entry) -> tuple[bool, float, int, int]:
+    """Those that are refused last, in the order in which they are found."""
+    return one["sent_bytes"] is None, one["step_s"] or 0, one["sent_bytes"] or 0, one["peak_bytes"] or 0
 
 
 def _pins(asked: StrategyCase, value: int) -> Iterator[str]:
