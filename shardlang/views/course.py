@@ -45,7 +45,8 @@ def timeline(plan: Plan, hardware: Hardware | None) -> Found | None:
         found = course(Prices(work(plan), hardware), hardware.overlap)
         end = max((span.end for line in found.lines for span in line.spans), default=0.0)
         lines = [[(s.lane, s.begin, s.end, s.name) for s in line.spans] for line in found.lines]
-        names = _Lanes(hardware)
+        lanes = {-1: "compute", 0: "links of a node", 1: "network"}
+        names = lanes | {at + 1: f"network, {level.name}" for at, level in enumerate(hardware.levels)}
         return _drawn("s", end, lines, names, plan) if end else None
     if plan.pipeline is None:
         return None
@@ -60,14 +61,6 @@ def timeline(plan: Plan, hardware: Hardware | None) -> Found | None:
 
 def _name(action: Action) -> str:
     return f"{action.stage}{action.kind}{action.microbatch}"
-
-
-class _Lanes(dict[int, str]):
-    """The names of lanes: compute, then the levels of the cluster."""
-
-    def __init__(self, hardware: Hardware) -> None:
-        super().__init__({-1: "compute", 0: "links of a node", 1: "network"})
-        self.update({at + 1: f"network, {level.name}" for at, level in enumerate(hardware.levels)})
 
 
 def _drawn(unit: str, end: float, lines: Sequence[Sequence[Drawn]], names: Mapping[int, str], plan: Plan) -> Found:

@@ -6,14 +6,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from shardlang.cost.predict import predict
 from shardlang.paths.runs import in_runs
+from shardlang.plan.bytes.memory import stages_by_coordinate
+from shardlang.plan.bytes.traffic import sent
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.instead import layers_of, summed_over
 from shardlang.sources.source import Span
 from shardlang.syntax import ast
 from shardlang.views.alternatives import Entry, StrategyCase, head, place
-from shardlang.views.axes import axis_rows
 from shardlang.views.stages import mesh_text, moved, other_stages, recut, sizes_of, stage_rows, stages_now
 from shardlang.views.values import zero_text
 
@@ -55,6 +57,62 @@ def _meshes(asked: StrategyCase) -> Iterator[Entry]:
             if sizes is not None:
                 rules, texts = recut(asked, sizes)
                 yield asked.instead("; ".join([mesh_text(sizes), *texts]), rules, sizes)
+
+
+def _axis_rows(asked: StrategyCase) -> list[Entry]:
+    """A row for each axis, then one for each group of several over which something is sent. sent:
+    by what it is; exposed_s: seconds of a step (None: not known)."""
+    plan = asked.plan
+    mesh = plan.pipeline.mesh if plan.pipeline is not None else plan.meshes[0].timeless
+    bytes, waits = _sent(asked), _waits(asked)
+    alone: list[tuple[str, ...]] = [(axis.name,) for axis in mesh.axes]
+    groups = [axes for axes in bytes if len(axes) > 1 and {(axis,) for axis in axes} <= {*alone}]
+    sizes = {axes: mesh.degree(axes) for axes in (*alone, *groups)}
+    return [
+        {"axes": list(axes), "size": size, "rules": list(_rules(asked, axes[0])) if len(axes) == 1 else [],
+         "sent": [{"what": what, "bytes": count} for what, count in bytes.get(axes, {}).items()],
+         "exposed_s": waits.get(axes, 0.0) if waits is not None else None}
+        for axes, size in sizes.items()
+    ]  # fmt: skip
+
+
+def _rules(asked: StrategyCase, axis: str) -> Iterator[Entry]:
+    """The rules that name an axis, but for the mesh."""
+    for rule in asked.rules:
+        for inner in rule.rules if isinstance(rule, ast.At) else (rule,):
+            match inner:
+                case ast.Split(axes=uses):
+                    named = [use.name.text for use in uses]
+                case ast.Zero(axes=names):
+                    named = [name.text for name in names]
+                case ast.Stages(axis=over):
+                    named = [over.text]
+                case _:
+                    named = []
+            if axis in named:
+                yield place(rule.span)
+
+
+def _sent(asked: StrategyCase) -> dict[tuple[str, ...], dict[str, int]]:
+    """Axes -> what is sent over them in a step, by a rank at each coordinate of the stages."""
+    plan, found = asked.plan, dict[tuple[str, ...], dict[str, int]]()
+    lines = [None] if plan.pipeline is None else stages_by_coordinate(plan)
+    for each in sent(plan):
+        times = sum(mine is None or not each.stages.isdisjoint(mine) for mine in lines)
+        count = (each.forward_bytes + each.backward_bytes) * times
+        if count:
+            row = found.setdefault(each.axes, {})
+            row[each.what] = row.get(each.what, 0) + count
+    return found
+
+
+def _waits(asked: StrategyCase) -> dict[tuple[str, ...], float] | None:
+    if asked.hardware is None:
+        return None
+    found: dict[tuple[str, ...], float] = {}
+    for (_, axes), seconds in predict(asked.plan, asked.hardware).exposed_s.items():
+        found[axes] = found.get(axes, 0.0) + seconds
+    return found
 
 
 # --- ZeRO ---
@@ -133,7 +191,7 @@ More = Callable[[StrategyCase], Entry]
 # What can be asked about, besides values: what it is now, its rules, the alternatives, and what
 # else the answer has.
 QUESTIONS: dict[str, tuple[Now, tuple[type, ...], Others, More]] = {
-    "mesh": (_mesh_now, (ast.Mesh,), _meshes, lambda asked: {"axes": axis_rows(asked)}),
+    "mesh": (_mesh_now, (ast.Mesh,), _meshes, lambda asked: {"axes": _axis_rows(asked)}),
     "zero": (_zero_now, (ast.Zero,), _zeros, lambda _: {}),
     "recompute": (_recompute_now, (ast.Recompute,), _recomputes, lambda _: {}),
     "microbatches": (_microbatches_now, (ast.Microbatches,), _other_microbatches, lambda _: {}),

@@ -22,7 +22,7 @@ from shardlang.sources.source import Source
     "shardc check *.shard --output sarif > shard.sarif",
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@options.ranks_option(required=False)
+@options.ranks_if_wanted
 @options.strategy_option
 @options.cluster_option
 @options.set_option
@@ -36,8 +36,7 @@ from shardlang.sources.source import Source
     help="How mistakes are printed.",
 )  # fmt: skip
 @options.asked
-@click.pass_context
-def command(ctx: click.Context, asked: options.Asked, files: tuple[str, ...], resumed: Path | None, form: str) -> None:
+def command(asked: options.Asked, files: tuple[str, ...], resumed: Path | None, form: str) -> int:
     """Report every mistake in programs, without running them.
 
     With --ranks, the strategy is also checked on that number of ranks. `-` reads the standard
@@ -54,7 +53,7 @@ def command(ctx: click.Context, asked: options.Asked, files: tuple[str, ...], re
     if form in ("full", "concise"):
         for line in fine:
             output.tell(line)
-    ctx.exit(code)
+    return code
 
 
 def _check(source: Source, asked: options.Asked, sink: Sink) -> str:

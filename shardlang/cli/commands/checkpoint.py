@@ -92,8 +92,7 @@ def _told(value: Any) -> str:
 @command.command("verify")
 @_folder
 @_json
-@click.pass_context
-def verify(ctx: click.Context, folder: Path, as_json: bool) -> None:
+def verify(folder: Path, as_json: bool) -> int:
     """Read every byte of a checkpoint, or of all in a folder, and report what is broken.
 
     The exit code is 1 if any is."""
@@ -112,4 +111,4 @@ def verify(ctx: click.Context, folder: Path, as_json: bool) -> None:
         output.tell(f"{path}: {'whole' if not found else 'broken'}")
         for error_of_file in found:
             print(error_of_file, file=sys.stderr)
-    ctx.exit(code)
+    return code

@@ -44,7 +44,7 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
     epilog="Example: shardc compile model.shard --ranks 8 -o out; torchrun --nproc-per-node 8 out/main.py --base .",
 )
 @options.file_argument
-@options.ranks_option(required=True)
+@options.ranks_option
 @click.option("-o", "folder", required=True, metavar="DIR", help="The folder to write to; made if absent.")
 @options.strategy_option
 @options.set_option

@@ -18,18 +18,17 @@ from shardlang.diagnostics.diagnostic import Sink
     "shardc diff before.shard after.shard --ranks 8",
 )
 @click.argument("files", metavar="FILE [FILE]", nargs=-1, required=True)
-@options.ranks_option(required=True)
+@options.ranks_option
 @click.option("--strategy", "strategies", metavar="NAME", multiple=True, help="A strategy; twice for two of one file.")
 @click.option("--full", is_flag=True, help="Show every value that differs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON (specs/diff.md).")
 @options.cluster_option
 @options.set_option
 @options.asked
-@click.pass_context
 def command(
-    ctx: click.Context, asked: options.Asked, files: tuple[str, ...], strategies: tuple[str, ...], full: bool,
+    asked: options.Asked, files: tuple[str, ...], strategies: tuple[str, ...], full: bool,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Show what differs between two strategies of a file, or between two files."""
     if len(files) > 2:
         raise click.UsageError(f"two plans are compared, and {len(files)} files are given")
@@ -44,9 +43,9 @@ def command(
     plans = [replace(asked, file=file, strategy=name).plan(sink, memory) for file, name in sides]
     code = output.show(sink, besides=memory)
     if sink.failed:
-        ctx.exit(code)
+        return code
     from shardlang.views.diff import difference
 
     found = difference(*(driver.seen_plan(plan, sink) for plan in plans if plan is not None))
     output.answer(found, as_json, lambda room: lines(found, room, full))
-    ctx.exit(code)
+    return code

@@ -48,7 +48,7 @@ if __name__ == "__main__":
     "shardc launch model.shard --ranks 16 --nodes 2 --to kubernetes --image team/shard:1 --claim data:/mnt -o /mnt/job",
 )
 @options.file_argument
-@options.ranks_option(required=True)
+@options.ranks_option
 @click.option("--to", "to", type=click.Choice(TARGETS), required=True, help="What starts the ranks.")
 @click.option("-o", "folder", required=True, metavar="DIR", help="The folder to write to; all hosts are to see it.")
 @click.option(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "shardc plan model.shard --ranks 8 --at 'blocks[3].**' --operands; shardc plan model.shard --ranks 4096 --json",
 )
 @options.file_argument
-@options.ranks_option(required=True)
+@options.ranks_option
 @click.option("--rank", type=int, metavar="R", help="Show this rank: its coordinates, groups and slices.")
 @click.option("--at", metavar="SELECTOR", help="Show a part of the model only, such as 'blocks[3]' or '**.attention'.")
 @click.option("--operands", is_flag=True, help="Show every operator of a statement, with what it reads and makes.")

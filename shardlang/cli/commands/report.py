@@ -19,13 +19,12 @@ from shardlang.disk.overwrite_guard import PAGE
     "shardc report model.shard --ranks 8 --strategy ddp --strategy fsdp -o both.html",
 )
 @options.file_argument
-@options.ranks_option(required=True)
+@options.ranks_option
 @click.option("-o", "--output", "target", metavar="FILE", required=True, help="The HTML file to write.")
 @click.option("--strategy", "strategies", metavar="NAME", multiple=True, help="A strategy; twice for two plans.")
 @options.cluster_option
 @options.set_option
-@click.pass_context
-def command(ctx: click.Context, asked: options.Asked, target: str, strategies: tuple[str, ...]) -> None:
+def command(asked: options.Asked, target: str, strategies: tuple[str, ...]) -> int:
     """Write a page that shows where the time and the memory of a step go."""
     if len(strategies) > 2:
         raise click.UsageError(f"a page has one plan or two, and {len(strategies)} strategies are given")
@@ -35,7 +34,7 @@ def command(ctx: click.Context, asked: options.Asked, target: str, strategies: t
     page = driver.page_of_plans([plan for plan in plans if plan is not None], sink) if not sink.failed else None
     code = output.show(sink, besides=memory)
     if page is None or sink.failed:
-        ctx.exit(code)
+        return code
     files.replace(Path(target), page)
     output.tell(f"wrote {target} ({len(page.encode()):,} bytes)")
-    ctx.exit(code)
+    return code

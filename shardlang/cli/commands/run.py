@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,6 @@ from shardlang.sources.files import folder_of
 from shardlang.types.dim import low
 
 _NO_CHECKPOINTS = "simulated ranks neither write checkpoints nor go on from them"
-
-
-def _file(words: str) -> Callable[[options.Command], options.Command]:
-    """An option for a file to write: its name, then its help."""
-    kind = click.Path(path_type=Path)
-    name, _, help = words.partition(" ")
-    return click.option(name, type=kind, metavar="FILE", help=help)
 
 
 def _steps(ctx: click.Context, param: click.Parameter, given: str | None) -> range | None:
@@ -58,7 +51,7 @@ def _targets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
     "shardc run model.shard --ranks 512 --simulate",
 )
 @options.file_argument
-@options.ranks_option(required=True)
+@options.ranks_option
 @options.strategy_option
 @options.set_option
 @options.device_option
@@ -103,16 +96,18 @@ def _targets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
     help="Where to send figures and events of the run too: tensorboard:DIR, wandb:PROJECT, mlflow:URI, "
     "jsonl:FILE or python:FILE:NAME, a function. May be repeated.",
 )
-@_file("--metrics Write figures as JSON lines.")
-@_file("--save-weights Write the final parameters as safetensors.")
+@click.option("--metrics", type=click.Path(path_type=Path), metavar="FILE", help="Write figures as JSON lines.")
+@click.option(
+    "--save-weights", type=click.Path(path_type=Path), metavar="FILE",
+    help="Write the final parameters as safetensors.",
+)  # fmt: skip
 @options.log_dir_option
-@click.pass_context
 def command(
-    ctx: click.Context, asked: options.Asked, device: str | None, compile: bool | None, resume: bool,
+    asked: options.Asked, device: str | None, compile: bool | None, resume: bool,
     resume_anyway: bool, overwrite: bool, simulate: bool, host_storage: Path | None, profile: range | None,
     stall_timeout: float | None, max_restarts: int, targets: tuple[LogTarget, ...], metrics: Path | None,
     save_weights: Path | None, log_dir: Path | None,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Train on this machine.
 
     Paths in the program are relative to its file."""
@@ -127,7 +122,7 @@ def command(
     ))  # fmt: skip
     _require_start((resume or resume_anyway) and overwrite, metrics, save_weights)
     if simulate:
-        ctx.exit(_simulate(asked, metrics, save_weights))
+        return _simulate(asked, metrics, save_weights)
     files = emitted(asked)
     with output.ending(3):
         require_targets(targets)
@@ -138,7 +133,7 @@ def command(
                 overwrite=overwrite, host_storage=host_storage, profile=profile, compile=compile,
                 stall=stall_timeout, restarts=max_restarts, targets=targets,
             )  # fmt: skip
-    ctx.exit(code)
+    return code
 
 
 def _require_real(simulate: bool, asked: Iterable[tuple[object, str]]) -> None:

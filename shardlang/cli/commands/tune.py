@@ -25,7 +25,7 @@ from shardlang.terminal.display import Live
     "shardc tune model.shard --ranks 8 --strategy s --search-mode recursive_programming",
 )
 @options.file_argument
-@options.ranks_option(required=True)
+@options.ranks_option
 @options.cluster_option
 @options.strategy_option
 @click.option(

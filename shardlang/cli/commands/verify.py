@@ -40,7 +40,7 @@ REAL_RANKS = 8
     "shardc verify model.shard --ranks 512 --set model.d=64 --json; shardc verify my_ops.shard",
 )
 @options.file_argument
-@options.ranks_option(required=False)
+@options.ranks_if_wanted
 @options.strategy_option
 @click.option("--all-strategies", is_flag=True, help="Verify all strategies that fit the number of ranks.")
 @options.set_option

@@ -19,19 +19,18 @@ from shardlang.diagnostics.diagnostic import Sink
 )
 @options.file_argument
 @click.argument("name", metavar="VALUE|LAYER|mesh|stages|zero|recompute|microbatches|schedule")
-@options.ranks_option(required=True)
+@options.ranks_option
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON (specs/why.md).")
 @options.strategy_option
 @options.cluster_option
 @options.set_option
-@click.pass_context
-def command(ctx: click.Context, asked: options.Asked, name: str, as_json: bool) -> None:
+def command(asked: options.Asked, name: str, as_json: bool) -> int:
     """Show why a value is laid out as it is, and what each alternative would cost."""
     sink, memory = Sink(), Sink()
     program = asked.program(sink)
     found = driver.explain_plan(program, asked.strategy, asked.ranks, name, sink, memory) if program else None
     code = output.show(sink, besides=memory)
     if found is None or sink.failed:
-        ctx.exit(code)
+        return code
     output.answer(found, as_json, partial(lines, found))
-    ctx.exit(code)
+    return code

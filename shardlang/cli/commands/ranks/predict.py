@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     "shardc predict model.shard --ranks 2 --checkpoint checkpoints --generate --prompt 'To be' --temperature 0.8",
 )
 @options.file_argument
-@options.ranks_option(required=True)
+@options.ranks_option
 @options.strategy_option
 @options.set_option
 @click.option(
@@ -60,11 +60,10 @@ if TYPE_CHECKING:
 @generation.options
 @options.device_option
 @options.log_dir_option
-@click.pass_context
 def command(
-    ctx: click.Context, asked: options.Asked, /, out: Path | None, weights: Path | None, checkpoint: Path | None,
+    asked: options.Asked, /, out: Path | None, weights: Path | None, checkpoint: Path | None,
     ema: bool, wanted: tuple[str, ...], device: str | None, log_dir: Path | None, generate: bool, **further: Any,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Write what a trained model gives for each example.
 
     The examples are those of `eval`, without one those of `data`. With --generate, a language model
@@ -86,7 +85,7 @@ def command(
     files = driver.emit_plan(plan, sink) if plan is not None else None
     code = output.show(sink)
     if files is None:
-        ctx.exit(code)
+        return code
     with output.ending(3):
         require_alone("`shardc predict`")
         with Claims() as claims, scratch("predict") as apart:
@@ -95,7 +94,7 @@ def command(
             started = partial(_started, files, folder, asked.ranks, device, folder_of(asked.file))
             written = target, checkpoint, ema
             code = _predict(started, names, *written) if text is None else text(started, *written, out is None)
-    ctx.exit(code)
+    return code
 
 
 def _wanted(

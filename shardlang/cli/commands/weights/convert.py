@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from shardlang.cli import output
-from shardlang.cli.commands.weights.progress import WriteProgress
+from shardlang.cli.commands.weights.progress import progress
 from shardlang.errors import RunError
 
 
@@ -67,7 +67,7 @@ def _dcp(checkpoint: Path, to: Path) -> list[str]:
     found = CheckpointWeights(checkpoint)
     _passed(found.passed)
     total = sum(layout.nbytes for layout in found.index.tensors.values())
-    with WriteProgress(total) as told, whole_folder(to) as draft:
+    with progress(total) as told, whole_folder(to) as draft:
         write(found.index, draft, told)
     return list(found.index.tensors)
 
@@ -89,7 +89,7 @@ def _safetensors(checkpoint: Path, theirs: bool, under: str, to: Path, ema: bool
     names = {name: name.removeprefix(under) for name in weights.tensors if name.startswith(under)}
     if not names:
         raise RunError("SH616", f"no tensor has a name that begins with `{under}`", file=checkpoint)
-    with WriteProgress(sum(weights.tensors[name].nbytes for name in names)) as told:
+    with progress(sum(weights.tensors[name].nbytes for name in names)) as told:
         write(weights, names, to, told)
     return list(names.values()), left
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from shardlang.terminal.display import Live
 
@@ -11,21 +12,19 @@ from shardlang.terminal.display import Live
 _PACE = 0.2
 
 
-class WriteProgress:
-    """Called with bytes as they are written; `total` are due."""
+@contextmanager
+def progress(total: int) -> Iterator[Callable[[int], None]]:
+    """Gives what is to be called with bytes as they are written; `total` are due."""
+    live, done = Live(sys.stderr, pace=_PACE), 0
+    live.rest()
 
-    def __init__(self, total: int) -> None:
-        self.total, self.done = total, 0
-        self._live = Live(sys.stderr, pace=_PACE)
+    def told(bytes: int) -> None:
+        nonlocal done
+        done += bytes
+        if live.due:
+            live(f"wrote {done / 1e9:.1f} of {total / 1e9:.1f} GB")
 
-    def __enter__(self) -> WriteProgress:
-        self._live.rest()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._live.clear()
-
-    def __call__(self, bytes: int) -> None:
-        self.done += bytes
-        if self._live.due:
-            self._live(f"wrote {self.done / 1e9:.1f} of {self.total / 1e9:.1f} GB")
+    try:
+        yield told
+    finally:
+        live.clear()
