@@ -250,14 +250,15 @@ def tune_program(
     return answer(tuned, asked.ranks, hardware) if tuned is not None else None
 
 
-def seen_plan(plan: Plan, sink: Sink) -> PlanFacts:
-    """A plan with what `shardc plan --json` says of it, the predicted step included."""
+def seen_plan(plan: Plan, sink: Sink, folded: bool = True) -> PlanFacts:
+    """A plan with what `shardc plan --json` says of it, the predicted step included. folded: equal
+    layers are told once."""
     from shardlang.cost.predict import plain
     from shardlang.plan.bytes.report import report
     from shardlang.views.diff import PlanFacts
 
     step = predict_plan(plan, sink)
-    return PlanFacts(plan, {**report(plan), **({"predicted": plain(step)} if step is not None else {})})
+    return PlanFacts(plan, {**report(plan, folded=folded), **({"predicted": plain(step)} if step is not None else {})})
 
 
 def page_of_plans(plans: Sequence[Plan], sink: Sink) -> str:

@@ -73,7 +73,9 @@ class Report(Sequence[Row]):
 
     def render(self, output: str = "full") -> str:
         """The text of `shardc check --output`: full, concise, json or sarif."""
-        return _rendered(self.found, output)
+        if output not in OUTPUTS:
+            raise ValueError(f"output is one of {', '.join(OUTPUTS)}, not {output!r}")
+        return rendered(self.found, output)
 
     @overload
     def __getitem__(self, at: int) -> Row: ...
@@ -90,12 +92,6 @@ class Report(Sequence[Row]):
 
     def _repr_html_(self) -> str:
         return _text(self.render().rstrip().splitlines() or ["no mistake"])
-
-
-def _rendered(found: Sequence[Diagnostic], form: str) -> str:
-    if form not in OUTPUTS:
-        raise ValueError(f"output is one of {', '.join(OUTPUTS)}, not {form!r}")
-    return rendered(found, form)
 
 
 class ProgramError(Exception):
@@ -166,8 +162,7 @@ class RankView(_Seen):
 
     @property
     def rank(self) -> int:
-        found: int = self.found["rank"]
-        return found
+        return int(self.found["rank"])
 
     @property
     def coordinates(self) -> tuple[Row, ...]:
@@ -184,13 +179,11 @@ class Plan(_Seen):
     @property
     def strategy(self) -> str:
         """The name of the strategy; "" where the program has none."""
-        found: str = self.found["strategy"]
-        return found
+        return str(self.found["strategy"])
 
     @property
     def ranks(self) -> int:
-        found: int = self.found["ranks"]
-        return found
+        return int(self.found["ranks"])
 
     @property
     def mesh(self) -> dict[str, int]:

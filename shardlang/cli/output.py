@@ -83,22 +83,16 @@ def show(sink: Sink, stream: TextIO | None = None, output: str = "full", besides
     return 1 if sink.failed else 0
 
 
-def show_missing(error: ImportError) -> bool:
-    """Says what to install, where a package of an extra is missing or cannot be loaded."""
-    found = lacking(error, "this command")
-    if found is None:
-        return False
-    sink = Sink()
-    sink.report(found.code, found.message, None, help=found.help)
-    show(sink)
-    return True
-
-
-def show_fault(fault: Exception) -> None:
-    """A fault of ours and how to report it. The traceback only if SHARDC_TRACEBACK is set."""
+def show_fault(fault: Exception) -> int:
+    """What to install, where a package of an extra is missing or cannot be loaded; else a fault of
+    ours and how to report it. The traceback only if SHARDC_TRACEBACK is set."""
     from shardlang import __version__
 
     sink = Sink()
+    missing = lacking(fault, "this command") if isinstance(fault, ImportError) else None
+    if missing is not None:
+        sink.report(missing.code, missing.message, None, help=missing.help)
+        return show(sink)
     what = str(fault) or type(fault).__name__
     command = " ".join(["shardc", *sys.argv[1:]])
     sink.report(
@@ -108,4 +102,4 @@ def show_fault(fault: Exception) -> None:
     )  # fmt: skip
     if os.environ.get("SHARDC_TRACEBACK"):
         write("".join(traceback.format_exception(fault)), sys.stderr)
-    show(sink)
+    return show(sink)

@@ -110,11 +110,8 @@ def _by_kind(moments: list[tuple[str, Peak]]) -> Found:
     most = max(range(len(moments)), key=lambda at: moments[at][1].bytes)
     first = max(0, min(most - MOST // 2, len(moments) - MOST))
     shown = moments[first : first + MOST]
-    largest: dict[str, int] = {}
-    for _, peak in shown:
-        for kind, count in peak.parts.items():
-            largest[kind] = max(count, largest.get(kind, 0))
-    kinds = sorted(largest, key=lambda kind: -largest[kind])
+    every = dict.fromkeys(kind for _, peak in shown for kind in peak.parts)
+    kinds = sorted(every, key=lambda kind: -max(peak.parts.get(kind, 0) for _, peak in shown))
     return {
         "first": first, "most": most - first, "actions": [name for name, _ in shown],
         "kinds": [{"kind": kind, "bytes": [peak.parts.get(kind, 0) for _, peak in shown]} for kind in kinds],

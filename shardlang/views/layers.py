@@ -63,11 +63,19 @@ def sends(plan: Plan, values: Sequence[int]) -> list[Entry]:
             both[0] += each.forward_bytes
             both[1] += each.backward_bytes
     ordered = sorted(found.items(), key=lambda row: -sum(row[1]))
-    return [
-        {"forward": by[0], "backward": by[1], "axes": list(axes), "to": None, "forward_bytes": forward,
-         "backward_bytes": backward, "seconds": None, "exposed_s": None}
-        for (by, axes), (forward, backward) in ordered
-    ]  # fmt: skip
+    return [collective(by, axes, None, (forward, backward)) for (by, axes), (forward, backward) in ordered]
+
+
+def collective(
+    by: tuple[str, str], axes: Sequence[str], to: str | None, sizes: tuple[int, int],
+    seconds: tuple[float, float] | None = None,
+) -> Entry:  # fmt: skip
+    """What is sent: forward and backward by `by`, with the seconds and those that are waited for."""
+    whole, exposed = seconds if seconds is not None else (None, None)
+    return {
+        "forward": by[0], "backward": by[1], "axes": list(axes), "to": to, "forward_bytes": sizes[0],
+        "backward_bytes": sizes[1], "seconds": whole, "exposed_s": exposed,
+    }  # fmt: skip
 
 
 def takes(asked: StrategyCase, values: Sequence[int]) -> Entry | None:

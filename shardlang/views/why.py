@@ -141,30 +141,19 @@ def _sent(asked: StrategyCase, value: int) -> Iterator[Entry]:
     for c in plan.conversions:
         if c.value == value and any(sizes[c.id]):
             by = c.move.kind.collectives
-            axes = list(plan.meshes[c.to.mesh].ranked(c.move.axes))
+            axes = plan.meshes[c.to.mesh].ranked(c.move.axes)
             seconds = waits.conversion(c.id) if waits is not None else None
-            yield _collective(by, axes, written(plan, value, c.to), sizes[c.id], seconds)
+            yield layers.collective(by, axes, written(plan, value, c.to), sizes[c.id], seconds)
     op = plan.graph.producers.get(value)
     if op is not None:
         for factor, over, *both in plan.ops[op].inside:
             kind = plan.graph.ops[op].rule.factors[factor].collective
             seconds = waits.operator(op) if waits is not None and len(plan.ops[op].inside) == 1 else None
-            yield _collective((kind, kind), list(over), None, (both[0], both[1]), seconds)
+            yield layers.collective((kind, kind), over, None, (both[0], both[1]), seconds)
     path = plan.graph.values[value].path
     for each in sent(plan):
         if each.path == path and each.what != "values" and each.axes:
-            yield _collective(each.collectives, list(each.axes), None, (each.forward_bytes, each.backward_bytes))
-
-
-def _collective(
-    by: tuple[str, str], axes: list[str], to: str | None, sizes: tuple[int, int],
-    seconds: tuple[float, float] | None = None,
-) -> Entry:  # fmt: skip
-    whole, exposed = seconds if seconds is not None else (None, None)
-    return {
-        "forward": by[0], "backward": by[1], "axes": axes, "to": to, "forward_bytes": sizes[0],
-        "backward_bytes": sizes[1], "seconds": whole, "exposed_s": exposed,
-    }  # fmt: skip
+            yield layers.collective(each.collectives, each.axes, None, (each.forward_bytes, each.backward_bytes))
 
 
 # --- alternatives ---

@@ -15,7 +15,6 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.overwrite_guard import COURSE
 
 if TYPE_CHECKING:
-    from shardlang.cost.predict import Prediction
     from shardlang.plan.plan import Plan
 
 
@@ -46,22 +45,17 @@ def command(
     selects, sink, memory = _selector(at, ctx) if at is not None else None, Sink(), Sink()
     files.claimed(trace, COURSE)
     plan = asked.plan(sink, memory)
-    predicted = None
+    found = None
     if plan is not None:
         driver.prove_plan(plan, sink)
-        predicted = _timed(plan, trace, sink) if not sink.failed else None
+        _write_course(plan, trace, sink)
+        found = driver.seen_plan(plan, sink, folded=not full).found if not sink.failed else None
     code = output.show(sink, besides=memory)
-    if plan is None or sink.failed:
+    if plan is None or found is None or sink.failed:
         ctx.exit(code)
     from shardlang.cli.plan_view.parts import of_rank, part_of
     from shardlang.cli.plan_view.program import Detail, lines
-    from shardlang.plan.bytes.report import report
 
-    found = report(plan, folded=not full)
-    if predicted is not None:
-        from shardlang.cost.predict import plain
-
-        found["predicted"] = plain(predicted)
     found = found if rank is None else of_rank(found, rank)
     if selects is not None:
         found = part_of(found, selects)
@@ -73,20 +67,17 @@ def command(
     ctx.exit(code)
 
 
-def _timed(plan: Plan, trace: str | None, sink: Sink) -> Prediction | None:
-    """The predicted step, where the file has speeds. trace: the file that its course is written to,
-    for which it must have them."""
-    if trace is None:
-        return driver.predict_plan(plan, sink)
+def _write_course(plan: Plan, trace: str | None, sink: Sink) -> None:
+    """Writes the predicted course of a step to a file (None: to none), for which the program must
+    have speeds."""
+    if trace is None or sink.failed:
+        return
     from shardlang.cost.hardware import with_speeds
-    from shardlang.cost.predict import predict
     from shardlang.cost.trace import trace_of
 
     hardware = with_speeds(plan.program, plan.ranks, sink)
-    if hardware is None or sink.failed:
-        return None
-    files.replace(Path(trace), json.dumps(trace_of(plan, hardware), separators=(",", ":")))
-    return predict(plan, hardware)
+    if hardware is not None and not sink.failed:
+        files.replace(Path(trace), json.dumps(trace_of(plan, hardware), separators=(",", ":")))
 
 
 def _selector(text: str, ctx: click.Context) -> Callable[[str], str]:

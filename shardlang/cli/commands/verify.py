@@ -143,31 +143,21 @@ def _prepare(
 def _compare(prepared: list[Check], live: Live) -> list[Check]:
     """All real ranks before anything is computed here, as a process with threads is not to be
     forked."""
-    from shardlang.errors import RunError
     from shardlang.interpret.verify.judge import judge, start
 
-    started: list[StartedJob | None] = []
-    try:
+    started, done = list[StartedJob | None](), list[Check]()
+    with output.ending(3), live:
         for check in prepared:
             live.head = check.strategy
             started.append(start(check.job, live) if check.job is not None else None)
-        done = []
         for check, run in zip(prepared, started, strict=True):
             live.head = check.strategy
             done.append(Check(check.strategy, check.job, judge(run, live)) if run is not None else check)
-        return done
-    except RunError as error:
-        live.clear()
-        print(error, file=sys.stderr)
-        return []
-    finally:
-        live.clear()
+    return done
 
 
 def _finish(checks: list[Check], wanted: VerifyRequest, folder: Scratch, as_json: bool) -> int:
     """Shows the verdicts; the exit code. The emitted program is kept if a message names it."""
-    if not checks:
-        return 3
     verdicts = [check.verdict for check in checks if check.verdict is not None]
     if as_json:
         print(json.dumps(verify_text.as_json(checks, wanted), indent=2))

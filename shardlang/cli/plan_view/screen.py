@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from shardlang.cli.plan_view.columns import PlanLine, filled, paragraph, table
+from shardlang.cli.plan_view.columns import PlanLine, filled, headed, paragraph, table
 from shardlang.paths.runs import called, in_runs, patterns
 from shardlang.terminal.display import duration, lasting, one_line, percent, rounded_up, size
 
@@ -70,7 +70,6 @@ def _stages(found: Found, room: int, full: bool) -> Iterator[PlanLine]:
     pipeline = found["pipeline"]
     if pipeline is None:
         return
-    yield PlanLine("")
     # Neighbours that keep and send the same have one row.
     alike = groupby(pipeline["stages"], lambda s: (full and s["stage"], *(s[f"{key}_bytes"] for key in _NUMBERS)))
     rows = [_row(list(group)) for _, group in alike]
@@ -78,9 +77,7 @@ def _stages(found: Found, room: int, full: bool) -> Iterator[PlanLine]:
         left = len(rows) - MOST_STAGES + 1
         rows[MOST_STAGES - 2 : -1] = [("..", "..", f"({left} more, which --full shows)", "", "")]
     names = ("stage", f"on {pipeline['axis']}", "layers", "memory", "sent")
-    head, *lines = table([names, *rows], room, right=(3, 4), wide=2)
-    yield PlanLine(head, "title")
-    yield from map(PlanLine, lines)
+    yield from headed([names, *rows], room, right=(3, 4), wide=2)
     idle = f"{percent(pipeline['bubble'])} idle, {percent(pipeline['bubble_by_cost'])} by the work of the stages"
     yield from _title(f"schedule {one_line(pipeline['schedule'])} over {pipeline['axis']}: {idle}", room)
     yield from map(PlanLine, drawn(pipeline["drawing"], pipeline["axis"], room, full))

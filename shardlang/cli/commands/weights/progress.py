@@ -15,8 +15,7 @@ _PACE = 0.2
 @contextmanager
 def progress(total: int) -> Iterator[Callable[[int], None]]:
     """Gives what is to be called with bytes as they are written; `total` are due."""
-    live, done = Live(sys.stderr, pace=_PACE), 0
-    live.rest()
+    done = 0
 
     def told(bytes: int) -> None:
         nonlocal done
@@ -24,7 +23,6 @@ def progress(total: int) -> Iterator[Callable[[int], None]]:
         if live.due:
             live(f"wrote {done / 1e9:.1f} of {total / 1e9:.1f} GB")
 
-    try:
+    with Live(sys.stderr, pace=_PACE) as live:
+        live.rest()
         yield told
-    finally:
-        live.clear()
