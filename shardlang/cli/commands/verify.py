@@ -145,7 +145,8 @@ def _compare(prepared: list[Check], live: Live) -> list[Check]:
     forked."""
     from shardlang.interpret.verify.judge import judge, start
 
-    started, done = list[StartedJob | None](), list[Check]()
+    started: list[StartedJob | None] = []
+    done: list[Check] = []
     with output.ending(3), live:
         for check in prepared:
             live.head = check.strategy

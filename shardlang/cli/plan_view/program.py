@@ -78,9 +78,7 @@ class Reading:
                 continue
             text = item["text"] if "layers" in item else self._key(item)
             statement = made.setdefault(text, Statement(text))
-            for operators, entries in self._flat(item):
-                statement.operators += operators
-                statement.sent += entries
+            self._add(statement, item)
             read = {operand["name"] for o in statement.operators for operand in o["local_shapes"]["operands"]}
             alone = [entry for entry in ahead if entry["value"] not in read]
             statement.sent[:0] = [entry for entry in ahead if entry["value"] in read]
@@ -103,16 +101,16 @@ class Reading:
         own = isinstance(last, str) and any(o["name"] == entry["value"] for o in made[last].operators)
         (made[last].sent if own and isinstance(last, str) else ahead).append(entry)
 
-    def _flat(self, item: Found) -> Iterator[tuple[list[Found], list[Found]]]:
-        """The operators of an item, and what is sent."""
-        if "layers" in item:
-            for inner in item["items"]:
-                yield from self._flat(inner)
-        elif "collective" in item:
-            yield [], [operator(self.found, item)["collectives"][item["collective"]]]
-        else:
+    def _add(self, statement: Statement, item: Found) -> None:
+        """Adds the operators of an item to its statement, and what is sent."""
+        for inner in item.get("items", ()):
+            self._add(statement, inner)
+        if "collective" in item:
+            statement.sent.append(operator(self.found, item)["collectives"][item["collective"]])
+        elif "layers" not in item:
             made = operator(self.found, item)
-            yield [made], [c for c in made["collectives"] if c["phase"] == "inside"]
+            statement.operators.append(made)
+            statement.sent += [c for c in made["collectives"] if c["phase"] == "inside"]
 
     def inline(self, block: Found) -> bool:
         """Whether a layer is shown with its calling statement: it has one statement, no layers."""

@@ -137,13 +137,11 @@ def _predicted(found: Found, room: int) -> Iterator[PlanLine]:
     lines = [(what, duration(seconds), percent(seconds / whole)) for what, seconds in rows if seconds > 0]
     yield from (PlanLine(f"  {text}") for text in table(lines, room - 2, right=(1, 2)))
     bubble = [f"Ranks are idle for {percent(step['bubble'])} of the step in the mean."] if found["pipeline"] else []
-    words = " ".join([*bubble, f"{_TRUST[_rests(step)]}; which of two strategies is faster is surer."])
+    # What most of it rests on: a profile, or data sheets.
+    measured = any(each["rests_on"] == "measured" for each in step["assumptions"])
+    trust = _TRUST["measured" if measured else "data sheet"]
+    words = " ".join([*bubble, f"{trust}; which of two strategies is faster is surer."])
     yield from paragraph(words, room, "", "  ")
-
-
-def _rests(step: Found) -> str:
-    """The kind of most of what it rests on: a profile, or data sheets."""
-    return "measured" if any(each["rests_on"] == "measured" for each in step["assumptions"]) else "data sheet"
 
 
 def _memory(found: Found, room: int, full: bool) -> Iterator[PlanLine]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from shardlang.cli import output
-from shardlang.cli.commands.weights.progress import progress
+from shardlang.cli.commands.weights.progress import progress, tell_passed
 from shardlang.errors import RunError
 
 
@@ -65,7 +64,7 @@ def _dcp(checkpoint: Path, to: Path) -> list[str]:
     from shardlang.weights.files import CheckpointWeights
 
     found = CheckpointWeights(checkpoint)
-    _passed(found.passed)
+    tell_passed(found.passed)
     total = sum(layout.nbytes for layout in found.index.tensors.values())
     with progress(total) as told, whole_folder(to) as draft:
         write(found.index, draft, told)
@@ -85,15 +84,10 @@ def _safetensors(checkpoint: Path, theirs: bool, under: str, to: Path, ema: bool
         left = [name for name in found.others if name.startswith(under)]
     else:
         weights = ours = CheckpointWeights(checkpoint, ema)
-        _passed(ours.passed)
+        tell_passed(ours.passed)
     names = {name: name.removeprefix(under) for name in weights.tensors if name.startswith(under)}
     if not names:
         raise RunError("SH616", f"no tensor has a name that begins with `{under}`", file=checkpoint)
     with progress(sum(weights.tensors[name].nbytes for name in names)) as told:
         write(weights, names, to, told)
     return list(names.values()), left
-
-
-def _passed(passed: Sequence[RunError]) -> None:
-    for each in passed:
-        output.tell(f"{each.file} is passed over: {each.message}", sys.stderr)

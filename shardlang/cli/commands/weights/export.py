@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardlang.cli import options, output
-from shardlang.cli.commands.weights.progress import progress
+from shardlang.cli.commands.weights.progress import progress, tell_passed
 
 if TYPE_CHECKING:
     from shardlang.weights.export import Export
@@ -53,8 +52,7 @@ def command(weights: Path, names: str, model: Path | None, to: Path, ema: bool, 
         wanted = None
         if read is not None:
             given, passed = files.weights(weights, ema)
-            for each in passed:
-                output.tell(f"{each.file} is passed over: {each.message}", sys.stderr)
+            tell_passed(passed)
             wanted = export.export(given, read, like.like(model) if model else like.of_map(read, given.tensors), sink)
         code = output.show(sink)
         if wanted is None:

@@ -1,11 +1,13 @@
-"""Bytes that are written -> a line of progress, once it takes long."""
+"""Bytes that are written -> a line of progress, once it takes long, and broken checkpoints -> a line on each."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+from shardlang.cli import output
+from shardlang.errors import RunError
 from shardlang.terminal.display import Live
 
 # Seconds between two lines, and before the first.
@@ -26,3 +28,9 @@ def progress(total: int) -> Iterator[Callable[[int], None]]:
     with Live(sys.stderr, pace=_PACE) as live:
         live.rest()
         yield told
+
+
+def tell_passed(passed: Iterable[RunError]) -> None:
+    """Tells of broken checkpoints, in place of which an older one is read."""
+    for each in passed:
+        output.tell(f"{each.file} is passed over: {each.message}", sys.stderr)
