@@ -1,4 +1,5 @@
-"""Bytes that are written -> a line of progress, once it takes long, and broken checkpoints -> a line on each."""
+"""Bytes that are written -> a line of progress, once it takes long; broken checkpoints -> a line on
+each."""
 
 from __future__ import annotations
 
