@@ -270,14 +270,15 @@ def tune_program(
     return answer(tuned, asked.ranks, hardware) if tuned is not None else None
 
 
-def seen_plan(plan: Plan, sink: Sink) -> PlanFacts:
-    """A plan with what `shardc plan --json` says of it, the predicted step included."""
+def seen_plan(plan: Plan, sink: Sink, folded: bool = True) -> PlanFacts:
+    """A plan with what `shardc plan --json` says of it, the predicted step included. folded: equal
+    layers are told once."""
     from shardlang.cost.predict import plain
     from shardlang.plan.bytes.report import report
     from shardlang.views.diff import PlanFacts
 
     step = predict_plan(plan, sink)
-    return PlanFacts(plan, {**report(plan), **({"predicted": plain(step)} if step is not None else {})})
+    return PlanFacts(plan, {**report(plan, folded=folded), **({"predicted": plain(step)} if step is not None else {})})
 
 
 def page_of_plans(plans: Sequence[Plan], sink: Sink) -> str:
@@ -353,22 +354,20 @@ def _unverified(plan: Plan) -> list[tuple[str, Span, str, str]]:
     called."""
     from shardlang.ops.declared import DECLARED
 
+    called = [(mine, op.span, "called here") for op in plan.graph.ops if (mine := op.attrs.get(DECLARED)) is not None]
+    own = plan.program.training.own if plan.program.training is not None else ()
     found: dict[str, tuple[str, Span, str, str]] = {}
-    for op in plan.graph.ops:
-        mine = op.attrs.get(DECLARED)
-        if mine is not None and plan.program.source.name == STDIN:
-            fact, help = _piped(mine)
-            found.setdefault(mine.name, (fact, op.span, "called here", help))
-        elif mine is not None and not mine.verified:
-            fact = f"operator `{mine.name}` is unverified: nothing proves that it may be split as `{mine.home}` says"
-            found.setdefault(mine.name, (fact, op.span, "called here", f"`shardc verify {mine.home}`"))
-    for own in plan.program.training.own if plan.program.training is not None else ():
+    for declared, span, label in (*called, *((each, each.span, "declared here") for each in own)):
+        kind = getattr(declared, "kind", "operator")
         if plan.program.source.name == STDIN:
-            fact, help = _piped(own)
-            found.setdefault(own.name, (fact, own.span, "declared here", help))
-        elif not own.verified:
-            fact = f"{own.kind} `{own.name}` is unverified: nothing proves that it needs no more than `{own.home}` says"
-            found.setdefault(own.name, (fact, own.span, "declared here", f"`shardc verify {own.home}`"))
+            fact, help = _piped(declared)
+        elif declared.verified:
+            continue
+        else:
+            limit = "may be split as" if kind == "operator" else "needs no more than"
+            fact = f"{kind} `{declared.name}` is unverified: nothing proves that it {limit} `{declared.home}` says"
+            help = f"`shardc verify {declared.home}`"
+        found.setdefault(declared.name, (fact, span, label, help))
     return list(found.values())
 
 

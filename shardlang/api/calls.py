@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from shardlang import driver
 from shardlang.api.rows import Row
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shardlang.plan import plan as planned
     from shardlang.syntax import ast
 
+Found = TypeVar("Found")
 Given = str | os.PathLike[str] | Source
 _NONE: Mapping[str, object] = MappingProxyType({})
 
@@ -75,19 +76,14 @@ def compile(program: Given, *, ranks: int, strategy: str | None = None, set: Map
     """The torch program that each rank runs. ProgramError where there is none."""
     sink = Sink()
     made = _planned(program, ranks, strategy, set, None, sink)
-    files = driver.emit_plan(made, sink)
-    if files is None:
-        raise ProgramError(_report(sink, None))
+    files = _required(driver.emit_plan(made, sink), sink)
     return Compiled(MappingProxyType(dict(files)), _seen(made, sink), folder_of(made.program.source.name))
 
 
 def format(text: str) -> str:
     """A program's text in its one form. ProgramError where it has mistakes of syntax."""
     sink = Sink()
-    made = driver.format_source(source(text), sink)
-    if made is None:
-        raise ProgramError(_report(sink, None))
-    return made
+    return _required(driver.format_source(source(text), sink), sink)
 
 
 def explain(word: str) -> str:
@@ -107,20 +103,22 @@ def explain(word: str) -> str:
 
 def _seen(made: planned.Plan, sink: Sink) -> Plan:
     seen = driver.seen_plan(made, sink) if not sink.failed else None
-    if seen is None or sink.failed:
+    return Plan(_required(seen if not sink.failed else None, sink).found)
+
+
+def _required(found: Found | None, sink: Sink) -> Found:
+    """What a pass gave; ProgramError where it gave nothing."""
+    if found is None:
         raise ProgramError(_report(sink, None))
-    return Plan(seen.found)
+    return found
 
 
 def _planned(
     program: Given, ranks: int, strategy: str | None, given: Mapping[str, object], cluster: str | None, sink: Sink
 ) -> planned.Plan:
     count = _count(ranks)
-    found = _checked(program, strategy, given, cluster, sink)
-    made = driver.plan_program(found, strategy, count, sink) if found is not None else None
-    if made is None:
-        raise ProgramError(_report(sink, None))
-    return made
+    found = _required(_checked(program, strategy, given, cluster, sink), sink)
+    return _required(driver.plan_program(found, strategy, count, sink), sink)
 
 
 def _checked(

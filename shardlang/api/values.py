@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from shardlang.api.html import folded, text
 from shardlang.api.rows import Row, frozen
 from shardlang.diagnostics.diagnostic import Diagnostic, Severity
 from shardlang.diagnostics.lines import jsonlines
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # As wide as the text of a command that is piped.
 ROOM = 120
+# In a notebook the page decides the colours, light or dark.
+_STYLE = "margin: 0; white-space: pre; overflow-x: auto; line-height: 1.3"
 TABLES = ("operators", "collectives", "parameters", "stages")
 
 
@@ -44,8 +46,8 @@ class Program:
 
         parts = [("strategies", self.strategies), ("models", self.models), ("dims", self.dims)]
         parts += [("parameters", self.parameters)]
-        told = [folded(f"{len(rows)} {what}", map(line, rows)) for what, rows in parts if rows]
-        return "".join([text([f"{self.name}{'' if self.train else ', without train'}"]), *told])
+        told = [_folded(f"{len(rows)} {what}", map(line, rows)) for what, rows in parts if rows]
+        return "".join([_text([f"{self.name}{'' if self.train else ', without train'}"]), *told])
 
 
 def _shown(value: Any) -> str:
@@ -71,7 +73,9 @@ class Report(Sequence[Row]):
 
     def render(self, output: str = "full") -> str:
         """The text of `shardc check --output`: full, concise, json or sarif."""
-        return _rendered(self.found, output)
+        if output not in OUTPUTS:
+            raise ValueError(f"output is one of {', '.join(OUTPUTS)}, not {output!r}")
+        return rendered(self.found, output)
 
     @overload
     def __getitem__(self, at: int) -> Row: ...
@@ -87,13 +91,7 @@ class Report(Sequence[Row]):
         return f"Report(ok={self.ok}, codes={[each.code for each in self.found]})"
 
     def _repr_html_(self) -> str:
-        return text(self.render().rstrip().splitlines() or ["no mistake"])
-
-
-def _rendered(found: Sequence[Diagnostic], form: str) -> str:
-    if form not in OUTPUTS:
-        raise ValueError(f"output is one of {', '.join(OUTPUTS)}, not {form!r}")
-    return rendered(found, form)
+        return _text(self.render().rstrip().splitlines() or ["no mistake"])
 
 
 class ProgramError(Exception):
@@ -152,9 +150,9 @@ class _Seen:
             return (line.text.rstrip() for line in lines)
 
         return "".join([
-            text(texts(screen(self.found, ROOM))),
-            folded("program", texts(program(self.found, ROOM, Detail()))),
-            folded(f"{len(self.found['parameters'])} parameters", texts(parameters(self.found, ROOM, False))),
+            _text(texts(screen(self.found, ROOM))),
+            _folded("program", texts(program(self.found, ROOM, Detail()))),
+            _folded(f"{len(self.found['parameters'])} parameters", texts(parameters(self.found, ROOM, False))),
         ])  # fmt: skip
 
 
@@ -164,8 +162,7 @@ class RankView(_Seen):
 
     @property
     def rank(self) -> int:
-        found: int = self.found["rank"]
-        return found
+        return int(self.found["rank"])
 
     @property
     def coordinates(self) -> tuple[Row, ...]:
@@ -182,13 +179,11 @@ class Plan(_Seen):
     @property
     def strategy(self) -> str:
         """The name of the strategy; "" where the program has none."""
-        found: str = self.found["strategy"]
-        return found
+        return str(self.found["strategy"])
 
     @property
     def ranks(self) -> int:
-        found: int = self.found["ranks"]
-        return found
+        return int(self.found["ranks"])
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -259,4 +254,14 @@ class Compiled:
         return Path(folder)
 
     def _repr_html_(self) -> str:
-        return "".join(folded(name, code.splitlines()) for name, code in self.files.items())
+        return "".join(_folded(name, code.splitlines()) for name, code in self.files.items())
+
+
+def _text(lines: Iterable[str]) -> str:
+    """Lines with equal widths of letters."""
+    return f'<pre style="{_STYLE}">{escape(chr(10).join(lines))}</pre>'
+
+
+def _folded(title: str, lines: Iterable[str]) -> str:
+    """Lines under a title that shows and hides them."""
+    return f"<details><summary>{escape(title)}</summary>{_text(lines)}</details>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,9 +10,9 @@ from pathlib import Path
 
 import click
 
+from shardlang.cli.output import ending
 from shardlang.disk.locks import synced
 from shardlang.disk.overwrite_guard import FileKind, target
-from shardlang.errors import RunError
 from shardlang.sources.files import umask
 
 
@@ -26,11 +25,8 @@ def claimed(name: str | Path | None, kind: FileKind) -> None:
     if path.is_dir():
         raise click.UsageError(f"`{path}` is a directory")
     require_folder(path)
-    try:
+    with ending(2):
         target(path, kind)
-    except RunError as error:
-        print(error, file=sys.stderr)
-        raise click.exceptions.Exit(2) from None
 
 
 def apart(paths: Mapping[str, Path | None]) -> None:

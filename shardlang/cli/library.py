@@ -9,46 +9,37 @@ from functools import cache
 
 from shardlang.check.files.imports import LIBRARIES
 from shardlang.diagnostics.diagnostic import InternalError, Sink
-from shardlang.frozen.records import dataclass
 from shardlang.sources.files import Files
 from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
+from shardlang.syntax.words import Word
 
 # Stands for a space at which no line ends.
 _TIED = "\0"
 Item = ast.Model | ast.Function | ast.Hardware
 
 
-@dataclass(frozen=True)
-class Shipped:
-    """A library, or something in it. `form`: how it is imported and used, a line each. `doc`: its
-    `##` text."""
-
-    form: str
-    doc: str
-
-
 @cache
-def libraries() -> Mapping[str, tuple[Shipped, Mapping[str, Shipped]]]:
-    """Each library, and what it has, by name."""
+def libraries() -> Mapping[str, tuple[Word, Mapping[str, Word]]]:
+    """Each library, and what it has, by name: the lines that import and use it, and its text."""
     return {name: _library(name) for name in LIBRARIES}
 
 
-def _library(name: str) -> tuple[Shipped, Mapping[str, Shipped]]:
+def _library(name: str) -> tuple[Word, Mapping[str, Word]]:
     source = Files().load("-", name, False)
     if not isinstance(source, Source):
         raise InternalError(f"the library `{name}` {source}")
     items = [item for item in parse(source, Sink()).items if isinstance(item, Item)]
     listed = ", ".join(f"`{item.name.text}`" for item in items)
     doc = f"{_text(source.text.splitlines())}\n\nIt has {listed}. `shardc explain {items[0].name.text}` tells of one."
-    return Shipped(f"use {name}: {items[0].name.text}", doc), {item.name.text: _shipped(name, item) for item in items}
+    return Word(f"use {name}: {items[0].name.text}", doc), {item.name.text: _shipped(name, item) for item in items}
 
 
-def _shipped(library: str, item: Item) -> Shipped:
+def _shipped(library: str, item: Item) -> Word:
     above = item.span.source.text[: item.span.start].splitlines()
     lines = [f"use {library}: {item.name.text}", *dict.fromkeys(_uses(item))]
-    return Shipped("\n".join(lines), _text(above[::-1], -1))
+    return Word("\n".join(lines), _text(above[::-1], -1))
 
 
 def _uses(item: Item | ast.Member) -> Iterator[str]:

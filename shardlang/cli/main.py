@@ -138,8 +138,7 @@ def _invoke(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         raise
     except Exception as fault:
-        from shardlang.cli.output import show_fault, show_missing
+        from shardlang.cli.output import show_fault
 
-        if not (isinstance(fault, ImportError) and show_missing(fault)):
-            show_fault(fault)
+        show_fault(fault)
         return 3

@@ -7,17 +7,25 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property, partial, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.run_files import LOGS
+from shardlang.frozen.records import dataclass
 from shardlang.hints.paths import beside
 from shardlang.sources.files import Unreadable, read_program
 from shardlang.sources.source import Source
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from shardlang.check.program import CheckedProgram
+    from shardlang.paths.patterns import Cuts
+    from shardlang.plan.plan import Plan
+
 # Where a command keeps what `--extension` gives.
 _EXTENSIONS = "shardlang.extensions"
 # What `--set` may name.
@@ -36,6 +44,42 @@ def source(name: str) -> Source:
         close = beside(Path(name), ".shard") if str(reason) == "does not exist" else None
         there = os.path.join(os.path.dirname(name), close or "")
         raise click.UsageError(f"{text}; did you mean `{there}`?" if close else text) from reason
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The program that a command is given, and what its options say of the plan."""
+
+    file: str = ""
+    ranks: Any = None
+    strategy: str | None = None
+    cluster: str | None = None
+    overrides: Mapping[str, str] | None = None
+
+    @cached_property
+    def _source(self) -> Source:
+        """The file, read once: the standard input has nothing the second time."""
+        return source(self.file)
+
+    def program(self, sink: Sink, runs: Cuts | None = None) -> CheckedProgram | None:
+        """The checked program; None after errors. runs: as of `driver.in_runs`."""
+        return driver.check_source(self._source, sink, self.overrides, self.strategy, runs, self.cluster)
+
+    def plan(self, sink: Sink, memory: Sink | None = None, runs: Cuts | None = None) -> Plan | None:
+        """The plan of the program; None after errors. memory: as of `driver.plan_program`."""
+        program = self.program(sink, runs)
+        return driver.plan_program(program, self.strategy, self.ranks, sink, memory) if program is not None else None
+
+
+def asked(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with those of its options that `Asked` has as one value, its first argument."""
+
+    @wraps(command)
+    def found(**given: Any) -> Any:
+        own = {name: given.pop(name) for name in Asked.__dataclass_fields__ if name in given}
+        return command(Asked(**own), **given)
+
+    return found
 
 
 class There(click.Path):
@@ -73,18 +117,6 @@ class Finite(click.FloatRange):
         return found if math.isfinite(found) else self.fail(f"{value} is no finite number.", param, ctx)
 
 
-def file_argument(command: Command) -> Command:
-    # Eager: what an option names may lie beside the program.
-    return click.argument("file", metavar="FILE", is_eager=True)(extension_option(command))
-
-
-def extension_option(command: Command) -> Command:
-    text = "A file of declarations that the program may load Python by. May be repeated. [default: those of shard.toml]"
-    return click.option(
-        "--extension", multiple=True, metavar="FILE.shard", expose_value=False, callback=_extensions, help=text
-    )(command)
-
-
 def _extensions(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> None:
     for name in given:
         if not name.endswith(".shard") or not os.path.isfile(name):
@@ -92,35 +124,36 @@ def _extensions(ctx: click.Context, param: click.Parameter, given: tuple[str, ..
     ctx.meta[_EXTENSIONS] = given
 
 
-def ranks_option(required: bool) -> Callable[[Command], Command]:
-    return click.option(
-        "--ranks", type=click.IntRange(1), required=required, metavar="N", help="How many ranks (processes) run it."
-    )
+extension_option = click.option(
+    "--extension", multiple=True, metavar="FILE.shard", expose_value=False, callback=_extensions,
+    help="A file of declarations that the program may load Python by. May be repeated. "
+    "[default: those of shard.toml]",
+)  # fmt: skip
+_ranks = partial(
+    click.option, "--ranks", type=click.IntRange(1), metavar="N", help="How many ranks (processes) run it."
+)
+ranks_option, ranks_if_wanted = _ranks(required=True), _ranks()
+strategy_option = click.option(
+    "--strategy", metavar="NAME", help="One of the file's strategies; the first by default."
+)  # fmt: skip
+cluster_option = click.option(
+    "--cluster", metavar="NAME",
+    help="The cluster to plan for: of the file, of a library (std.clusters.h100_pod), or the first of FILE.shard.",
+)  # fmt: skip
+device_option = click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="By default CUDA if there is a GPU per rank, else the CPU."
+)
+log_dir_option = click.option(
+    "--log-dir", type=click.Path(path_type=Path), metavar="DIR",
+    help=f"Where the compiled program and each rank's log go. [default: a new folder of {LOGS}, its link `latest`]",
+)  # fmt: skip
+set_option = click.option(
+    "--set", "overrides", multiple=True, metavar="PATH=VALUE", callback=_overrides,
+    help="Set a dim, an argument of the model, an axis or a setting: batch=64, train.optimizer.lr=0.1. May be "
+    "repeated. `shardc explain set` lists all.",
+)  # fmt: skip
 
 
-def strategy_option(command: Command) -> Command:
-    text = "One of the file's strategies; the first by default."
-    return click.option("--strategy", metavar="NAME", help=text)(command)
-
-
-def cluster_option(command: Command) -> Command:
-    text = "The cluster to plan for: of the file, of a library (std.clusters.h100_pod), or the first of FILE.shard."
-    return click.option("--cluster", metavar="NAME", help=text)(command)
-
-
-def device_option(command: Command) -> Command:
-    text = "By default CUDA if there is a GPU per rank, else the CPU."
-    return click.option("--device", type=click.Choice(["cpu", "cuda"]), help=text)(command)
-
-
-def log_dir_option(command: Command) -> Command:
-    text = f"Where the compiled program and each rank's log go. [default: a new folder of {LOGS}, its link `latest`]"
-    return click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help=text)(command)
-
-
-def set_option(command: Command) -> Command:
-    return click.option(
-        "--set", "overrides", multiple=True, metavar="PATH=VALUE", callback=_overrides,
-        help="Set a dim, an argument of the model, an axis or a setting: batch=64, train.optimizer.lr=0.1. May be "
-        "repeated. `shardc explain set` lists all.",
-    )(command)  # fmt: skip
+def file_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    # Eager: what an option names may lie beside the program.
+    return click.argument("file", metavar="FILE", is_eager=True)(extension_option(asked(command)))

@@ -1,17 +1,28 @@
-"""Where diagnostics go: the renderer that is asked for, the stream, and whether it has colour."""
+"""What commands say, and where it goes: lines, JSON, diagnostics by the renderer that is asked for.
+
+Decides on the stream, its width and whether it has colour, and on the exit code after a RunError."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TextIO
 
+import click
+
+from shardlang.cli.plan_view.columns import PlanLine
 from shardlang.diagnostics.diagnostic import Severity, Sink
 from shardlang.diagnostics.rendered import rendered
 from shardlang.diagnostics.runs import in_runs
-from shardlang.errors import lacking
-from shardlang.terminal.display import one_line
+from shardlang.errors import RunError, lacking
+from shardlang.terminal.display import one_line, safe
+
+NARROWEST, PIPED = 80, 120
+_STYLES: Mapping[str, Mapping[str, Any]] = {"title": {"bold": True}, "layer": {"bold": True}, "sent": {"fg": "cyan"}}
 
 
 def coloured(stream: TextIO) -> bool:
@@ -37,6 +48,28 @@ def show_json(found: Any) -> None:
     print(json.dumps(found, indent=1))
 
 
+def answer(found: Any, as_json: bool, made: Callable[[int], Iterable[PlanLine]]) -> None:
+    """Prints what a command found as JSON, or the lines that are made for the width of the
+    terminal."""
+    if as_json:
+        return show_json(found)
+    styled, terminal = coloured(sys.stdout), sys.stdout.isatty()
+    room = max(NARROWEST, shutil.get_terminal_size().columns) if terminal else PIPED
+    for line in made(room):
+        text = safe(line.text.rstrip())
+        write(f"{click.style(text, **_STYLES[line.kind]) if styled and line.kind else text}\n", sys.stdout)
+
+
+@contextmanager
+def ending(code: int) -> Iterator[None]:
+    """Ends the command with an exit code after a RunError, which is told."""
+    try:
+        yield
+    except RunError as error:
+        print(error, file=sys.stderr)
+        raise click.exceptions.Exit(code) from None
+
+
 def show(sink: Sink, stream: TextIO | None = None, output: str = "full", besides: Sink | None = None) -> int:
     """Writes all diagnostics (by default to standard error) and their count; exit code 0 or 1.
     besides: others, that do not keep the command from its answer."""
@@ -50,22 +83,16 @@ def show(sink: Sink, stream: TextIO | None = None, output: str = "full", besides
     return 1 if sink.failed else 0
 
 
-def show_missing(error: ImportError) -> bool:
-    """Says what to install, where a package of an extra is missing or cannot be loaded."""
-    found = lacking(error, "this command")
-    if found is None:
-        return False
-    sink = Sink()
-    sink.report(found.code, found.message, None, help=found.help)
-    show(sink)
-    return True
-
-
-def show_fault(fault: Exception) -> None:
-    """A fault of ours and how to report it. The traceback only if SHARDC_TRACEBACK is set."""
+def show_fault(fault: Exception) -> int:
+    """What to install, where a package of an extra is missing or cannot be loaded; else a fault of
+    ours and how to report it. The traceback only if SHARDC_TRACEBACK is set."""
     from shardlang import __version__
 
     sink = Sink()
+    missing = lacking(fault, "this command") if isinstance(fault, ImportError) else None
+    if missing is not None:
+        sink.report(missing.code, missing.message, None, help=missing.help)
+        return show(sink)
     what = str(fault) or type(fault).__name__
     command = " ".join(["shardc", *sys.argv[1:]])
     sink.report(
@@ -75,4 +102,4 @@ def show_fault(fault: Exception) -> None:
     )  # fmt: skip
     if os.environ.get("SHARDC_TRACEBACK"):
         write("".join(traceback.format_exception(fault)), sys.stderr)
-    show(sink)
+    return show(sink)

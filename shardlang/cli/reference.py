@@ -29,7 +29,7 @@ from shardlang.check.train.optimizers import KINDS as OPTIMIZERS
 from shardlang.check.train.overrides import PATHS, SETTABLE
 from shardlang.check.train.settings import SCHEDULES
 from shardlang.check.train.settings import SETTINGS as TRAIN
-from shardlang.cli.library import Shipped, libraries
+from shardlang.cli.library import libraries
 from shardlang.diagnostics import explain_pages
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.hints.nearest import offer
@@ -40,7 +40,7 @@ from shardlang.sources.source import Source
 from shardlang.syntax.parse import parse
 from shardlang.syntax.words import CLAUSES, ITEMS, MEMBERS, RULES, Word
 
-Explained = DeclaredKind | Word | Shipped
+Explained = DeclaredKind | Word
 # What is declared besides operators: the heading it stands under, what all under it share, and the
 # declarations.
 DECLARED: Sequence[tuple[str, str, Mapping[str, DeclaredKind]]] = (

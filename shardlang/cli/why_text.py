@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shardlang.cli.plan_view.columns import PlanLine, filled, table
+from shardlang.cli.plan_view.columns import PlanLine, headed, paragraph, table
 from shardlang.cli.plan_view.screen import collective, over, sent
 from shardlang.terminal.display import duration, one_line, percent, size
 
@@ -26,9 +26,9 @@ def lines(found: Found, room: int) -> Iterator[PlanLine]:
     strategy = f", strategy {found['strategy']}" if found["strategy"] else ""
     what = f": {found['layout']}" if "layout" in found else ""
     title = f"{found['name']}{what} in {found['program']} on {found['ranks']:,} ranks{strategy}"
-    yield from (PlanLine(text, "title") for text in filled(one_line(title).split(" "), room, "", "  "))
+    yield from paragraph(title, room, "title")
     for text in (*_is(found), _decided(found["decided"]), *_made(found), *_axes(found)):
-        yield from (PlanLine(line) for line in filled(one_line(text).split(" "), room, "", "  "))
+        yield from paragraph(text, room)
     yield from _layer(found, room) if found["kind"] == "layer" else ()
     yield from _stages(found, room)
     yield from _alternatives(found, room)
@@ -70,10 +70,7 @@ def _stages(found: Found, room: int) -> Iterator[PlanLine]:
          size(row["peak_bytes"]), duration(row["microbatch_s"]) if timed else "")
         for row in rows
     ]  # fmt: skip
-    head, *rest = table([names, *cells], room, (3, 4, 5), 2)
-    yield PlanLine("")
-    yield PlanLine(head, "title")
-    yield from map(PlanLine, rest)
+    yield from headed([names, *cells], room, (3, 4, 5), 2)
 
 
 def _decided(decided: Found) -> str:
@@ -112,10 +109,7 @@ def _layer(found: Found, room: int) -> Iterator[PlanLine]:
         for each in found["values"]
     ]
     names = ("value", "layout", "decided by", "sent")
-    head, *rest = table([names, *([*map(one_line, row)] for row in rows)], room, (3,), 1)
-    yield PlanLine("")
-    yield PlanLine(head, "title")
-    yield from map(PlanLine, rest)
+    return headed([names, *([*map(one_line, row)] for row in rows)], room, (3,), 1)
 
 
 def _alternatives(found: Found, room: int) -> Iterator[PlanLine]:
@@ -126,19 +120,18 @@ def _alternatives(found: Found, room: int) -> Iterator[PlanLine]:
     send = f"ranks, one at each coordinate of {found['stages_over']}, send" if found["stages_over"] else "a rank sends"
     holds = f"{'one' if found['stages_over'] else 'it'} holds at most {size(now['peak_bytes'])}"
     text = f"now {send} {size(now['sent_bytes'])} in a step, and {holds}{seconds}"
-    yield from (PlanLine(line) for line in filled(one_line(text).split(" "), room, "", "  "))
+    yield from paragraph(text, room)
     if not others:
         return
-    for text in _verdict(now, [each for each in others if not each["refused"]]):
-        yield from (PlanLine(line) for line in filled(one_line(text).split(" "), room, "", "  "))
-    timed = now["step_s"] is not None
+    possible, timed = [each for each in others if not each["refused"]], now["step_s"] is not None
+    for text in _verdict(now, possible):
+        yield from paragraph(text, room)
     yield PlanLine("instead, all else being laid out by the same rules:", "title")
     rows = [("", "sends", "holds", "takes" if timed else "")]
-    for each in others:
-        if not each["refused"]:
-            takes = more(each["step_s"] - now["step_s"], duration) if timed else ""
-            sends, holds = (more(each[key] - now[key], size) for key in ("sent_bytes", "peak_bytes"))
-            rows.append((f"  {one_line(each['told'])}", sends, holds, takes))
+    for each in possible:
+        takes = more(each["step_s"] - now["step_s"], duration) if timed else ""
+        sends, holds = (more(each[key] - now[key], size) for key in ("sent_bytes", "peak_bytes"))
+        rows.append((f"  {one_line(each['told'])}", sends, holds, takes))
     if len(rows) > 1:
         yield from map(PlanLine, table(rows, room, (1, 2, 3)))
     for each in others:
@@ -146,7 +139,7 @@ def _alternatives(found: Found, room: int) -> Iterator[PlanLine]:
             place = f" ({why['source']})" if why["source"] and not why["source"].startswith("the alternative") else ""
             said = "does not fit" if why["code"] == "SH450" else "not legal"
             text = f"{each['told']}: {said}, {why['message']}{place}; {'; '.join(why['help'])}"
-            yield from (PlanLine(line) for line in filled(one_line(text).split(" "), room, "  ", "    "))
+            yield from paragraph(text, room, "", "  ", "    ")
 
 
 def _verdict(now: Found, others: Sequence[Found]) -> Iterator[str]:

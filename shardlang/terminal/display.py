@@ -148,8 +148,14 @@ class Live:
         self.stream.flush()
         self.rest()
 
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+
     def clear(self) -> None:
-        """Takes the line off a terminal."""
+        """Takes the line off a terminal, as the end of a `with` does."""
         if self._shown:
             self.stream.write("\r" + " " * self._shown + "\r")
             self.stream.flush()

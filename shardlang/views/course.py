@@ -45,7 +45,8 @@ def timeline(plan: Plan, hardware: Hardware | None) -> Found | None:
         found = course(Prices(work(plan), hardware), hardware.overlap)
         end = max((span.end for line in found.lines for span in line.spans), default=0.0)
         lines = [[(s.lane, s.begin, s.end, s.name) for s in line.spans] for line in found.lines]
-        names = _Lanes(hardware)
+        lanes = {-1: "compute", 0: "links of a node", 1: "network"}
+        names = lanes | {at + 1: f"network, {level.name}" for at, level in enumerate(hardware.levels)}
         return _drawn("s", end, lines, names, plan) if end else None
     if plan.pipeline is None:
         return None
@@ -60,14 +61,6 @@ def timeline(plan: Plan, hardware: Hardware | None) -> Found | None:
 
 def _name(action: Action) -> str:
     return f"{action.stage}{action.kind}{action.microbatch}"
-
-
-class _Lanes(dict[int, str]):
-    """The names of lanes: compute, then the levels of the cluster."""
-
-    def __init__(self, hardware: Hardware) -> None:
-        super().__init__({-1: "compute", 0: "links of a node", 1: "network"})
-        self.update({at + 1: f"network, {level.name}" for at, level in enumerate(hardware.levels)})
 
 
 def _drawn(unit: str, end: float, lines: Sequence[Sequence[Drawn]], names: Mapping[int, str], plan: Plan) -> Found:
@@ -117,11 +110,8 @@ def _by_kind(moments: list[tuple[str, Peak]]) -> Found:
     most = max(range(len(moments)), key=lambda at: moments[at][1].bytes)
     first = max(0, min(most - MOST // 2, len(moments) - MOST))
     shown = moments[first : first + MOST]
-    largest: dict[str, int] = {}
-    for _, peak in shown:
-        for kind, count in peak.parts.items():
-            largest[kind] = max(count, largest.get(kind, 0))
-    kinds = sorted(largest, key=lambda kind: -largest[kind])
+    every = dict.fromkeys(kind for _, peak in shown for kind in peak.parts)
+    kinds = sorted(every, key=lambda kind: -max(peak.parts.get(kind, 0) for _, peak in shown))
     return {
         "first": first, "most": most - first, "actions": [name for name, _ in shown],
         "kinds": [{"kind": kind, "bytes": [peak.parts.get(kind, 0) for _, peak in shown]} for kind in kinds],

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from shardlang.cost.items import class_of
 from shardlang.cost.planned import work
@@ -16,11 +15,9 @@ from shardlang.graph.graph import Kind
 from shardlang.paths.runs import called, in_runs
 from shardlang.plan.bytes.traffic import sent
 from shardlang.plan.plan import Plan
-from shardlang.plan.strategy.instead import rules_of
-from shardlang.views.alternatives import Alternative, StrategyCase
+from shardlang.views.alternatives import Entry, StrategyCase
 from shardlang.views.values import forms
 
-Entry = dict[str, Any]
 _NUMBER = re.compile(r"\[\d+\]")
 # Dims of a layer whose other splits are planned: those of which it has most tensors.
 _MOST_DIMS = 6
@@ -66,11 +63,19 @@ def sends(plan: Plan, values: Sequence[int]) -> list[Entry]:
             both[0] += each.forward_bytes
             both[1] += each.backward_bytes
     ordered = sorted(found.items(), key=lambda row: -sum(row[1]))
-    return [
-        {"forward": by[0], "backward": by[1], "axes": list(axes), "to": None, "forward_bytes": forward,
-         "backward_bytes": backward, "seconds": None, "exposed_s": None}
-        for (by, axes), (forward, backward) in ordered
-    ]  # fmt: skip
+    return [collective(by, axes, None, (forward, backward)) for (by, axes), (forward, backward) in ordered]
+
+
+def collective(
+    by: tuple[str, str], axes: Sequence[str], to: str | None, sizes: tuple[int, int],
+    seconds: tuple[float, float] | None = None,
+) -> Entry:  # fmt: skip
+    """What is sent: forward and backward by `by`, with the seconds and those that are waited for."""
+    whole, exposed = seconds if seconds is not None else (None, None)
+    return {
+        "forward": by[0], "backward": by[1], "axes": list(axes), "to": to, "forward_bytes": sizes[0],
+        "backward_bytes": sizes[1], "seconds": whole, "exposed_s": exposed,
+    }  # fmt: skip
 
 
 def takes(asked: StrategyCase, values: Sequence[int]) -> Entry | None:
@@ -91,21 +96,18 @@ def takes(asked: StrategyCase, values: Sequence[int]) -> Entry | None:
 # --- alternatives ---
 
 
-def others(asked: StrategyCase, name: str, values: Sequence[int]) -> Iterator[Alternative]:
+def others(asked: StrategyCase, name: str, values: Sequence[int]) -> Iterator[Entry]:
     """Each dim of the layer over each axis that does not cut it, then recomputation."""
     plan = asked.plan
     if asked.strategy is None or plan.ranks == 1:
         return
-    rules = asked.strategy.rules
     for dim, axis in _splits(asked, values):
-        written = f"at {name}: split {dim} over {axis}"
-        yield asked.instead(written, [*rules, *rules_of(written)])
+        yield asked.replaced(f"at {name}: split {dim} over {axis}")
     layers = {text for call in plan.graph.calls for text in (call.path, _NUMBER.sub("[*]", call.path))}
     again = {op for group in plan.recompute if not group.to_host for op in group.ops}
     if name in layers and not any(plan.graph.producers.get(value) in again for value in values):
         for what in ("", " all but products"):
-            written = f"at {name}: recompute{what}"
-            yield asked.instead(written, [*rules, *rules_of(written)])
+            yield asked.replaced(f"at {name}: recompute{what}")
 
 
 def _splits(asked: StrategyCase, values: Sequence[int]) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.axis_sizes import divisors, evaluate
 from shardlang.plan.strategy.instead import rules_of, without
 from shardlang.syntax import ast
-from shardlang.views.alternatives import Alternative, StrategyCase
+from shardlang.views.alternatives import Entry, StrategyCase
 
 Sizes = Mapping[str, int]
 R = TypeVar("R")
@@ -67,10 +67,9 @@ def stage_seconds(asked: StrategyCase) -> list[float] | None:
 # --- alternatives ---
 
 
-def other_stages(asked: StrategyCase) -> Iterator[Alternative]:
+def other_stages(asked: StrategyCase) -> Iterator[Entry]:
     """Fewer and more stages, several on a coordinate, other cuts."""
-    assert asked.strategy is not None
-    rules = asked.strategy.rules
+    rules = asked.rules
     mesh, rule = _of(rules, ast.Mesh), _of(rules, ast.Stages)
     sizes = sizes_of(asked, mesh)
     if mesh is None or sizes is None:
@@ -114,8 +113,7 @@ def recut(asked: StrategyCase, sizes: Sizes, virtual: int = 0) -> tuple[list[ast
     """The rules with stages that fit other sizes of axes, and the texts of those that changed: what
     was cut by hand is cut evenly, and a schedule that does not fit is the default one. virtual: so
     many on a coordinate, by default as now."""
-    assert asked.strategy is not None
-    rules = list(asked.strategy.rules)
+    rules = list(asked.rules)
     rule, texts = _of(rules, ast.Stages), list[str]()
     if rule is None:
         return rules, texts
@@ -153,10 +151,9 @@ def _schedule(asked: StrategyCase, rules: Sequence[ast.Rule], names: Mapping[str
     return "interleaved_1f1b" if virtual > 1 else "1f1b" if count >= size else "gpipe"
 
 
-def _first_stages(asked: StrategyCase, sizes: Sizes) -> Iterator[Alternative]:
+def _first_stages(asked: StrategyCase, sizes: Sizes) -> Iterator[Entry]:
     """Two stages or the like where there are none: each axis gives its least divisor."""
-    assert asked.strategy is not None
-    rules, names = asked.strategy.rules, {*sizes, *asked.program.statics}
+    rules, names = asked.rules, {*sizes, *asked.program.statics}
     axis = next(name for name in _NAMES if name not in names)
     for less in sizes:
         other = moved({axis: 1, **sizes}, less, axis)
@@ -170,14 +167,14 @@ def _first_stages(asked: StrategyCase, sizes: Sizes) -> Iterator[Alternative]:
 
 def _resized(
     asked: StrategyCase, rule: ast.Stages, sizes: Sizes, ends: tuple[str, str], virtual: int
-) -> Iterator[Alternative]:
+) -> Iterator[Entry]:
     other = moved(sizes, *ends)
     if other is not None:
         rules, texts = recut(asked, other, virtual)
         yield asked.instead("; ".join([mesh_text(other), *texts]), rules, other)
 
 
-def _virtuals(asked: StrategyCase, rule: ast.Stages, sizes: Sizes, virtual: int) -> Iterator[Alternative]:
+def _virtuals(asked: StrategyCase, rule: ast.Stages, sizes: Sizes, virtual: int) -> Iterator[Entry]:
     """Twice as many on a coordinate, and fewer by the least divisor."""
     less = next((d for d in divisors(virtual) if d > 1), 1)
     for other in dict.fromkeys((2 * virtual, virtual // less)):
@@ -186,16 +183,14 @@ def _virtuals(asked: StrategyCase, rule: ast.Stages, sizes: Sizes, virtual: int)
             yield asked.instead("; ".join(texts), rules)
 
 
-def _cuts(asked: StrategyCase, rule: ast.Stages, virtual: int) -> Iterator[Alternative]:
+def _cuts(asked: StrategyCase, rule: ast.Stages, virtual: int) -> Iterator[Entry]:
     """`balanced` for a cut by hand; then the stage with most work, and those of the fullest
     coordinate, give a layer to the stage before or after."""
-    assert asked.strategy is not None
-    plan, others = asked.plan, without(asked.strategy.rules, (ast.Stages,))
     several = f", virtual = {virtual}" * (virtual > 1)
     if rule.entries:
         text = f"stages over {rule.axis.text} balanced{several}"
-        yield asked.instead(text, [*others, *rules_of(text)])
-    cut = _cut(plan)
+        yield asked.replaced(text, ast.Stages)
+    cut = _cut(asked.plan)
     if cut is None:
         return
     for giving, taking in _givers(asked):
@@ -206,7 +201,7 @@ def _cuts(asked: StrategyCase, rule: ast.Stages, virtual: int) -> Iterator[Alter
             lines = (f"  {n}: {', '.join(in_runs(p for part in mine for p in part))}" for n, mine in enumerate(rest))
             text = "\n".join([f"stages over {rule.axis.text}{several} {{", *lines, "}"])
             told = f"{', '.join(in_runs(layer))} in stage {taking}, not in {giving}"
-            yield asked.instead(text, [*others, *rules_of(text)], told=told)
+            yield asked.replaced(text, ast.Stages, told=told)
 
 
 def _cut(plan: Plan) -> list[list[list[str]]] | None:

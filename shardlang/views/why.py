@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from shardlang.check.selectors import select
 from shardlang.check.selectors import text as selector_text
@@ -22,11 +21,10 @@ from shardlang.plan.strategy.instead import rules_of, without
 from shardlang.syntax import ast
 from shardlang.types.layout import Layout
 from shardlang.views import layers
-from shardlang.views.alternatives import Alternative, StrategyCase, entry, head, place
+from shardlang.views.alternatives import Entry, StrategyCase, head, place
 from shardlang.views.values import forms, written
 from shardlang.views.waits import Waits
 
-Entry = dict[str, Any]
 # The name of the model's result.
 RESULT = "return"
 _PATH = re.compile(r"(?:\w+(?:\[\d+\])?\.)+(\w+)")
@@ -42,7 +40,7 @@ def why(asked: StrategyCase, name: str, sink: Sink) -> Entry | None:
     selector, values, whole = found
     resolved = resolve(asked.program, asked.strategy, asked.plan.ranks, Sink())
     assert resolved is not None
-    layouts = {_layout(asked.plan, value) for value in values}
+    layouts = {asked.plan.produced.get(value) for value in values}
     if whole or len(layouts) > 1:
         return _layer(asked, resolved, name, values)
     first = values[0]
@@ -86,10 +84,6 @@ def _selector(text: str) -> ast.Selector | None:
     return rules[0].selectors[0]
 
 
-def _layout(plan: Plan, value: int) -> Layout | None:
-    return plan.produced.get(value)
-
-
 def _layer(asked: StrategyCase, resolved: ResolvedStrategy, name: str, values: Sequence[int]) -> Entry:
     """The answer for a layer, or for values of one name that are laid out in different ways."""
     plan = asked.plan
@@ -99,7 +93,7 @@ def _layer(asked: StrategyCase, resolved: ResolvedStrategy, name: str, values: S
         "decided": layers.decided_by(decided),
         "takes": layers.takes(asked, values),
         "sent": layers.sends(plan, values),
-        "alternatives": [entry(one) for one in sorted(layers.others(asked, name, values), key=_order)],
+        "alternatives": sorted(layers.others(asked, name, values), key=_order),
     }  # fmt: skip
 
 
@@ -147,30 +141,19 @@ def _sent(asked: StrategyCase, value: int) -> Iterator[Entry]:
     for c in plan.conversions:
         if c.value == value and any(sizes[c.id]):
             by = c.move.kind.collectives
-            axes = list(plan.meshes[c.to.mesh].ranked(c.move.axes))
+            axes = plan.meshes[c.to.mesh].ranked(c.move.axes)
             seconds = waits.conversion(c.id) if waits is not None else None
-            yield _collective(by, axes, written(plan, value, c.to), sizes[c.id], seconds)
+            yield layers.collective(by, axes, written(plan, value, c.to), sizes[c.id], seconds)
     op = plan.graph.producers.get(value)
     if op is not None:
         for factor, over, *both in plan.ops[op].inside:
             kind = plan.graph.ops[op].rule.factors[factor].collective
             seconds = waits.operator(op) if waits is not None and len(plan.ops[op].inside) == 1 else None
-            yield _collective((kind, kind), list(over), None, (both[0], both[1]), seconds)
+            yield layers.collective((kind, kind), over, None, (both[0], both[1]), seconds)
     path = plan.graph.values[value].path
     for each in sent(plan):
         if each.path == path and each.what != "values" and each.axes:
-            yield _collective(each.collectives, list(each.axes), None, (each.forward_bytes, each.backward_bytes))
-
-
-def _collective(
-    by: tuple[str, str], axes: list[str], to: str | None, sizes: tuple[int, int],
-    seconds: tuple[float, float] | None = None,
-) -> Entry:  # fmt: skip
-    whole, exposed = seconds if seconds is not None else (None, None)
-    return {
-        "forward": by[0], "backward": by[1], "axes": axes, "to": to, "forward_bytes": sizes[0],
-        "backward_bytes": sizes[1], "seconds": whole, "exposed_s": exposed,
-    }  # fmt: skip
+            yield layers.collective(each.collectives, each.axes, None, (each.forward_bytes, each.backward_bytes))
 
 
 # --- alternatives ---
@@ -184,21 +167,18 @@ def _alternatives(asked: StrategyCase, selector: ast.Selector, value: int) -> li
         return []
     if plan.graph.values[value].kind is Kind.CONSTANT or plan.ranks == 1:
         return []
-    rules = without(asked.strategy.rules, (ast.Pin, ast.Shard), selector_text(selector))
+    rules = without(asked.rules, (ast.Pin, ast.Shard), selector_text(selector))
     if not any(isinstance(rule, ast.Mesh) for rule in rules):
         axes = plan.meshes[0].timeless.axes
         mesh = ", ".join(f"{axis.name} = {axis.size}" for axis in axes)
         rules = [*rules_of(f"mesh {mesh}"), *rules] if len(plan.meshes) == 1 and axes else []
-    found: list[Alternative] = []
-    for text in _pins(asked, value) if rules else ():
-        written = f"at {selector_text(selector)}: {text}"
-        found.append(asked.instead(written, [*rules, *rules_of(written)]))
-    return [entry(one) for one in sorted(found, key=_order)]
+    pins = [f"at {selector_text(selector)}: {text}" for text in (_pins(asked, value) if rules else ())]
+    return sorted((asked.instead(text, [*rules, *rules_of(text)]) for text in pins), key=_order)
 
 
-def _order(one: Alternative) -> tuple[bool, float, int, int]:
-    of = one.figures
-    return (True, 0, 0, 0) if of is None else (False, of.step_s or 0, of.sent, of.peak)
+def _order(one: Entry) -> tuple[bool, float, int, int]:
+    """Those that are refused last, in the order in which they are found."""
+    return one["sent_bytes"] is None, one["step_s"] or 0, one["sent_bytes"] or 0, one["peak_bytes"] or 0
 
 
 def _pins(asked: StrategyCase, value: int) -> Iterator[str]:

@@ -9,8 +9,8 @@ PYTORCH, REFERENCE = ("documents/test_pytorch.py",), ("documents/test_reference.
 
 FAULTS = (
     Fault("an alternative stands beside the rule that it replaces", "figures of alternatives to a pin", "views/why.py",
-          "rules = without(asked.strategy.rules, (ast.Pin, ast.Shard), selector_text(selector))",
-          "rules = list(asked.strategy.rules)", ("views/test_why.py",)),
+          "rules = without(asked.rules, (ast.Pin, ast.Shard), selector_text(selector))",
+          "rules = list(asked.rules)", ("views/test_why.py",)),
     Fault("only the first coordinate sends", "figures of alternatives with stages", "views/alternatives.py",
           "sum(sum(sent_bytes(of, mine)) for mine in lines)", "sum(sent_bytes(of, lines[0]))", ("views/test_why.py",)),
     Fault("the two plans change places", "rows of what differs", "views/diff.py",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from shardlang.cli.files import claimed, replace, write_files
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.disk.overwrite_guard import MACHINE, PROFILE
 from shardlang.disk.scratch import scratch
-from shardlang.errors import RunError
 from shardlang.launch.started import require_alone
 from shardlang.sources.source import Source
 
@@ -97,13 +95,10 @@ def command(ctx: click.Context, device: str | None, ranks: int, to: Path) -> Non
     profile = to.with_name(f"{to.stem}.profile.json")
     for path, kind in ((to, MACHINE), (profile, PROFILE)):
         claimed(path, kind)
-    try:
+    with output.ending(3):
         require_alone("`shardc calibrate`")
         with scratch("calibrate") as folder:
             found, small = _measured(folder.path, device, ranks)
-    except RunError as error:
-        print(error, file=sys.stderr)
-        ctx.exit(3)
     from shardlang.cost.calibrated import machine_of, profile_of
 
     name = re.sub(r"\W+", "_", str(found["model"]).lower()).strip("_")

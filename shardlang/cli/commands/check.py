@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -25,7 +24,7 @@ from shardlang.sources.source import Source
     "shardc check *.shard --output sarif > shard.sarif",
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@options.ranks_option(required=False)
+@options.ranks_if_wanted
 @options.strategy_option
 @options.cluster_option
 @options.set_option
@@ -38,40 +37,33 @@ from shardlang.sources.source import Source
     "--output", "form", type=click.Choice(OUTPUTS), default="full", show_default=True,
     help="How mistakes are printed.",
 )  # fmt: skip
-@click.pass_context
-def command(
-    ctx: click.Context, files: tuple[str, ...], ranks: int | None, strategy: str | None, cluster: str | None,
-    overrides: Mapping[str, str], resumed: Path | None, form: str,
-) -> None:  # fmt: skip
+@options.asked
+def command(asked: options.Asked, files: tuple[str, ...], resumed: Path | None, form: str) -> int:
     """Report every mistake in programs, without running them.
 
     With --ranks, the strategy is also checked on that number of ranks. `-` reads the standard
     input."""
-    if resumed is not None and (ranks is None or len(files) > 1):
+    if resumed is not None and (asked.ranks is None or len(files) > 1):
         raise click.UsageError("--resume is of one FILE, with --ranks N")
     sources = [options.source(file) for file in files]
     sink = Sink()
-    given = ranks, strategy, overrides, cluster
-    fine = [line for line in (_check(s, *given, sink) for s in sources) if line]
-    if resumed is not None and ranks is not None and fine:
-        told = _resumed(resumed, sources[0], *given, sink)
+    fine = [line for line in (_check(source, asked, sink) for source in sources) if line]
+    if resumed is not None and fine:
+        told = _resumed(resumed, sources[0], asked, sink)
         fine = told if sink.failed else [*fine, *told]
     code = output.show(sink, sys.stdout, form)
     if form in ("full", "concise"):
         for line in fine:
             output.tell(line)
-    ctx.exit(code)
+    return code
 
 
-def _check(
-    source: Source, ranks: int | None, strategy: str | None, overrides: Mapping[str, str], cluster: str | None,
-    sink: Sink,
-) -> str:  # fmt: skip
+def _check(source: Source, asked: options.Asked, sink: Sink) -> str:
     """Checks one file; the line that says it is fine, or nothing."""
-    mine = Sink()
+    mine, strategy, ranks = Sink(), asked.strategy, asked.ranks
 
     def checked(runs: Cuts | None, sink: Sink) -> CheckedProgram | None:
-        program = driver.check_source(source, sink, overrides, strategy, runs, cluster)
+        program = driver.check_source(source, sink, asked.overrides, strategy, runs, asked.cluster)
         if program is not None:
             _known(strategy, program.strategies, source)
             driver.check_strategies(program, strategy, ranks, sink)
@@ -89,16 +81,13 @@ def _check(
     return f"{source.name}: fine ({operators}, {ranks} ranks{f', strategy {chosen}' if chosen else ''})"
 
 
-def _resumed(
-    folder: Path, source: Source, ranks: int | None, strategy: str | None, overrides: Mapping[str, str],
-    cluster: str | None, sink: Sink,
-) -> list[str]:  # fmt: skip
+def _resumed(folder: Path, source: Source, asked: options.Asked, sink: Sink) -> list[str]:
     """Reports what keeps a run from going on from a checkpoint; lines about what it would read."""
     from shardlang.checkpoints.looked_at import opened_newest
     from shardlang.plan.bytes.resumed import lines, require_fits
 
-    program = driver.check_source(source, Sink(), overrides, strategy, cluster=cluster)
-    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None and ranks is not None else None
+    program = driver.check_source(source, Sink(), asked.overrides, asked.strategy, cluster=asked.cluster)
+    plan = driver.plan_program(program, asked.strategy, asked.ranks, sink) if program is not None else None
     if plan is None:
         return []
     try:

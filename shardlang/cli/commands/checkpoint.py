@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from shardlang.cli import options, output
-from shardlang.errors import RunError
 
 _folder = click.argument("folder", metavar="DIR", type=options.There())
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -27,16 +26,12 @@ def command() -> None:
 @command.command("show")
 @_folder
 @_json
-@click.pass_context
-def show(ctx: click.Context, folder: Path, as_json: bool) -> None:
+def show(folder: Path, as_json: bool) -> None:
     """Show the step, the settings and the tensors of a checkpoint (the newest of a folder's)."""
     from shardlang.checkpoints.looked_at import chosen, shown
 
-    try:
+    with output.ending(1):
         facts = shown(chosen(folder)[0])
-    except RunError as error:
-        print(error, file=sys.stderr)
-        ctx.exit(1)
     for line in [json.dumps(facts)] if as_json else _lines(facts):
         output.tell(line)
 
@@ -97,18 +92,14 @@ def _told(value: Any) -> str:
 @command.command("verify")
 @_folder
 @_json
-@click.pass_context
-def verify(ctx: click.Context, folder: Path, as_json: bool) -> None:
+def verify(folder: Path, as_json: bool) -> int:
     """Read every byte of a checkpoint, or of all in a folder, and report what is broken.
 
     The exit code is 1 if any is."""
     from shardlang.checkpoints.looked_at import broken, chosen
 
-    try:
+    with output.ending(1):
         paths = chosen(folder)
-    except RunError as error:
-        print(error, file=sys.stderr)
-        ctx.exit(1)
     code = 0
     for path in paths:
         found = list(broken(path))
@@ -120,4 +111,4 @@ def verify(ctx: click.Context, folder: Path, as_json: bool) -> None:
         output.tell(f"{path}: {'whole' if not found else 'broken'}")
         for error_of_file in found:
             print(error_of_file, file=sys.stderr)
-    ctx.exit(code)
+    return code

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,17 +15,18 @@ from shardlang.cli.files import write_files
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.locks import Claims
 from shardlang.disk.overwrite_guard import EMITTED, target
-from shardlang.errors import RunError
 from shardlang.sources.files import folder_of
 
 
-def emitted(
-    file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str]
-) -> tuple[Mapping[str, str] | None, int]:
-    """The emitted files of a program (None after errors), and the exit code; shows diagnostics."""
+def emitted(asked: options.Asked) -> Mapping[str, str]:
+    """The emitted files of a program, after its diagnostics; errors end the command."""
     sink = Sink()
-    files = driver.compile_source(options.source(file), ranks, sink, overrides, strategy)
-    return files, output.show(sink)
+    source = options.source(asked.file)
+    files = driver.compile_source(source, asked.ranks, sink, asked.overrides, asked.strategy)
+    code = output.show(sink)
+    if files is None:
+        raise click.exceptions.Exit(code)
+    return files
 
 
 def write(folder: Path, files: Mapping[str, str]) -> None:
@@ -44,26 +44,18 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
     epilog="Example: shardc compile model.shard --ranks 8 -o out; torchrun --nproc-per-node 8 out/main.py --base .",
 )
 @options.file_argument
-@options.ranks_option(required=True)
+@options.ranks_option
 @click.option("-o", "folder", required=True, metavar="DIR", help="The folder to write to; made if absent.")
 @options.strategy_option
 @options.set_option
-@click.pass_context
-def command(
-    ctx: click.Context, file: str, ranks: int, folder: str, strategy: str | None, overrides: Mapping[str, str]
-) -> None:
+def command(asked: options.Asked, folder: str) -> None:
     """Write the torch program that each rank runs."""
-    files, code = emitted(file, ranks, strategy, overrides)
-    if files is None:
-        ctx.exit(code)
-    try:
+    files = emitted(asked)
+    with output.ending(2):
         write(Path(folder), files)
-    except RunError as error:
-        print(error, file=sys.stderr)
-        ctx.exit(2)
     for name in files:
         output.tell(f"wrote {os.path.join(folder, name)}")
     main = shlex.quote(os.path.join(folder, "main.py"))
-    base = os.path.relpath(folder_of(file))
+    base = os.path.relpath(folder_of(asked.file))
     said = next(line.strip() for line in files["main.py"].splitlines() if line.lstrip().startswith("torchrun"))
     output.tell(f"run it: {said.removesuffix('main.py')}{main} --base {shlex.quote(base)}")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 
 import click
 
 from shardlang import driver
 from shardlang.cli import options, output
+from shardlang.cli.diff_text import lines
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.plan import Plan
 
 
 @click.command(
@@ -18,17 +18,17 @@ from shardlang.plan.plan import Plan
     "shardc diff before.shard after.shard --ranks 8",
 )
 @click.argument("files", metavar="FILE [FILE]", nargs=-1, required=True)
-@options.ranks_option(required=True)
+@options.ranks_option
 @click.option("--strategy", "strategies", metavar="NAME", multiple=True, help="A strategy; twice for two of one file.")
 @click.option("--full", is_flag=True, help="Show every value that differs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON (specs/diff.md).")
 @options.cluster_option
 @options.set_option
-@click.pass_context
+@options.asked
 def command(
-    ctx: click.Context, files: tuple[str, ...], ranks: int, strategies: tuple[str, ...], full: bool, as_json: bool,
-    cluster: str | None, overrides: Mapping[str, str],
-) -> None:  # fmt: skip
+    asked: options.Asked, files: tuple[str, ...], strategies: tuple[str, ...], full: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
     """Show what differs between two strategies of a file, or between two files."""
     if len(files) > 2:
         raise click.UsageError(f"two plans are compared, and {len(files)} files are given")
@@ -38,23 +38,14 @@ def command(
     if len(strategies) > 2:
         raise click.UsageError(f"two plans are compared, and {len(strategies)} strategies are given")
     names: list[str | None] = [*strategies] if len(strategies) == 2 else [next(iter(strategies), None)] * 2
-    sink, memory, plans = Sink(), Sink(), list[Plan]()
-    for file, name in zip((files[0], files[-1]), names, strict=True):
-        program = driver.check_source(options.source(file), sink, overrides, name, cluster=cluster)
-        plan = driver.plan_program(program, name, ranks, sink, memory) if program is not None else None
-        if plan is not None:
-            plans.append(plan)
+    sink, memory = Sink(), Sink()
+    sides = zip((files[0], files[-1]), names, strict=True)
+    plans = [replace(asked, file=file, strategy=name).plan(sink, memory) for file, name in sides]
     code = output.show(sink, besides=memory)
-    if len(plans) < 2 or sink.failed:
-        ctx.exit(code)
+    if sink.failed:
+        return code
     from shardlang.views.diff import difference
 
-    found = difference(*(driver.seen_plan(plan, sink) for plan in plans))
-    if as_json:
-        output.show_json(found)
-    else:
-        from shardlang.cli.diff_text import lines
-        from shardlang.cli.plan_view.program import print_lines
-
-        print_lines(lambda room: lines(found, room, full))
-    ctx.exit(code)
+    found = difference(*(driver.seen_plan(plan, sink) for plan in plans if plan is not None))
+    output.answer(found, as_json, lambda room: lines(found, room, full))
+    return code

@@ -20,8 +20,7 @@ from shardlang.terminal.display import one_line
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--check", is_flag=True, help="Write nothing; end with 1 if a file is not in its form.")
 @click.option("--diff", is_flag=True, help="Write nothing; print what would change.")
-@click.pass_context
-def command(ctx: click.Context, files: tuple[str, ...], check: bool, diff: bool) -> None:
+def command(files: tuple[str, ...], check: bool, diff: bool) -> int:
     """Write programs in their one form.
 
     `-` formats the standard input to the standard output. A file with syntax errors is left as it
@@ -49,7 +48,7 @@ def command(ctx: click.Context, files: tuple[str, ...], check: bool, diff: bool)
         elif changed:
             replace(Path(file), text)
             output.tell(f"formatted {file}")
-    ctx.exit(code)
+    return code
 
 
 def _diff(name: str, before: str, after: str) -> Iterator[str]:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import shlex
-import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import click
 
 from shardlang.cli import output
 from shardlang.cli.files import apart, claimed, replace_all
+from shardlang.cli.output import ending
 from shardlang.disk.overwrite_guard import MODEL, NAMES, OPAQUE, REPORT, WEIGHTS, FileKind
 from shardlang.errors import RunError
 from shardlang.sources.files import Unreadable, read_text
@@ -100,15 +100,12 @@ def command(
     from shardlang.importing.imported import Wanted, import_module
     from shardlang.importing.text.renamed import parse
 
-    try:
+    with ending(1):
         lines = [] if given is None else parse(_read(given), str(given))
         beside = None if weights is None else Path(os.path.relpath(weights, to.parent)).as_posix()
         wanted = Wanted(factory, dims, frozenset(accept), output=output, names=lines, train=train, weights=beside,
                         map=names.name, opaque=None if own is None else own.stem)  # fmt: skip
         found = import_module(load(factory), wanted)
-    except RunError as error:
-        print(error, file=sys.stderr)
-        ctx.exit(1)
     files = {to: found.text.encode(), names: found.names.encode()}
     if own is not None and python is not None and found.declared:
         files |= {own: found.declared.encode(), python: found.python.encode()}
@@ -137,11 +134,8 @@ def _claim(files: Mapping[str, tuple[Path | None, FileKind]]) -> None:
     apart(paths)
     names = paths["its name map"]
     assert names is not None
-    try:
+    with ending(2):
         _require_unchanged(set(paths.values()), names)
-    except RunError as error:
-        print(error, file=sys.stderr)
-        raise click.exceptions.Exit(2) from None
 
 
 def _digest(made: bytes) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from glob import glob
 from pathlib import Path, PurePath
+from typing import Any
 
 import click
 
@@ -21,6 +21,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.locks import Claims
 from shardlang.disk.overwrite_guard import EMITTED, JOB, target
 from shardlang.errors import RunError
+from shardlang.frozen.records import dataclass
 from shardlang.launch import job as jobs
 from shardlang.launch import kubernetes, rank_table, slurm, torchrun
 from shardlang.launch.job import Job, quoted
@@ -47,7 +48,7 @@ if __name__ == "__main__":
     "shardc launch model.shard --ranks 16 --nodes 2 --to kubernetes --image team/shard:1 --claim data:/mnt -o /mnt/job",
 )
 @options.file_argument
-@options.ranks_option(required=True)
+@options.ranks_option
 @click.option("--to", "to", type=click.Choice(TARGETS), required=True, help="What starts the ranks.")
 @click.option("-o", "folder", required=True, metavar="DIR", help="The folder to write to; all hosts are to see it.")
 @click.option(
@@ -77,54 +78,44 @@ if __name__ == "__main__":
 @options.strategy_option
 @options.set_option
 @click.pass_context
-def command(ctx: click.Context, /, file: str, ranks: int, to: str, folder: str, submit: bool, **given: object) -> None:
+def command(ctx: click.Context, asked: options.Asked, /, to: str, folder: str, submit: bool, **given: Any) -> None:
     """Write a job on several hosts: the program and what starts it.
 
     The job goes on from its newest checkpoint, if there is one."""
-    try:
-        code = _Launch(file, ranks, to, Path(folder), given).write(submit)
-    except RunError as error:
-        print(error, file=sys.stderr)
-        code = 2
-    ctx.exit(code)
+    with output.ending(2):
+        ctx.exit(_Launch(asked, to, Path(folder), given).write(submit))
 
 
+@dataclass(frozen=True)
 class _Launch:
     """One call of the command. given: its further options by name."""
 
-    def __init__(self, file: str, ranks: int, to: str, folder: Path, given: Mapping[str, object]) -> None:
-        self.file, self.ranks, self.to, self.folder, self.given = file, ranks, to, folder, given
-
-    def text(self, name: str) -> str | None:
-        value = self.given[name]
-        return value if isinstance(value, str) else None
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        value = self.given[name]
-        return tuple(map(str, value)) if isinstance(value, tuple) else ()
+    asked: options.Asked
+    to: str
+    folder: Path
+    given: Mapping[str, Any]
 
     def write(self, submit: bool) -> int:
         """Writes the job's files, all or none; the exit code."""
         self._require_options(submit)
         servers = self._servers()
         hosts = tuple(server.host for server in servers)
-        program = self._program(sink := Sink())
+        program = self.asked.program(sink := Sink())
         if program is None:
             return output.show(sink)
-        needed, cluster = hosts_of(program, self.ranks)
-        least, most = jobs.node_counts(self.text("nodes") or str(len(hosts) or needed))
-        jobs.require_even(self.ranks, most, hosts)
+        needed, cluster = hosts_of(program, self.asked.ranks)
+        least, most = jobs.node_counts(self.given["nodes"] or str(len(hosts) or needed))
+        jobs.require_even(self.asked.ranks, most, hosts)
         if self.to == "torchrun":
             jobs.require_found(hosts)
-        name = jobs.name_of(self.text("name"), Path(self.file).stem, self.to)
+        name = jobs.name_of(self.given["name"], Path(self.asked.file).stem, self.to)
         emitted, resumes, code = self._emitted(program, sink, least, most)
         if emitted is None:
             return code
         job = Job(
-            name, self._there("there", self.folder), self._there("base_there", folder_of(self.file)), ranks=self.ranks,
-            least=least, most=most, resumes=resumes, hosts=hosts, device=self.text("device"),
-            restarts=int(str(self.given["restarts"])),
-            port=port if isinstance(port := self.given["port"], int) else None, interface=self.text("interface") or "",
+            name, self._there("there", self.folder), self._there("base_there", folder_of(self.asked.file)),
+            ranks=self.asked.ranks, least=least, most=most, resumes=resumes, hosts=hosts, device=self.given["device"],
+            restarts=self.given["restarts"], port=self.given["port"], interface=self.given["interface"] or "",
             described=of_gpus(program),
         )  # fmt: skip
         files = self._files(job, servers)
@@ -153,12 +144,12 @@ class _Launch:
 
     def _warn(self, program: CheckedProgram) -> None:
         """Tells of data and weights that are not beside the file, where ranks look for them."""
-        training, folder = program.training, folder_of(self.file)
+        training, folder = program.training, folder_of(self.asked.file)
         given = [each.arguments for each in (training.data, training.eval) if each] if training is not None else []
         given += [training.init[1]] if training is not None and training.init is not None else []
         for path in dict.fromkeys(str(each["path"]) for each in given if "path" in each):
             if not glob(path, root_dir=folder) and not os.path.exists(os.path.join(folder, path)):
-                fact = f"beside {os.path.basename(self.file)} there is no `{path}`"
+                fact = f"beside {os.path.basename(self.asked.file)} there is no `{path}`"
                 output.tell(f"warning: {fact}; where the hosts lack it too, the job ends at its start")
 
     def _require_options(self, submit: bool) -> None:
@@ -185,22 +176,22 @@ class _Launch:
     def _servers(self) -> tuple[rank_table.Server, ...]:
         """The hosts that are named, with their devices."""
         table = self.given["rank_table"]
-        if isinstance(table, Path):
+        if table is not None:
             servers = rank_table.read(table)
             there = sum(len(server.devices) for server in servers)
-            if there != self.ranks:
-                raise RunError("SH520", f"the table has {there} ranks, and --ranks is {self.ranks}",
+            if there != self.asked.ranks:
+                raise RunError("SH520", f"the table has {there} ranks, and --ranks is {self.asked.ranks}",
                                file=table, help=f"--ranks {there}")  # fmt: skip
             return servers
-        names = [name.strip() for name in (self.text("hosts") or "").split(",")]
+        names = [name.strip() for name in (self.given["hosts"] or "").split(",")]
         if names == [""]:
             return ()
-        each = self.ranks // len(names)
+        each = self.asked.ranks // len(names)
         return tuple(rank_table.Server(name, tuple((number, "") for number in range(each))) for name in names)
 
     def _there(self, option: str, here: Path | str) -> PurePath:
         """A folder as the hosts see it."""
-        given = self.text(option)
+        given = self.given[option]
         if given is not None and not given.startswith("/"):
             raise click.UsageError(f"--{option.replace('_', '-')} is a path from /, and `{given}` is not")
         path = given if given is not None else os.path.abspath(here)
@@ -209,23 +200,17 @@ class _Launch:
                            file=Path(path), help="rename it, or -o another")  # fmt: skip
         return PurePath(path)
 
-    def _program(self, sink: Sink) -> CheckedProgram | None:
-        """The program of the file; None after errors."""
-        overrides = self.given["overrides"]
-        assert isinstance(overrides, dict)
-        return driver.check_source(options.source(self.file), sink, overrides, self.text("strategy"))
-
     def _emitted(
         self, program: CheckedProgram, sink: Sink, least: int, most: int
     ) -> tuple[Mapping[str, str] | None, bool, int]:
         """The compiled program, one for each number of hosts that its mesh allows; whether it
         writes checkpoints; the exit code. None after errors."""
-        strategy = self.text("strategy")
+        strategy = self.asked.strategy
         resumes = program.training is not None and program.training.checkpoint is not None
         found: dict[int, Mapping[str, str]] = {}
         used = ""
         for nodes in range(most, least - 1, -1):
-            own, count = Sink(), self.ranks // most * nodes
+            own, count = Sink(), self.asked.ranks // most * nodes
             plan = driver.plan_program(program, strategy, count, own)
             files = driver.emit_plan(plan, own) if plan is not None else None
             if plan is not None and files is not None:
@@ -237,10 +222,10 @@ class _Launch:
                 output.tell(f"no program for {count} ranks on {nodes} hosts: {own.found[0].message}")
         code = output.show(sink)
         if least == most:
-            return found[self.ranks], resumes, code
+            return found[self.asked.ranks], resumes, code
         folders = {count: f"ranks-{count}" for count in sorted(found)}
         main = _BY_SIZE.format(
-            name=os.path.basename(self.file), strategy=used, sizes=" or ".join(map(str, folders)),
+            name=os.path.basename(self.asked.file), strategy=used, sizes=" or ".join(map(str, folders)),
             mark="Written by shardc from the program and its strategy.", folders=folders,
         )  # fmt: skip
         return {
@@ -253,10 +238,10 @@ class _Launch:
         if self.to == "torchrun":
             return torchrun.files(job)
         if self.to == "slurm":
-            return slurm.files(job, self.texts("sbatch"))
+            return slurm.files(job, self.given["sbatch"])
         if self.to == "kubernetes":
-            claims = tuple(kubernetes.claim_of(text) for text in self.texts("claim"))
-            return kubernetes.files(job, kubernetes.Pod(str(self.given["image"]), claims))
+            claims = tuple(kubernetes.claim_of(text) for text in self.given["claim"])
+            return kubernetes.files(job, kubernetes.Pod(self.given["image"], claims))
         return {rank_table.TABLE: rank_table.text(job.name, servers)}
 
     def _tell(self, job: Job) -> int:
@@ -266,7 +251,7 @@ class _Launch:
             for host, line in torchrun.lines_of(job):
                 output.tell(f"on {host}: {line}")
         elif self.to == "slurm":
-            output.tell(slurm.asks(job, self.texts("sbatch")))
+            output.tell(slurm.asks(job, self.given["sbatch"]))
             output.tell(f"start it: sbatch {quoted([os.path.join(folder, slurm.SCRIPT)])}")
         elif self.to == "kubernetes":
             for name in kubernetes.RESOURCES.values() if job.least == job.most else [kubernetes.PYTORCHJOB]:

@@ -15,10 +15,8 @@ from shardlang.cli import files, options, output
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.overwrite_guard import COURSE
 from shardlang.paths.patterns import Cuts
-from shardlang.sources.source import Source
 
 if TYPE_CHECKING:
-    from shardlang.cost.predict import Prediction
     from shardlang.plan.plan import Plan
 
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     "shardc plan model.shard --ranks 8 --at 'blocks[3].**' --operands; shardc plan model.shard --ranks 4096 --json",
 )
 @options.file_argument
-@options.ranks_option(required=True)
+@options.ranks_option
 @click.option("--rank", type=int, metavar="R", help="Show this rank: its coordinates, groups and slices.")
 @click.option("--at", metavar="SELECTOR", help="Show a part of the model only, such as 'blocks[3]' or '**.attention'.")
 @click.option("--operands", is_flag=True, help="Show every operator of a statement, with what it reads and makes.")
@@ -40,25 +38,22 @@ if TYPE_CHECKING:
 @options.set_option
 @click.pass_context
 def command(
-    ctx: click.Context, file: str, ranks: int, rank: int | None, at: str | None, operands: bool, full: bool,
-    as_json: bool, trace: str | None, strategy: str | None, cluster: str | None, overrides: Mapping[str, str],
+    ctx: click.Context, asked: options.Asked, rank: int | None, at: str | None, operands: bool, full: bool,
+    as_json: bool, trace: str | None,
 ) -> None:  # fmt: skip
     """Show mesh, schedule, time, memory and bytes; then each statement's layout and collectives."""
-    if rank is not None and not 0 <= rank < ranks:
-        raise click.BadParameter(f"{rank} is not one of the ranks 0 to {ranks - 1}", ctx, param_hint="--rank")
+    if rank is not None and not 0 <= rank < asked.ranks:
+        raise click.BadParameter(f"{rank} is not one of the ranks 0 to {asked.ranks - 1}", ctx, param_hint="--rank")
     selects, sink = _selector(at, ctx) if at is not None else None, Sink()
     files.claimed(trace, COURSE)
     each = full or as_json or trace is not None or selects is not None
-    made = partial(
-        _planned, options.source(file), ranks, strategy=strategy, cluster=cluster, overrides=overrides, trace=trace,
-        folded=not full,
-    )  # fmt: skip
+    made = partial(_planned, asked, trace=trace, folded=not full)
     plan, found, memory = made(None, sink) if each else driver.in_runs(made, sink)
     code = output.show(sink, besides=memory)
     if plan is None or found is None:
         ctx.exit(code)
     from shardlang.cli.plan_view.parts import of_rank, part_of
-    from shardlang.cli.plan_view.program import Detail, print_plan
+    from shardlang.cli.plan_view.program import Detail, lines
 
     found = found if rank is None else of_rank(found, rank)
     if selects is not None:
@@ -67,51 +62,35 @@ def command(
             near = plan.graph.declared_places().nearest(str(at))
             help = f"; did you mean `{near}`?" if near else ""
             raise click.BadParameter(f"`{at}` matches nothing of the model{help}", ctx, param_hint="--at")
-    if as_json:
-        output.show_json(found)
-    else:
-        print_plan(found, Detail(operands, full), selects is not None)
+    output.answer(found, as_json, lambda room: lines(found, room, Detail(operands, full), selects is not None))
     ctx.exit(code)
 
 
 def _planned(
-    source: Source, ranks: int, runs: Cuts | None, sink: Sink, *, strategy: str | None, cluster: str | None,
-    overrides: Mapping[str, str], trace: str | None, folded: bool,
-) -> tuple[Plan | None, dict[str, Any] | None, Sink]:  # fmt: skip
-    """The plan, its report with the predicted step where nothing is wrong, and what is told of a
-    plan that does not fit. runs: as of `driver.in_runs`."""
-    memory = Sink()
-    program = driver.check_source(source, sink, overrides, strategy, runs, cluster)
-    plan = driver.plan_program(program, strategy, ranks, sink, memory) if program is not None else None
+    asked: options.Asked, runs: Cuts | None, sink: Sink, *, trace: str | None, folded: bool
+) -> tuple[Plan | None, Mapping[str, Any] | None, Sink]:  # fmt: skip
+    """The plan, its report where nothing is wrong, and what is told of a plan that does not fit.
+    runs: as of `driver.in_runs`."""
+    memory, found = Sink(), None
+    plan = asked.plan(sink, memory, runs)
     if plan is not None:
         driver.prove_plan(plan, sink)
-    predicted = _timed(plan, trace, sink) if plan is not None and not sink.failed else None
-    if plan is None or sink.failed:
-        return plan, None, memory
-    from shardlang.plan.bytes.report import report
-
-    found = report(plan, folded)
-    if predicted is not None:
-        from shardlang.cost.predict import plain
-
-        found["predicted"] = plain(predicted)
+        _write_course(plan, trace, sink)
+        found = driver.seen_plan(plan, sink, folded=folded).found if not sink.failed else None
     return plan, found, memory
 
 
-def _timed(plan: Plan, trace: str | None, sink: Sink) -> Prediction | None:
-    """The predicted step, where the file has speeds. trace: the file that its course is written to,
-    for which it must have them."""
-    if trace is None:
-        return driver.predict_plan(plan, sink)
+def _write_course(plan: Plan, trace: str | None, sink: Sink) -> None:
+    """Writes the predicted course of a step to a file (None: to none), for which the program must
+    have speeds."""
+    if trace is None or sink.failed:
+        return
     from shardlang.cost.hardware import with_speeds
-    from shardlang.cost.predict import predict
     from shardlang.cost.trace import trace_of
 
     hardware = with_speeds(plan.program, plan.ranks, sink)
-    if hardware is None or sink.failed:
-        return None
-    files.replace(Path(trace), json.dumps(trace_of(plan, hardware), separators=(",", ":")))
-    return predict(plan, hardware)
+    if hardware is not None and not sink.failed:
+        files.replace(Path(trace), json.dumps(trace_of(plan, hardware), separators=(",", ":")))
 
 
 def _selector(text: str, ctx: click.Context) -> Callable[[str], str]:

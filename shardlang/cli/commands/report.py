@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -11,7 +11,6 @@ from shardlang import driver
 from shardlang.cli import files, options, output
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.overwrite_guard import PAGE
-from shardlang.plan.plan import Plan
 
 
 @click.command(
@@ -20,30 +19,22 @@ from shardlang.plan.plan import Plan
     "shardc report model.shard --ranks 8 --strategy ddp --strategy fsdp -o both.html",
 )
 @options.file_argument
-@options.ranks_option(required=True)
+@options.ranks_option
 @click.option("-o", "--output", "target", metavar="FILE", required=True, help="The HTML file to write.")
 @click.option("--strategy", "strategies", metavar="NAME", multiple=True, help="A strategy; twice for two plans.")
 @options.cluster_option
 @options.set_option
-@click.pass_context
-def command(
-    ctx: click.Context, file: str, ranks: int, target: str, strategies: tuple[str, ...], cluster: str | None,
-    overrides: Mapping[str, str],
-) -> None:  # fmt: skip
+def command(asked: options.Asked, target: str, strategies: tuple[str, ...]) -> int:
     """Write a page that shows where the time and the memory of a step go."""
     if len(strategies) > 2:
         raise click.UsageError(f"a page has one plan or two, and {len(strategies)} strategies are given")
     files.claimed(Path(target), PAGE)
-    sink, memory, plans = Sink(), Sink(), list[Plan]()
-    for name in strategies or (None,):
-        program = driver.check_source(options.source(file), sink, overrides, name, cluster=cluster)
-        plan = driver.plan_program(program, name, ranks, sink, memory) if program is not None else None
-        if plan is not None:
-            plans.append(plan)
-    page = driver.page_of_plans(plans, sink) if not sink.failed else None
+    sink, memory = Sink(), Sink()
+    plans = [replace(asked, strategy=name).plan(sink, memory) for name in strategies or (None,)]
+    page = driver.page_of_plans([plan for plan in plans if plan is not None], sink) if not sink.failed else None
     code = output.show(sink, besides=memory)
     if page is None or sink.failed:
-        ctx.exit(code)
+        return code
     files.replace(Path(target), page)
     output.tell(f"wrote {target} ({len(page.encode()):,} bytes)")
-    ctx.exit(code)
+    return code

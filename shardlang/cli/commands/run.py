@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gc
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.locks import Claims
 from shardlang.disk.run_files import RunFiles, claim, steps_of
 from shardlang.disk.scratch import scratch
-from shardlang.errors import RunError
 from shardlang.launch.log_targets import LogTarget, target_of
 from shardlang.launch.log_targets import require as require_targets
 from shardlang.launch.started import require_alone
@@ -27,13 +25,6 @@ from shardlang.sources.files import folder_of
 from shardlang.types.dim import low
 
 _NO_CHECKPOINTS = "simulated ranks neither write checkpoints nor go on from them"
-
-
-def _file(words: str) -> Callable[[options.Command], options.Command]:
-    """An option for a file to write: its name, then its help."""
-    kind = click.Path(path_type=Path)
-    name, _, help = words.partition(" ")
-    return click.option(name, type=kind, metavar="FILE", help=help)
 
 
 def _steps(ctx: click.Context, param: click.Parameter, given: str | None) -> range | None:
@@ -60,7 +51,7 @@ def _targets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
     "shardc run model.shard --ranks 512 --simulate",
 )
 @options.file_argument
-@options.ranks_option(required=True)
+@options.ranks_option
 @options.strategy_option
 @options.set_option
 @options.device_option
@@ -105,16 +96,18 @@ def _targets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
     help="Where to send figures and events of the run too: tensorboard:DIR, wandb:PROJECT, mlflow:URI, "
     "jsonl:FILE or python:FILE:NAME, a function. May be repeated.",
 )
-@_file("--metrics Write figures as JSON lines.")
-@_file("--save-weights Write the final parameters as safetensors.")
+@click.option("--metrics", type=click.Path(path_type=Path), metavar="FILE", help="Write figures as JSON lines.")
+@click.option(
+    "--save-weights", type=click.Path(path_type=Path), metavar="FILE",
+    help="Write the final parameters as safetensors.",
+)  # fmt: skip
 @options.log_dir_option
-@click.pass_context
 def command(
-    ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], device: str | None,
-    compile: bool | None, resume: bool, resume_anyway: bool, overwrite: bool, simulate: bool, host_storage: Path | None,
-    profile: range | None, stall_timeout: float | None, max_restarts: int, targets: tuple[LogTarget, ...],
-    metrics: Path | None, save_weights: Path | None, log_dir: Path | None,
-) -> None:  # fmt: skip
+    asked: options.Asked, device: str | None, compile: bool | None, resume: bool,
+    resume_anyway: bool, overwrite: bool, simulate: bool, host_storage: Path | None, profile: range | None,
+    stall_timeout: float | None, max_restarts: int, targets: tuple[LogTarget, ...], metrics: Path | None,
+    save_weights: Path | None, log_dir: Path | None,
+) -> int:  # fmt: skip
     """Train on this machine.
 
     Paths in the program are relative to its file."""
@@ -128,25 +121,19 @@ def command(
         (stall_timeout or max_restarts, "simulated ranks do not fail: leave out --stall-timeout and --max-restarts"),
     ))  # fmt: skip
     _require_start((resume or resume_anyway) and overwrite, metrics, save_weights)
-    base = folder_of(file)
     if simulate:
-        ctx.exit(_simulate(file, ranks, strategy, overrides, base, metrics, save_weights))
-    files, code = emitted(file, ranks, strategy, overrides)
-    if files is None:
-        ctx.exit(code)
-    try:
+        return _simulate(asked, metrics, save_weights)
+    files = emitted(asked)
+    with output.ending(3):
         require_targets(targets)
         with Claims() as claims:
-            claimed = claim(claims, ranks, log_dir, metrics, save_weights, files, profile is not None)
+            claimed = claim(claims, asked.ranks, log_dir, metrics, save_weights, files, profile is not None)
             code = _train(
-                files, claimed, ranks, device=device, base=base, resume=resume, resume_anyway=resume_anyway,
+                files, claimed, asked, device=device, resume=resume, resume_anyway=resume_anyway,
                 overwrite=overwrite, host_storage=host_storage, profile=profile, compile=compile,
                 stall=stall_timeout, restarts=max_restarts, targets=targets,
             )  # fmt: skip
-    except RunError as error:
-        print(error, file=sys.stderr)
-        code = 3
-    ctx.exit(code)
+    return code
 
 
 def _require_real(simulate: bool, asked: Iterable[tuple[object, str]]) -> None:
@@ -161,16 +148,13 @@ def _require_start(contrary: bool, *written: Path | None) -> None:
     contrary: the run is to go on, and to begin anew."""
     if contrary:
         raise click.UsageError("--resume goes on from the checkpoints that --overwrite removes: leave one of them out")
-    try:
+    with output.ending(2):
         require_alone("`shardc run`")
-    except RunError as error:
-        print(error, file=sys.stderr)
-        raise click.exceptions.Exit(2) from None
     for path in (path for path in written if path is not None):
         require_folder(path)
 
 
-def _train(files: Mapping[str, str], claimed: RunFiles, ranks: int, **options: Any) -> int:
+def _train(files: Mapping[str, str], claimed: RunFiles, asked: options.Asked, **given: Any) -> int:
     """Writes the emitted files and runs them; the exit code. The caller holds what is written."""
     write_files(claimed.log_dir, files)
     from shardlang.runtime.launch.launcher import launch
@@ -179,21 +163,18 @@ def _train(files: Mapping[str, str], claimed: RunFiles, ranks: int, **options: A
     gc.freeze()
     gc.enable()
     return launch(
-        claimed.log_dir / "main.py", ranks, log_dir=claimed.log_dir, metrics=claimed.metrics,
-        save_weights=claimed.save_weights, **options,
+        claimed.log_dir / "main.py", asked.ranks, base=folder_of(asked.file), log_dir=claimed.log_dir,
+        metrics=claimed.metrics, save_weights=claimed.save_weights, **given,
     )  # fmt: skip
 
 
-def _simulate(
-    file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], base: Path, metrics: Path | None,
-    save_weights: Path | None,
-) -> int:  # fmt: skip
+def _simulate(asked: options.Asked, metrics: Path | None, save_weights: Path | None) -> int:
     """Trains the plan on ranks simulated in this process; the program for one rank loads, evaluates
     and saves for it. The exit code."""
     gc.enable()
     sink = Sink()
-    program = driver.check_source(options.source(file), sink, overrides, strategy)
-    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
+    program = asked.program(sink)
+    plan = driver.plan_program(program, asked.strategy, asked.ranks, sink) if program is not None else None
     # What real ranks would run is proved: where they would wait for ever, these do not begin.
     proved = driver.emit_plan(plan, sink) if plan is not None else None
     whole = driver.plan_program(replace(program, strategies=()), None, 1, sink) if program and proved else None
@@ -217,4 +198,4 @@ def _simulate(
         write_files(folder.path / "alone", files)
         write_files(folder.path / "ranks", proved)
         alone, emitted = (folder.path / name / "main.py" for name in ("alone", "ranks"))
-        return simulate(plan, alone, emitted, base, metrics, save_weights)
+        return simulate(plan, alone, emitted, folder_of(asked.file), metrics, save_weights)

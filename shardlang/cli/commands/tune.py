@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -26,7 +25,7 @@ from shardlang.terminal.display import Live
     "shardc tune model.shard --ranks 8 --strategy s --search-mode recursive_programming",
 )
 @options.file_argument
-@options.ranks_option(required=True)
+@options.ranks_option
 @options.cluster_option
 @options.strategy_option
 @click.option(
@@ -45,20 +44,19 @@ from shardlang.terminal.display import Live
 @options.set_option
 @click.pass_context
 def command(
-    ctx: click.Context, file: str, ranks: int, cluster: str | None, strategy: str | None, mode: str, top: int,
-    budget: float, write: bool, as_json: bool, overrides: Mapping[str, str],
-) -> None:  # fmt: skip
+    ctx: click.Context, asked: options.Asked, mode: str, top: int, budget: float, write: bool, as_json: bool
+) -> None:
     """Find what a strategy leaves open: the layout with the least predicted time that fits."""
+    file = asked.file
     if write and file == "-":
         raise click.BadParameter("the standard input cannot be written to", ctx, param_hint="--write")
     sink, live = Sink(), Live(sys.stderr)
-    source = options.source(file)
-    program = driver.check_source(source, sink, overrides, strategy, cluster=cluster)
-    asked = driver.TuneRequest(ranks, strategy, mode, top, budget)
-    found = driver.tune_program(program, asked, sink, live) if program is not None else None
+    program = asked.program(sink)
+    wanted = driver.TuneRequest(asked.ranks, asked.strategy, mode, top, budget)
+    found = driver.tune_program(program, wanted, sink, live) if program is not None else None
     live.clear()
     code = output.show(sink)
-    if found is None:
+    if program is None or found is None:
         ctx.exit(code or 1)
     from shardlang.cli.tune_text import told
     from shardlang.search.write import written_into
@@ -73,7 +71,7 @@ def command(
         output.tell(f"ended by {found.stopped}: these are the best so far{unwritten}", sys.stderr)
         ctx.exit(signals.FAILED)
     if write:
-        text = written_into(driver.parse_source(source, Sink()), found.behind, found.title, found.text)
+        text = written_into(driver.parse_source(program.source, Sink()), found.behind, found.title, found.text)
         if text is None:
             taken = f"`{file}` has a strategy `{found.title}` that `tune` did not write; rename it"
             raise click.UsageError(taken)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +40,7 @@ REAL_RANKS = 8
     "shardc verify model.shard --ranks 512 --set model.d=64 --json; shardc verify my_ops.shard",
 )
 @options.file_argument
-@options.ranks_option(required=False)
+@options.ranks_if_wanted
 @options.strategy_option
 @click.option("--all-strategies", is_flag=True, help="Verify all strategies that fit the number of ranks.")
 @options.set_option
@@ -62,9 +61,8 @@ REAL_RANKS = 8
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context, file: str, ranks: int | None, strategy: str | None, all_strategies: bool,
-    overrides: Mapping[str, str], steps: int, dtype: str, real: bool | None, random_data: bool, limit: float,
-    as_json: bool,
+    ctx: click.Context, asked: options.Asked, all_strategies: bool, steps: int, dtype: str, real: bool | None,
+    random_data: bool, limit: float, as_json: bool,
 ) -> None:  # fmt: skip
     """Check that a strategy changes no result.
 
@@ -73,13 +71,14 @@ def command(
     first that does not is named.
 
     Without --ranks: the operators that the file declares, each under all splits that it allows."""
+    file, ranks, strategy = asked.file, asked.ranks, asked.strategy
     _require_fitting(ctx, ranks is None)
     if ranks is None:
         ctx.exit(_operators(file, as_json, limit))
     if strategy and all_strategies:
         raise click.UsageError("--strategy names one, --all-strategies means all; only one of them can be given")
     sink = Sink()
-    program = driver.check_source(options.source(file), sink, overrides, strategy)
+    program = asked.program(sink)
     if program is None:
         ctx.exit(output.show(sink))
     wanted = VerifyRequest(file, ranks, steps, dtype, ranks <= REAL_RANKS if real is None else real, random_data)
@@ -144,31 +143,22 @@ def _prepare(
 def _compare(prepared: list[Check], live: Live) -> list[Check]:
     """All real ranks before anything is computed here, as a process with threads is not to be
     forked."""
-    from shardlang.errors import RunError
     from shardlang.interpret.verify.judge import judge, start
 
     started: list[StartedJob | None] = []
-    try:
+    done: list[Check] = []
+    with output.ending(3), live:
         for check in prepared:
             live.head = check.strategy
             started.append(start(check.job, live) if check.job is not None else None)
-        done = []
         for check, run in zip(prepared, started, strict=True):
             live.head = check.strategy
             done.append(Check(check.strategy, check.job, judge(run, live)) if run is not None else check)
-        return done
-    except RunError as error:
-        live.clear()
-        print(error, file=sys.stderr)
-        return []
-    finally:
-        live.clear()
+    return done
 
 
 def _finish(checks: list[Check], wanted: VerifyRequest, folder: Scratch, as_json: bool) -> int:
     """Shows the verdicts; the exit code. The emitted program is kept if a message names it."""
-    if not checks:
-        return 3
     verdicts = [check.verdict for check in checks if check.verdict is not None]
     if as_json:
         print(json.dumps(verify_text.as_json(checks, wanted), indent=2))

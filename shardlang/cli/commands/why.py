@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 
 import click
 
 from shardlang import driver
 from shardlang.cli import options, output
+from shardlang.cli.why_text import lines
 from shardlang.diagnostics.diagnostic import Sink
 
 
@@ -18,28 +19,18 @@ from shardlang.diagnostics.diagnostic import Sink
 )
 @options.file_argument
 @click.argument("name", metavar="VALUE|LAYER|mesh|stages|zero|recompute|microbatches|schedule")
-@options.ranks_option(required=True)
+@options.ranks_option
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON (specs/why.md).")
 @options.strategy_option
 @options.cluster_option
 @options.set_option
-@click.pass_context
-def command(
-    ctx: click.Context, file: str, name: str, ranks: int, as_json: bool, strategy: str | None,
-    cluster: str | None, overrides: Mapping[str, str],
-) -> None:  # fmt: skip
+def command(asked: options.Asked, name: str, as_json: bool) -> int:
     """Show why a value is laid out as it is, and what each alternative would cost."""
     sink, memory = Sink(), Sink()
-    program = driver.check_source(options.source(file), sink, overrides, strategy, cluster=cluster)
-    found = driver.explain_plan(program, strategy, ranks, name, sink, memory) if program is not None else None
+    program = asked.program(sink)
+    found = driver.explain_plan(program, asked.strategy, asked.ranks, name, sink, memory) if program else None
     code = output.show(sink, besides=memory)
     if found is None or sink.failed:
-        ctx.exit(code)
-    if as_json:
-        output.show_json(found)
-    else:
-        from shardlang.cli.plan_view.program import print_lines
-        from shardlang.cli.why_text import lines
-
-        print_lines(lambda room: lines(found, room))
-    ctx.exit(code)
+        return code
+    output.answer(found, as_json, partial(lines, found))
+    return code

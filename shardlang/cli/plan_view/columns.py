@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from shardlang.frozen.records import dataclass
-from shardlang.terminal.display import width
+from shardlang.terminal.display import one_line, width
 
 # Where what is beside a text begins at most, and where numbers at the end of a line end at most.
 COLUMN, END = 66, 100
@@ -41,6 +41,18 @@ def table(rows: Sequence[Sequence[str]], room: int, right: Collection[int] = (),
             ]
             lines.append("  ".join(padded).rstrip())
     return lines
+
+
+def headed(rows: Sequence[Sequence[str]], room: int, right: Collection[int], wide: int = 0) -> Iterator[PlanLine]:
+    """A blank line, and a table whose first row is its title."""
+    yield PlanLine("")
+    for at, line in enumerate(table(rows, room, right, wide)):
+        yield PlanLine(line, "" if at else "title")
+
+
+def paragraph(text: str, room: int, kind: str = "", first: str = "", rest: str = "  ") -> Iterator[PlanLine]:
+    """A text of one line in lines that fit, as of `filled`."""
+    return (PlanLine(line, kind) for line in filled(one_line(text).split(" "), room, first, rest))
 
 
 def filled(words: Iterable[str], room: int, first: str = "", rest: str = "") -> list[str]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardlang.cli.plan_view.columns import PlanLine, beside, filled
+from shardlang.cli.plan_view.columns import PlanLine, beside, paragraph
 from shardlang.cli.plan_view.screen import over
 from shardlang.paths.runs import endings, patterns
 from shardlang.terminal.display import one_line, size, width
@@ -33,7 +33,7 @@ def parameters(found: Found, room: int, full: bool) -> Iterator[PlanLine]:
     yield PlanLine("")
     notes = [usual[0], f"gradients {usual[1]}" if usual[1] else ""]
     title = ", ".join(filter(None, [f"{len(every):,} parameter{'s' * (len(every) != 1)} (bytes of one)", *notes]))
-    yield from (PlanLine(text, "title") for text in filled(title.split(" "), room, "", "  "))
+    yield from paragraph(title, room, "title")
     for (tensor, each, kind, *own_notes, _), paths in groups.items():
         # Nobody expects the gradient of what is not trained.
         absent = ("", "") if kind else ("no zero", "not summed")

@@ -6,23 +6,18 @@ A layer of one statement is shown with the statement that calls it, layers that 
 
 from __future__ import annotations
 
-import shutil
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import chain
 from typing import Any
 
-import click
-
-from shardlang.cli import output
 from shardlang.cli.plan_view.columns import END, PlanLine, beside, filled, shortened
 from shardlang.cli.plan_view.parameters import parameters
 from shardlang.cli.plan_view.screen import collective, heading, over, screen, sent
 from shardlang.frozen.records import dataclass
 from shardlang.ops.families.internal import SENT, TRANSFER
 from shardlang.paths.runs import called, in_runs
-from shardlang.terminal.display import one_line, safe, width
+from shardlang.terminal.display import one_line, width
 
 Found = Mapping[str, Any]
 
@@ -83,9 +78,7 @@ class Reading:
                 continue
             text = item["text"] if "layers" in item else self._key(item)
             statement = made.setdefault(text, Statement(text))
-            for operators, entries in self._flat(item):
-                statement.operators += operators
-                statement.sent += entries
+            self._add(statement, item)
             read = {operand["name"] for o in statement.operators for operand in o["local_shapes"]["operands"]}
             alone = [entry for entry in ahead if entry["value"] not in read]
             statement.sent[:0] = [entry for entry in ahead if entry["value"] in read]
@@ -108,16 +101,16 @@ class Reading:
         own = isinstance(last, str) and any(o["name"] == entry["value"] for o in made[last].operators)
         (made[last].sent if own and isinstance(last, str) else ahead).append(entry)
 
-    def _flat(self, item: Found) -> Iterator[tuple[list[Found], list[Found]]]:
-        """The operators of an item, and what is sent."""
-        if "layers" in item:
-            for inner in item["items"]:
-                yield from self._flat(inner)
-        elif "collective" in item:
-            yield [], [operator(self.found, item)["collectives"][item["collective"]]]
-        else:
+    def _add(self, statement: Statement, item: Found) -> None:
+        """Adds the operators of an item to its statement, and what is sent."""
+        for inner in item.get("items", ()):
+            self._add(statement, inner)
+        if "collective" in item:
+            statement.sent.append(operator(self.found, item)["collectives"][item["collective"]])
+        elif "layers" not in item:
             made = operator(self.found, item)
-            yield [made], [c for c in made["collectives"] if c["phase"] == "inside"]
+            statement.operators.append(made)
+            statement.sent += [c for c in made["collectives"] if c["phase"] == "inside"]
 
     def inline(self, block: Found) -> bool:
         """Whether a layer is shown with its calling statement: it has one statement, no layers."""
@@ -261,25 +254,7 @@ def _groups(entry: Found) -> str:
     return f" {text}" if 0 < len(text) <= 30 else f", {count:,} group{'s' * (count != 1)} of {entry['group_size']:,}"
 
 
-NARROWEST, PIPED = 80, 120
-_STYLES: Mapping[str, Mapping[str, Any]] = {"title": {"bold": True}, "layer": {"bold": True}, "sent": {"fg": "cyan"}}
-
-
-def print_plan(found: Found, detail: Detail, part: bool) -> None:
-    """Prints a report, of a part of the model without what is about the whole."""
-    print_lines(lambda room: lines(found, room, detail, part))
-
-
-def print_lines(made: Callable[[int], Iterable[PlanLine]]) -> None:
-    """Prints the lines that are made for the width of the terminal."""
-    coloured = output.coloured(sys.stdout)
-    room = max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else PIPED
-    for line in made(room):
-        text = safe(line.text.rstrip())
-        styled = click.style(text, **_STYLES[line.kind]) if coloured and line.kind else text
-        output.write(f"{styled}\n", sys.stdout)
-
-
 def lines(found: Found, room: int, detail: Detail, part: bool) -> Iterator[PlanLine]:
+    """The whole report; of a part of the model without what is about all of it."""
     first = heading(found, room) if part else screen(found, room, detail.full)
     return chain(first, program(found, room, detail), parameters(found, room, detail.full))

@@ -7,19 +7,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from shardlang.cli.plan_view.columns import PlanLine, filled, table
-from shardlang.cli.plan_view.predicted import predicted
+from shardlang.cli.plan_view.columns import PlanLine, filled, headed, paragraph, table
 from shardlang.paths.runs import called, in_runs, patterns
-from shardlang.terminal.display import lasting, one_line, percent, rounded_up, size
+from shardlang.terminal.display import duration, lasting, one_line, percent, rounded_up, size
 
 Found = Mapping[str, Any]
 # Lines of a screen, and how many rows of stages, of the drawing and of what is kept it has.
 SCREEN, MOST_STAGES, MOST_DRAWN, MOST_KEPT = 40, 4, 4, 5
+# Rows of exposed collectives, and the share of a step from which on one is shown.
+MOST_WAITS, LEAST_WAIT = 4, 0.005
+_TRUST = {
+    "measured": "It rests on measurements of this device, beside the data sheet of the network",
+    "data sheet": "It rests on data sheets and usual shares of their rates: good to about 20 %",
+}
 
 
 def screen(found: Found, room: int, full: bool = False) -> Iterator[PlanLine]:
     """A summary that fits one screen; with `full` all stages and the whole schedule."""
-    first = [*heading(found, room), *_stages(found, room, full), *predicted(found, room), *_memory(found, room, full)]
+    first = [*heading(found, room), *_stages(found, room, full), *_predicted(found, room), *_memory(found, room, full)]
     yield from first
     yield from _sent(found, room, len(found["sent"]) + SCREEN if full else SCREEN - len(first))
 
@@ -34,7 +39,7 @@ def heading(found: Found, room: int) -> Iterator[PlanLine]:
     parts = [f"{found['microbatches']} microbatches"] if found["microbatches"] > 1 else []
     parts += [found["precision"]] if found["precision"] != "f32" else []
     if meshes or parts:
-        yield from (PlanLine(text) for text in filled("; ".join([*meshes, *parts]).split(" "), room, "", "  "))
+        yield from paragraph("; ".join([*meshes, *parts]), room)
     step = found["predicted"]["step_s"] if "predicted" in found else None
     yield from (PlanLine(text) for text in filled(_PHRASES.split(sizes(found["amounts"], step)), room, "", "  "))
     if "rank" in found:
@@ -65,7 +70,6 @@ def _stages(found: Found, room: int, full: bool) -> Iterator[PlanLine]:
     pipeline = found["pipeline"]
     if pipeline is None:
         return
-    yield PlanLine("")
     # Neighbours that keep and send the same have one row.
     alike = groupby(pipeline["stages"], lambda s: (full and s["stage"], *(s[f"{key}_bytes"] for key in _NUMBERS)))
     rows = [_row(list(group)) for _, group in alike]
@@ -73,9 +77,7 @@ def _stages(found: Found, room: int, full: bool) -> Iterator[PlanLine]:
         left = len(rows) - MOST_STAGES + 1
         rows[MOST_STAGES - 2 : -1] = [("..", "..", f"({left} more, which --full shows)", "", "")]
     names = ("stage", f"on {pipeline['axis']}", "layers", "memory", "sent")
-    head, *lines = table([names, *rows], room, right=(3, 4), wide=2)
-    yield PlanLine(head, "title")
-    yield from map(PlanLine, lines)
+    yield from headed([names, *rows], room, right=(3, 4), wide=2)
     idle = f"{percent(pipeline['bubble'])} idle, {percent(pipeline['bubble_by_cost'])} by the work of the stages"
     yield from _title(f"schedule {one_line(pipeline['schedule'])} over {pipeline['axis']}: {idle}", room)
     yield from map(PlanLine, drawn(pipeline["drawing"], pipeline["axis"], room, full))
@@ -111,6 +113,35 @@ def drawn(rows: Sequence[str], axis: str, room: int, full: bool = True) -> list[
     if not full and len(rows) > MOST_DRAWN:
         lines[-1] = ".."
     return lines
+
+
+def _predicted(found: Found, room: int) -> Iterator[PlanLine]:
+    """The seconds of a step, what they go to, what they rest on; nothing where the file has no
+    speeds."""
+    step = found.get("predicted")
+    if step is None:
+        return
+    yield PlanLine("")
+    tokens = f", {step['tokens_per_s']:,.0f} tokens/s" if step["tokens_per_s"] else ""
+    rate = f", MFU {percent(step['mfu'])}"
+    causal = f" ({percent(step['mfu_causal'])} without masked pairs)" if step["mfu_causal"] != step["mfu"] else ""
+    yield PlanLine(f"predicted: {duration(step['step_s'])} a step{tokens}{rate}{causal}", "title")
+    whole = step["step_s"]
+    rows = [("compute", step["compute_s"] - step["update_s"]), ("update", step["update_s"])]
+    waits = [(f"{collective(each['kind'])}{over(each['axes'])}", each["seconds"]) for each in step["exposed_s"]]
+    shown = [each for each in waits[:MOST_WAITS] if each[1] >= LEAST_WAIT * whole]
+    rest = waits[len(shown) :]
+    rows += [(f"waiting for {what}", seconds) for what, seconds in shown]
+    rows += [("waiting for other collectives", sum(seconds for _, seconds in rest))] if rest else []
+    rows += [("idle", step["idle_s"])]
+    lines = [(what, duration(seconds), percent(seconds / whole)) for what, seconds in rows if seconds > 0]
+    yield from (PlanLine(f"  {text}") for text in table(lines, room - 2, right=(1, 2)))
+    bubble = [f"Ranks are idle for {percent(step['bubble'])} of the step in the mean."] if found["pipeline"] else []
+    # What most of it rests on: a profile, or data sheets.
+    measured = any(each["rests_on"] == "measured" for each in step["assumptions"])
+    trust = _TRUST["measured" if measured else "data sheet"]
+    words = " ".join([*bubble, f"{trust}; which of two strategies is faster is surer."])
+    yield from paragraph(words, room, "", "  ")
 
 
 def _memory(found: Found, room: int, full: bool) -> Iterator[PlanLine]:

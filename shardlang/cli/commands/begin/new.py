@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from shardlang.cli import output
+from shardlang.cli.files import require_folder
 from shardlang.disk.overwrite_guard import TOKENS_MARK
 from shardlang.sources import resources
 from shardlang.sources.files import umask
@@ -38,9 +39,7 @@ def command(folder: Path, start: str) -> None:
     lines."""
     if os.path.lexists(folder):
         raise click.UsageError(f"`{folder}` exists already: give another name")
-    beside = folder.absolute().parent
-    if not beside.is_dir():
-        raise click.UsageError(f"`{folder}` cannot be written: there is no folder `{folder.parent}`")
+    require_folder(folder)
     source = resources.folder("starts") / start
     files = {path.name: path.read_bytes() for path in sorted(source.iterdir()) if path.is_file()}
     try:

@@ -30,25 +30,18 @@ class Starter(Protocol):
 Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTIONS = (
     click.option("--generate", is_flag=True, help="Go on with prompts, in place of values of examples."),
-    click.option("--prompt", "texts", multiple=True, metavar="TEXT", help="A prompt. May be repeated."),
-    click.option("--prompts", "file_of_prompts", type=There(), metavar="FILE",
+    click.option("--prompt", multiple=True, metavar="TEXT", help="A prompt. May be repeated."),
+    click.option("--prompts", type=There(), metavar="FILE",
                  help="A prompt on each line."),
-    click.option("--tokens", "count", type=click.IntRange(1), metavar="N", help="New tokens. [default: 100]"),
+    click.option("--tokens", type=click.IntRange(1), metavar="N", help="New tokens. [default: 100]"),
     click.option("--temperature", type=Finite(0.0), metavar="T",
                  help="Draw tokens, by scores divided by T. [default: 0, which takes the likeliest]"),
-    click.option("--top-k", "likeliest", type=click.IntRange(1), metavar="K", help="Draw from the K likeliest alone."),
+    click.option("--top-k", type=click.IntRange(1), metavar="K", help="Draw from the K likeliest alone."),
     click.option("--seed", type=int, metavar="N", help="Another seed, other draws. [default: 0]"),
     click.option("--tokenizer", metavar="bytes|numbers|FILE",
                  help="What `shardc tokens` was given. [default: bytes, if the model has 256 tokens]"),
-    click.option("--end", "ends", multiple=True, metavar="TOKEN", help="A token that ends a text. May be repeated."),
+    click.option("--end", multiple=True, metavar="TOKEN", help="A token that ends a text. May be repeated."),
 )  # fmt: skip
-_NAMES = {
-    "texts": "--prompt",
-    "file_of_prompts": "--prompts",
-    "count": "--tokens",
-    "ends": "--end",
-    "likeliest": "--top-k",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +66,7 @@ def options(command: Command) -> Command:
 def asked(generate: bool, given: Mapping[str, Any]) -> Sampling | None:
     """The settings that the options give; None without --generate. UsageError where they do not go
     together."""
-    set_ = [_NAMES.get(name, f"--{name}") for name, value in given.items() if value not in (None, ())]
+    set_ = [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, ())]
     if not generate:
         if set_:
             raise click.UsageError(f"{set_[0]} is for generating text: give --generate too")
@@ -81,12 +74,12 @@ def asked(generate: bool, given: Mapping[str, Any]) -> Sampling | None:
     drawn = [name for name in set_ if name in ("--top-k", "--seed")]
     if drawn and not given["temperature"]:
         raise click.UsageError(f"without --temperature the likeliest token is taken, and {drawn[0]} changes nothing")
-    prompts = (*given["texts"], *_lines(given["file_of_prompts"]))
+    prompts = (*given["prompt"], *_lines(given["prompts"]))
     if not prompts:
         raise click.UsageError("nothing says what to go on with: give --prompt TEXT or --prompts FILE")
     return Sampling(
-        prompts, given["count"] or 100, given["temperature"] or 0.0, given["likeliest"] or 0, given["seed"] or 0,
-        given["tokenizer"] or "", given["ends"],
+        prompts, given["tokens"] or 100, given["temperature"] or 0.0, given["top_k"] or 0, given["seed"] or 0,
+        given["tokenizer"] or "", given["end"],
     )  # fmt: skip
 
 

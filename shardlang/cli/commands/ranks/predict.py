@@ -3,7 +3,6 @@ what it goes on with after prompts."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -22,7 +21,6 @@ from shardlang.disk.locks import Claims
 from shardlang.disk.overwrite_guard import GENERATED, PREDICTED, SAVED, is_own
 from shardlang.disk.run_files import claim
 from shardlang.disk.scratch import scratch
-from shardlang.errors import RunError
 from shardlang.hints.nearest import offer
 from shardlang.launch.started import require_alone
 from shardlang.sources.files import folder_of
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     "shardc predict model.shard --ranks 2 --checkpoint checkpoints --generate --prompt 'To be' --temperature 0.8",
 )
 @options.file_argument
-@options.ranks_option(required=True)
+@options.ranks_option
 @options.strategy_option
 @options.set_option
 @click.option(
@@ -62,12 +60,10 @@ if TYPE_CHECKING:
 @generation.options
 @options.device_option
 @options.log_dir_option
-@click.pass_context
 def command(
-    ctx: click.Context, /, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], out: Path | None,
-    weights: Path | None, checkpoint: Path | None, ema: bool, wanted: tuple[str, ...], device: str | None,
-    log_dir: Path | None, generate: bool, **further: Any,
-) -> None:  # fmt: skip
+    asked: options.Asked, /, out: Path | None, weights: Path | None, checkpoint: Path | None,
+    ema: bool, wanted: tuple[str, ...], device: str | None, log_dir: Path | None, generate: bool, **further: Any,
+) -> int:  # fmt: skip
     """Write what a trained model gives for each example.
 
     The examples are those of `eval`, without one those of `data`. With --generate, a language model
@@ -76,32 +72,29 @@ def command(
         raise click.UsageError("the parameters are of --weights or of --checkpoint, not of both")
     if ema and checkpoint is None:
         raise click.UsageError("a checkpoint has the averages of the parameters: give --checkpoint DIR with --ema")
-    asked = generation.asked(generate, further)
+    sampling = generation.asked(generate, further)
     if out is not None:
         require_folder(out)
-    elif asked is None:
+    elif sampling is None:
         raise click.UsageError("nothing says where the values go: give --out FILE.npz")
     sink = Sink()
-    program = driver.check_source(options.source(file), sink, overrides, strategy)
-    names, text = _wanted(program, wanted, asked, sink)
+    program = asked.program(sink)
+    names, text = _wanted(program, wanted, sampling, sink)
     kept = _keeping(program, names, weights, checkpoint) if program is not None and not sink.failed else None
-    plan = driver.plan_program(kept, strategy, ranks, sink) if kept is not None else None
+    plan = driver.plan_program(kept, asked.strategy, asked.ranks, sink) if kept is not None else None
     files = driver.emit_plan(plan, sink) if plan is not None else None
     code = output.show(sink)
     if files is None:
-        ctx.exit(code)
-    try:
+        return code
+    with output.ending(3):
         require_alone("`shardc predict`")
         with Claims() as claims, scratch("predict") as apart:
             target = claims.file(out or apart.path / "generated.jsonl", PREDICTED if text is None else GENERATED)
-            folder = claim(claims, ranks, log_dir, None, None, files).log_dir
-            started = partial(_started, files, folder, ranks, device, folder_of(file))
+            folder = claim(claims, asked.ranks, log_dir, None, None, files).log_dir
+            started = partial(_started, files, folder, asked.ranks, device, folder_of(asked.file))
             written = target, checkpoint, ema
             code = _predict(started, names, *written) if text is None else text(started, *written, out is None)
-    except RunError as error:
-        print(error, file=sys.stderr)
-        code = 3
-    ctx.exit(code)
+    return code
 
 
 def _wanted(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from shardlang.cli import output
-from shardlang.cli.commands.weights.progress import WriteProgress
+from shardlang.cli.commands.weights.progress import progress, tell_passed
 from shardlang.errors import RunError
 
 
@@ -30,8 +29,7 @@ from shardlang.errors import RunError
               help="Only the tensors whose names begin so, called without it.")  # fmt: skip
 @click.option("--ema", is_flag=True, help="In the file of weights, the averages that `ema` keeps.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_context
-def command(ctx: click.Context, checkpoint: Path, form: str, to: Path, under: str, ema: bool, as_json: bool) -> None:
+def command(checkpoint: Path, form: str, to: Path, under: str, ema: bool, as_json: bool) -> None:
     """Write a checkpoint in another form.
 
     CHECKPOINT is one of `shardc run`, a folder of them (then the newest whole one is taken), or a
@@ -47,14 +45,11 @@ def command(ctx: click.Context, checkpoint: Path, form: str, to: Path, under: st
     if ema and (theirs or form == "dcp"):
         raise click.UsageError("--ema is for a checkpoint of `shardc run`, --to safetensors")
     left: Sequence[str] = ()
-    try:
+    with output.ending(1):
         if form == "dcp":
             names = _dcp(checkpoint, to)
         else:
             names, left = _safetensors(checkpoint, theirs, under, to, ema)
-    except RunError as error:
-        print(error, file=sys.stderr)
-        ctx.exit(1)
     if as_json:
         output.tell(json.dumps({"written": str(to), "form": form, "tensors": names, "left_out": list(left)}))
         return
@@ -69,9 +64,9 @@ def _dcp(checkpoint: Path, to: Path) -> list[str]:
     from shardlang.weights.export import whole_folder
 
     found = CheckpointWeights(checkpoint)
-    _passed(found.passed)
+    tell_passed(found.passed)
     total = sum(layout.type.nbytes for layout in found.index.tensors.values())
-    with WriteProgress(total) as told, whole_folder(to) as draft:
+    with progress(total) as told, whole_folder(to) as draft:
         write(found.index, draft, told)
     return list(found.index.tensors)
 
@@ -89,15 +84,10 @@ def _safetensors(checkpoint: Path, theirs: bool, under: str, to: Path, ema: bool
         left = [name for name in found.others if name.startswith(under)]
     else:
         weights = ours = CheckpointWeights(checkpoint, ema)
-        _passed(ours.passed)
+        tell_passed(ours.passed)
     names = {name: name.removeprefix(under) for name in weights.tensors if name.startswith(under)}
     if not names:
         raise RunError("SH616", f"no tensor has a name that begins with `{under}`", file=checkpoint)
-    with WriteProgress(sum(weights.tensors[name].nbytes for name in names)) as told:
+    with progress(sum(weights.tensors[name].nbytes for name in names)) as told:
         write_file(weights, names, to, told)
     return list(names.values()), left
-
-
-def _passed(passed: Sequence[RunError]) -> None:
-    for each in passed:
-        output.tell(f"{each.file} is passed over: {each.message}", sys.stderr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardlang.cli import options, output
-from shardlang.cli.commands.weights.progress import WriteProgress
-from shardlang.errors import RunError
+from shardlang.cli.commands.weights.progress import progress, tell_passed
 
 if TYPE_CHECKING:
     from shardlang.weights.export import Export
@@ -37,10 +35,7 @@ if TYPE_CHECKING:
 @click.option("-o", "to", required=True, type=click.Path(path_type=Path), metavar="OUT", help="The folder to write.")
 @click.option("--ema", is_flag=True, help="Of a checkpoint, the averages that `ema` keeps.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_context
-def command(
-    ctx: click.Context, weights: Path, names: str, model: Path | None, to: Path, ema: bool, as_json: bool
-) -> None:
+def command(weights: Path, names: str, model: Path | None, to: Path, ema: bool, as_json: bool) -> int:
     """Write weights under the names, and in the files, of another library's model.
 
     WEIGHTS is a file of `--save-weights`, a checkpoint, or a folder of checkpoints: then its newest
@@ -52,25 +47,22 @@ def command(
     from shardlang.weights.maps import name_map
 
     sink = Sink()
-    try:
+    with output.ending(1):
         export.require_free(to)
         read = name_map(names, sink)
         wanted = None
         if read is not None:
             given, passed = weight_files.weights(weights, ema)
-            for each in passed:
-                output.tell(f"{each.file} is passed over: {each.message}", sys.stderr)
+            tell_passed(passed)
             wanted = export.export(given, read, like.like(model) if model else like.of_map(read, given.tensors), sink)
         code = output.show(sink)
         if wanted is None:
-            ctx.exit(code)
-        with WriteProgress(wanted.bytes) as told:
+            return code
+        with progress(wanted.bytes) as told:
             export.write(wanted, to, told)
-    except RunError as error:
-        print(error, file=sys.stderr)
-        ctx.exit(1)
     assert read is not None
     _tell(wanted, to, [] if model else [each for each in read.ignored if each not in wanted.way.filled], as_json)
+    return 0
 
 
 def _tell(wanted: Export, to: Path, ignored: Sequence[str], as_json: bool) -> None:

@@ -1,31 +1,37 @@
-"""Bytes that are written -> a line of progress, once it takes long."""
+"""Bytes that are written -> a line of progress, once it takes long; broken checkpoints -> a line on
+each."""
 
 from __future__ import annotations
 
 import sys
-from types import TracebackType
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
+from shardlang.cli import output
+from shardlang.errors import RunError
 from shardlang.terminal.display import Live
 
 # Seconds between two lines, and before the first.
 _PACE = 0.2
 
 
-class WriteProgress:
-    """Called with bytes as they are written; `total` are due."""
+@contextmanager
+def progress(total: int) -> Iterator[Callable[[int], None]]:
+    """Gives what is to be called with bytes as they are written; `total` are due."""
+    done = 0
 
-    def __init__(self, total: int) -> None:
-        self.total, self.done = total, 0
-        self._live = Live(sys.stderr, pace=_PACE)
+    def told(bytes: int) -> None:
+        nonlocal done
+        done += bytes
+        if live.due:
+            live(f"wrote {done / 1e9:.1f} of {total / 1e9:.1f} GB")
 
-    def __enter__(self) -> WriteProgress:
-        self._live.rest()
-        return self
+    with Live(sys.stderr, pace=_PACE) as live:
+        live.rest()
+        yield told
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._live.clear()
 
-    def __call__(self, bytes: int) -> None:
-        self.done += bytes
-        if self._live.due:
-            self._live(f"wrote {self.done / 1e9:.1f} of {self.total / 1e9:.1f} GB")
+def tell_passed(passed: Iterable[RunError]) -> None:
+    """Tells of broken checkpoints, in place of which an older one is read."""
+    for each in passed:
+        output.tell(f"{each.file} is passed over: {each.message}", sys.stderr)
