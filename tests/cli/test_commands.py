@@ -17,6 +17,7 @@ from shardlang.cli.main import COMMANDS, run
 from shardlang.cli.main import shardc as group
 from shardlang.diagnostics import explain_pages
 from tests.cli.process import SHARDC, shardc
+from tests.plan.test_equal_layers import LLAMA, filled
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = str(ROOT / "examples" / "quickstart.shard")
@@ -201,6 +202,18 @@ def test_fmt_leaves_what_it_cannot_read(here: Path) -> None:
 def test_fmt_of_the_standard_input() -> None:
     result = shardc("fmt", "-", input="dim  a=1\n")
     assert (result.returncode, result.stdout) == (0, "dim a = 1\n")
+
+
+def test_a_deep_program_comes_from_the_standard_input(here: Path) -> None:
+    """It is checked twice, the second time with its layers cut where a stage begins."""
+    text = filled({
+        "RULE": "stages over pp balanced", "mesh dp": "mesh pp = 2, dp", "MORE": "", "LAYERS": "20",
+    }, LLAMA)  # fmt: skip
+    path = write(here, "deep.shard", text)
+    for command in ("check", "plan"):
+        piped, named = (shardc(command, name, "--ranks", "8", input=text) for name in ("-", str(path)))
+        assert (piped.returncode, named.returncode) == (0, 0), piped.stderr
+        assert piped.stdout.replace("<stdin>", str(path)) == named.stdout
 
 
 def test_explain(capsys: pytest.CaptureFixture[str]) -> None:

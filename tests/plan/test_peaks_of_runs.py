@@ -51,7 +51,8 @@ def told(text: str) -> str:
     assert [step and plain(step) for step in steps] == [steps[1] and plain(steps[1])] * 2
     assert steps[1] is not None or "large" not in text
     for at in range(len(step_peaks(every))):
-        assert list(steps_of_memory(few, at)) == list(steps_of_memory(every, at))
+        ops = [[op for op in steps_of_memory(plan, at) if op[2]] for plan in (few, every)]
+        assert ops[0] == ops[1]
     return "runs"
 
 
