@@ -297,6 +297,24 @@ def explain_plan(
 ) -> Mapping[str, Any] | None:
     """The reasons for `what` in a plan, a value or `mesh`, say, with what the alternatives cost;
     None after errors. memory: as of `plan_program`."""
+
+    def explained(of: CheckedProgram) -> tuple[Mapping[str, Any] | None, Sink, Sink]:
+        mine, over = Sink(), Sink()
+        found = _explained(of, name, ranks, what, mine, over)
+        if of.graph.in_runs and mine.found:
+            raise SingleLayers
+        return found, mine, over
+
+    found, mine, over = program.in_runs(explained)
+    for told, by in ((over, memory or sink), (mine, sink)):
+        for diagnostic in told.found:
+            by.add(diagnostic)
+    return found if not sink.failed else None
+
+
+def _explained(
+    program: CheckedProgram, name: str | None, ranks: int, what: str, sink: Sink, memory: Sink
+) -> Mapping[str, Any] | None:
     from shardlang.plan.planner import choose_strategy
     from shardlang.views.alternatives import StrategyCase
     from shardlang.views.neighbours import QUESTIONS, neighbours

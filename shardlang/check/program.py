@@ -166,7 +166,10 @@ class CheckedProgram:
             told = self.told(cuts) if self.told is not None else None
             if told is None or not told.graph.in_runs:
                 raise SingleLayers
-            mine = replace(told, strategies=self.strategies, axis_overrides=self.axis_overrides, hardware=self.hardware)
+            mine = replace(
+                told, strategies=self.strategies, axis_overrides=self.axis_overrides, hardware=self.hardware,
+                predicted=self.predicted,
+            )  # fmt: skip
             return (work(mine),)
 
         found = cut_as_asked(attempt)

@@ -119,7 +119,9 @@ def _waits(asked: StrategyCase) -> dict[tuple[str, ...], float] | None:
 
 
 def _zero_now(plan: Plan) -> list[str]:
-    counts = Counter(zero_text(p) if p.zero else "no zero" for p in plan.params.values())
+    counts = Counter[str]()
+    for value, param in plan.params.items():
+        counts[zero_text(param) if param.zero else "no zero"] += plan.graph.values[value].times
     return [f"{text}: {count} parameter{'s' * (count != 1)}" for text, count in counts.most_common()]
 
 

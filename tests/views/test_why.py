@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shardlang.check.program import CheckedProgram
 from shardlang.cli.main import run
 from shardlang.cli.why_text import lines
 from shardlang.diagnostics.diagnostic import Sink
@@ -20,6 +22,7 @@ from shardlang.plan.plan import Plan
 from shardlang.sources.files import read_program
 from shardlang.sources.source import Source
 from shardlang.terminal.display import width
+from tests.plan.test_equal_layers import LLAMA, filled
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 H100 = "std.clusters.h100_pod"
@@ -259,3 +262,21 @@ def test_it_fits_the_terminal(room: int) -> None:
                   asked("transformer.shard", "encoder", 8, "three_d")):  # fmt: skip
         made = [line.text for line in lines(found, room)]
         assert [text for text in made if width(text) > room] == [] and re.search("three_d", " ".join(made))
+
+
+@pytest.mark.parametrize("what", ["zero", "recompute", "stages", "of.blocks[1]", "of.blocks[7].mlp", "of.embed"])
+def test_answers_of_runs_are_those_of_all_layers(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal layers are told once in each of the plans that an answer compares, or one by one in all of them."""
+    stages = {"mesh dp": "mesh pp = 2, dp", "RULE": "stages over pp balanced\n  zero 1 over dp", "MORE": ""}
+    program = check_source(Source("deep.shard", filled({**stages, "LAYERS": "20"}, LLAMA)), Sink())
+    assert program is not None
+    found = explain_plan(program, "s", 8, what, Sink())
+    planned: list[bool] = []
+
+    def each(self: CheckedProgram, work: Callable[[CheckedProgram], object]) -> object:
+        planned.append(self.graph.in_runs)
+        return work(self)
+
+    monkeypatch.setattr(CheckedProgram, "in_runs", each)
+    assert found is not None and found == explain_plan(program, "s", 8, what, Sink())
+    assert planned and not any(planned)
