@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from shardlang.plan.plan import MoveKind
 from shardlang.plan.redistribute.cheapest import Route, Router, forget, router
 from shardlang.plan.redistribute.collective_bytes import BitLayout, RoutedValue, Space, steps
+from shardlang.plan.redistribute.least_parts import least_parts
 from shardlang.plan.redistribute.mesh_factorings import bridges, translate
-from shardlang.plan.redistribute.searches import Nearest, Search, engine
+from shardlang.plan.redistribute.searches import TIE, Engine, Nearest, Search, engine
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 from tests.plan import simulated
@@ -111,6 +112,40 @@ def test_without_gradient_identical_and_replicated_are_one() -> None:
     mesh = mesh_of(2, 4)
     assert distance(Layout(((),)), Layout(((),), (), ("a", "b")), (16,), 4, (mesh,), False) == 0
     assert distance(Layout(((),)), Layout(((),), (), ("a", "b")), (16,), 4, (mesh,), True) == 112
+
+
+SPACES = [
+    Space((2, 2), (4, 4, 4), frozenset({1})), Space((2, 4), (8, 8), frozenset({0})), Space((2, 2, 2), (2, 8)),
+    Space((2, 2, 2), (8, 8), frozenset({0})), Space((4, 2, 2), (4, 16)), Space((2, 3), (6, 6), frozenset({0, 1})),
+    Space((2, 2, 4), (2, 4, 16)), Space((2, 2, 2), (2, 8, 8, 4)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("gradient", [True, False])
+def test_the_least_parts_are_those_of_the_chain(space: Space, gradient: bool) -> None:
+    """They are looked for among fewer moves, in a space without limits, from a source that is alike."""
+    whole = Engine(space)
+    every = list(whole.search(BitLayout(((),) * len(space.limits), 0, 0), gradient).within(1 << 40))
+    states = [whole.states[node] for node in every]
+    too_fine = BitLayout(((0, 1), *((),) * (len(space.limits) - 1)), 0, 0)
+    for source in [*states[:: max(1, len(states) // 12)], too_fine]:
+        search = whole.search(source, gradient)
+        for target in states:
+            weight = search.weight(target)
+            assert least_parts(space, source, target, gradient) == (None if weight is None else weight // TIE)
+
+
+@pytest.mark.parametrize("space", [space for space in SPACES if {*space.limits} != {space.ranks}])
+def test_spaces_that_share_moves_have_their_own(space: Space) -> None:
+    alone, sharing = Engine(space), Engine(space)
+    alone._free = None
+    rest = ((),) * (len(space.limits) - 1)
+    for state in [BitLayout(((), *rest), 0, 0), BitLayout(((0, 1), *rest), 0, 0)]:
+        reached = Search(alone, alone.number(state), True).within(1 << 40)
+        assert len(reached) > 10
+        for node in reached:
+            assert sharing.edges(node, True) == alone.edges(node, True)
 
 
 def test_no_way_to_a_cut_that_does_not_divide() -> None:

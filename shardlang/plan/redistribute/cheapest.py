@@ -1,10 +1,10 @@
 """The cheapest chain of moves from one layout of a value to another, in bytes sent per rank,
 forward and backward.
 
-Exact by Dijkstra (searches.py) on up to three axes and four dims; on more, axes on which both ends
-agree stay as they are, those that go the same way go together, and where the layouts are still too
-many the chain is greedy.py's. Costs are parts of the whole value, so searches are shared by all
-shapes that divide alike. Trees are steiner_tree.py's."""
+Exact by Dijkstra (searches.py; what it costs alone is least_parts.py's) on up to three axes and
+four dims; on more, axes on which both ends agree stay as they are, those that go the same way go
+together, and where the layouts are still too many the chain is greedy.py's. Costs are parts of the
+whole value, so searches are shared by all shapes that divide alike. Trees are steiner_tree.py's."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from shardlang.plan.redistribute.collective_bytes import (
     parts_to_bytes,
 )
 from shardlang.plan.redistribute.greedy import greedy
+from shardlang.plan.redistribute.least_parts import least_parts
 from shardlang.plan.redistribute.mesh_factorings import bridges
 from shardlang.plan.redistribute.searches import EXACT_AXES, TIE, Nearest, engine
 from shardlang.types.layout import Layout, identical
@@ -290,8 +291,7 @@ def joined(first: Route, between: tuple[Move, Layout], second: Route) -> Route:
 def least(about: SearchSpace, source: BitLayout, target: BitLayout, gradient: bool) -> int | None:
     """The parts that `chain` sends, without its moves."""
     if len(about.axes) <= EXACT_AXES:
-        weight = engine(about.space).search(source, gradient).weight(target)
-        return None if weight is None else weight // TIE
+        return least_parts(about.space, source, target, gradient)
     return chain(about, source, target, gradient)[1]
 
 

@@ -76,7 +76,7 @@ class Space:
 class _Here(NamedTuple):
     """A state and what its moves have in common. local: the parts that a rank has; rooms: per dim
     the size that further axes must divide; identical, replicated, pending: the axes that cut
-    nothing."""
+    nothing; basic: as in `steps`; most: how many axes a move runs over that one move each could."""
 
     state: BitLayout
     space: Space
@@ -85,6 +85,8 @@ class _Here(NamedTuple):
     identical: tuple[int, ...]
     replicated: tuple[int, ...]
     pending: tuple[int, ...]
+    basic: bool
+    most: int
 
 
 class Bundle(NamedTuple):
@@ -99,12 +101,14 @@ class Bundle(NamedTuple):
         return self.find(self.sent, *self.given)
 
 
-def steps(state: BitLayout, space: Space) -> list[Hop]:
-    """All moves from `state`, in a fixed order."""
-    return [hop for sent, find, given in bundles(state, space) for hop in find(sent, *given)]
+def steps(state: BitLayout, space: Space, basic: bool = False) -> list[Hop]:
+    """All moves from `state`, in a fixed order. basic: without those for which others, one after
+    the other, send as much: over several axes cuts, gathers and all that is free, except where dims
+    are uneven; from P to R by way of I, and back."""
+    return [hop for sent, find, given in bundles(state, space, basic) for hop in find(sent, *given)]
 
 
-def bundles(state: BitLayout, space: Space) -> Iterator[Bundle]:
+def bundles(state: BitLayout, space: Space, basic: bool = False) -> Iterator[Bundle]:
     """The moves of `steps`, in that order, none of them made yet."""
     degrees = [space.degree(axes) for axes in state.dims]
     rooms = tuple([_room(space, dim, *each) for dim, each in enumerate(zip(state.dims, degrees, strict=True))])
@@ -112,7 +116,8 @@ def bundles(state: BitLayout, space: Space) -> Iterator[Bundle]:
     identical = ((1 << len(space.sizes)) - 1) & ~(split | state.pending | state.replicated)
     here = _Here(
         state, space, space.whole // math.prod(degrees), rooms=rooms, identical=members(identical),
-        replicated=members(state.replicated), pending=members(state.pending),
+        replicated=members(state.replicated),
+        pending=members(state.pending), basic=basic, most=1 if basic else len(space.sizes),
     )  # fmt: skip
     yield from _whole_steps(here)
     yield from _cut_steps(here)
@@ -135,10 +140,10 @@ class AxisRun(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _runs(sizes: tuple[int, ...], members: tuple[int, ...], ordered: bool) -> tuple[AxisRun, ...]:
-    """Every choice of one or more of the axes; `ordered`, in every order."""
+def _runs(sizes: tuple[int, ...], members: tuple[int, ...], ordered: bool, most: int) -> tuple[AxisRun, ...]:
+    """Every choice of one to `most` of the axes; `ordered`, in every order."""
     choose = permutations if ordered else combinations
-    found = [axes for n in range(1, len(members) + 1) for axes in choose(members, n)]
+    found = [axes for n in range(1, min(most, len(members)) + 1) for axes in choose(members, n)]
     return tuple(AxisRun(axes, sum(1 << a for a in axes), math.prod([sizes[a] for a in axes])) for axes in found)
 
 
@@ -150,17 +155,20 @@ def _by_degree(runs: tuple[AxisRun, ...]) -> tuple[tuple[int, tuple[AxisRun, ...
 
 def _whole_steps(here: _Here) -> Iterator[Bundle]:
     """The moves that leave every dim as it is: among I, R and P."""
-    (dims, p, r), sizes = here.state, here.space.sizes
-    for axes, bits, n in _runs(sizes, here.identical, False):
+    (dims, p, r), sizes, every = here.state, here.space.sizes, len(here.space.sizes)
+    for axes, bits, n in _runs(sizes, here.identical, False, every):
         yield Bundle((0, _all_reduce(n, here.local)), _whole, (MoveKind.I_TO_R, axes, dims, p, r | bits))
-        yield Bundle((0, 0), _whole, (MoveKind.I_TO_P, axes, dims, p | bits, r))
-    for axes, bits, _ in _runs(sizes, here.replicated, False):
+        if len(axes) <= here.most:
+            yield Bundle((0, 0), _whole, (MoveKind.I_TO_P, axes, dims, p | bits, r))
+    for axes, bits, _ in _runs(sizes, here.replicated, False, here.most):
         yield Bundle((0, 0), _whole, (MoveKind.R_TO_I, axes, dims, p, r & ~bits))
-        yield Bundle((0, 0), _whole, (MoveKind.R_TO_P, axes, dims, p | bits, r & ~bits))
-    for axes, bits, n in _runs(sizes, here.pending, False):
+        if not here.basic:
+            yield Bundle((0, 0), _whole, (MoveKind.R_TO_P, axes, dims, p | bits, r & ~bits))
+    for axes, bits, n in _runs(sizes, here.pending, False, every):
         reduce = _all_reduce(n, here.local)
         yield Bundle((reduce, 0), _whole, (MoveKind.P_TO_I, axes, dims, p & ~bits, r))
-        yield Bundle((reduce, reduce), _whole, (MoveKind.P_TO_R, axes, dims, p & ~bits, r | bits))
+        if not here.basic:
+            yield Bundle((reduce, reduce), _whole, (MoveKind.P_TO_R, axes, dims, p & ~bits, r | bits))
 
 
 def _whole(sent: tuple[int, int], kind: MoveKind, axes: tuple[int, ...], *to: Any) -> Sequence[Hop]:
@@ -181,8 +189,9 @@ def _cut_steps(here: _Here) -> Iterator[Bundle]:
     for dim, room in enumerate(here.rooms):
         if room == 1:
             continue
+        most = len(space.sizes) if dim in space.uneven else here.most
         for kind, members, forward, backward in rows:
-            for n, runs in _by_degree(_runs(space.sizes, members, True)):
+            for n, runs in _by_degree(_runs(space.sizes, members, True, most)):
                 if room % n == 0:
                     moved = (n - 1) * local // n
                     yield Bundle((forward * moved, backward * moved), _cut, (here.state, kind, dim, runs))
@@ -214,11 +223,13 @@ def _uncut_steps(here: _Here) -> Iterator[Bundle]:
     for dim, present in enumerate(here.state.dims):
         lengths = range(min(1, len(present))) if dim in uneven else reversed(range(len(present)))
         for keep in lengths:
+            gathers = dim in uneven or len(present) - keep <= here.most
             n = here.space.degree(present[keep:])
             gathered, given = (n - 1) * here.local, (here, dim, keep)
-            yield Bundle((gathered, 0), _gather, (MoveKind.S_TO_I, *given))
-            yield Bundle((gathered, gathered), _gather, (MoveKind.S_TO_R, *given))
-            yield Bundle((0, 0), _gather, (MoveKind.S_TO_P, *given))
+            if gathers:
+                yield Bundle((gathered, 0), _gather, (MoveKind.S_TO_I, *given))
+                yield Bundle((gathered, gathered), _gather, (MoveKind.S_TO_R, *given))
+                yield Bundle((0, 0), _gather, (MoveKind.S_TO_P, *given))
             yield Bundle((gathered // n, gathered // n), _exchange, (*given, n))
 
 

@@ -21,14 +21,21 @@ Edges = list[tuple[int, int]]
 
 
 class Engine:
-    """The layouts of one space and their moves, found as they are needed."""
+    """The layouts of one space and their moves, found as they are needed. basic: without the moves
+    that others make up (collective_bytes.py).
 
-    def __init__(self, space: Space) -> None:
-        self.space = space
-        self.numbers: dict[BitLayout, int] = {}
-        self.states: list[BitLayout] = []
+    Limits take layouts away and no move between two that are left. So spaces of few axes that
+    differ in limits alone share their moves, those of the space without limits."""
+
+    def __init__(self, space: Space, basic: bool = False) -> None:
+        free = Space(space.sizes, (space.ranks,) * len(space.limits), space.uneven)
+        shares = len(space.sizes) <= EXACT_AXES and space != free
+        self.space, self.basic, self._free = space, basic, engine(free, basic) if shares else None
+        self.numbers: dict[BitLayout, int] = self._free.numbers if self._free else {}
+        self.states: list[BitLayout] = self._free.states if self._free else []
         self._moves: dict[int, list[tuple[int, int, int]]] = {}
         self._edges: dict[tuple[int, bool], Edges] = {}
+        self._legal: dict[int, bool] = {}
         self._hops: dict[tuple[int, int, bool], Hop] = {}
         self._searches: dict[tuple[int, bool], Search] = {}
         self.trees: dict[tuple[int, bool, tuple[BitLayout, ...]], list[tuple[int, int]]] = {}
@@ -44,7 +51,10 @@ class Engine:
         """(neighbour, weight) of each move; backward counts with `gradient` only."""
         known = self._edges.get((node, gradient))
         if known is None:
-            if gradient:
+            shared, legal = self._free, self.legal
+            if shared is not None and legal(node):
+                known = [each for each in shared.edges(node, gradient) if legal(each[0])]
+            elif gradient:
                 known = [(to, (forward + backward) * TIE + 1) for to, forward, backward in self.moves(node)]
             else:
                 known = [(to, forward * TIE + 1) for to, forward, _ in self.moves(node)]
@@ -55,8 +65,16 @@ class Engine:
         """(neighbour, parts forward, parts backward) of each move."""
         known = self._moves.get(node)
         if known is None:
-            hops = steps(self.states[node], self.space)
+            hops = steps(self.states[node], self.space, self.basic)
             known = self._moves[node] = [(self.number(hop.to), hop.forward, hop.backward) for hop in hops]
+        return known
+
+    def legal(self, node: int) -> bool:
+        """Whether the axes of each dim divide its limit."""
+        known = self._legal.get(node)
+        if known is None:
+            cuts = zip(self.states[node].dims, self.space.limits, strict=True)
+            known = self._legal[node] = all([limit % self.space.degree(axes) == 0 for axes, limit in cuts])
         return known
 
     def search(self, source: BitLayout, gradient: bool) -> Search:
@@ -184,5 +202,5 @@ class Nearest(Search):
 
 
 @lru_cache(maxsize=256)
-def engine(space: Space) -> Engine:
-    return Engine(space)
+def engine(space: Space, basic: bool = False) -> Engine:
+    return Engine(space, basic)
