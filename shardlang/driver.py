@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from shardlang.diagnostics.diagnostic import Severity, Sink
 from shardlang.paths.patterns import TOLD_ONCE, Cuts, SingleLayers, cut_as_asked
 from shardlang.sources.files import STDIN, Files
-from shardlang.sources.source import Source, Span
+from shardlang.sources.source import Source
 
 if TYPE_CHECKING:
-    from shardlang.check.own import OwnDecl, OwnDefinition
+    from shardlang.check.own import OwnDecl
     from shardlang.check.program import CheckedProgram
     from shardlang.check.values import OperatorDecl
     from shardlang.cost.hardware import Hardware
     from shardlang.cost.predict import Prediction
-    from shardlang.ops.declared import Declaration
     from shardlang.plan.plan import Plan
     from shardlang.search.result import Answer
     from shardlang.syntax import ast
@@ -96,8 +95,10 @@ def declared_operators(source: Source, sink: Sink) -> list[OperatorDecl | OwnDec
     files = Files()
     files.add(source)
     found = declared_operators(tree, sink, files.load)
+    from shardlang.plan.unverified import piped
+
     for operator in found if source.name == STDIN else ():
-        fact, help = _piped(operator.declaration)
+        fact, help = piped(operator.declaration)
         sink.report("SH611", fact, operator.span, "declared here", help=help)
     return [] if sink.failed else found
 
@@ -351,7 +352,9 @@ def predict_plan(plan: Plan, sink: Sink) -> Prediction | None:
 def prove_plan(plan: Plan, sink: Sink) -> None:
     """Reports where ranks would wait for each other in vain; a plan that cannot be emitted has
     nothing to prove."""
-    for message, span, label, help in _unverified(plan):
+    from shardlang.plan.unverified import unverified
+
+    for message, span, label, help in unverified(plan):
         sink.report("SH611", message, span, label, help=help, severity=Severity.WARNING)
     if plan.program.training is not None and plan.graph.loss is not None:
         _emitted(plan, sink)
@@ -361,39 +364,12 @@ def emit_plan(plan: Plan, sink: Sink, folded: bool = True) -> Mapping[str, str] 
     """The emitted files, name -> text, whose communication is proved; None after errors, and where
     an operator that a file declares is not verified. Not `folded`: every layer is written out where
     it is called; tests hold both to the same bits."""
-    unverified = _unverified(plan)
-    for message, span, label, help in unverified:
+    from shardlang.plan.unverified import unverified
+
+    lacking = unverified(plan)
+    for message, span, label, help in lacking:
         sink.report("SH611", f"{message}; it does not run", span, label, help=help)
-    return None if unverified or sink.failed else _emitted(plan, sink, folded)
-
-
-def _unverified(plan: Plan) -> list[tuple[str, Span, str, str]]:
-    """The reports on declared operators that have no current lock, each where it is first
-    called."""
-    from shardlang.ops.declared import DECLARED
-
-    called = [(mine, op.span, "called here") for op in plan.graph.ops if (mine := op.attrs.get(DECLARED)) is not None]
-    own = plan.program.training.own if plan.program.training is not None else ()
-    found: dict[str, tuple[str, Span, str, str]] = {}
-    for declared, span, label in (*called, *((each, each.span, "declared here") for each in own)):
-        kind = getattr(declared, "kind", "operator")
-        if plan.program.source.name == STDIN:
-            fact, help = _piped(declared)
-        elif declared.verified:
-            continue
-        else:
-            limit = "may be split as" if kind == "operator" else "needs no more than"
-            fact = f"{kind} `{declared.name}` is unverified: nothing proves that it {limit} `{declared.home}` says"
-            help = f"`shardc verify {declared.home}`"
-        found.setdefault(declared.name, (fact, span, label, help))
-    return list(found.values())
-
-
-def _piped(declared: Declaration | OwnDefinition | OwnDecl) -> tuple[str, str]:
-    """The mistake of a program from a pipe that declares Python, and what helps."""
-    kind = getattr(declared, "kind", "operator")
-    fact = f"{kind} `{declared.name}` is in `{declared.file}`, and a program from a pipe loads no file"
-    return fact, "save the program as a file"
+    return None if lacking or sink.failed else _emitted(plan, sink, folded)
 
 
 def _emitted(plan: Plan, sink: Sink, folded: bool = True) -> Mapping[str, str] | None:

@@ -107,7 +107,7 @@ def _seen(made: planned.Plan, sink: Sink) -> Plan:
 
 
 def _required(found: Found | None, sink: Sink) -> Found:
-    """What a pass gave; ProgramError where it gave nothing."""
+    """The outcome of a pass; ProgramError where it has none."""
     if found is None:
         raise ProgramError(_report(sink, None))
     return found

@@ -33,7 +33,7 @@ class Reported(Exception):
 
 
 def attempted(read: Callable[Given, Read], *given: Given.args, **named: Given.kwargs) -> Read | None:
-    """What is read; None after a report."""
+    """The outcome of `read`; None after a report."""
     try:
         return read(*given, **named)
     except Reported:

@@ -1,6 +1,7 @@
-"""What commands say, and where it goes: lines, JSON, diagnostics by the renderer that is asked for.
+"""The lines, the JSON and the diagnostics of commands, by the renderer that is asked for.
 
-Decides on the stream, its width and whether it has colour, and on the exit code after a RunError."""
+Decides on the stream, its width and whether it has colour, and on the exit code after a
+RunError."""
 
 from __future__ import annotations
 
@@ -84,8 +85,8 @@ def show(sink: Sink, stream: TextIO | None = None, output: str = "full", besides
 
 
 def show_fault(fault: Exception) -> int:
-    """What to install, where a package of an extra is missing or cannot be loaded; else a fault of
-    ours and how to report it. The traceback only if SHARDC_TRACEBACK is set."""
+    """Tells what to install, where a package of an extra is missing or cannot be loaded; else of a
+    fault of ours and how to report it, with the traceback only if SHARDC_TRACEBACK is set."""
     from shardlang import __version__
 
     sink = Sink()

@@ -183,7 +183,7 @@ class Operator:
     operand. moves: the elements of the result are elements of the operands, unchanged. of_number:
     what it is of a static number, which gives one.
 
-    What only one or two operators have is no field: a class of their own says it.
+    A class of their own says what only one or two operators have; it is no field.
     train_only: the operator is the identity on its first operand in `eval` (dropout). chunked: the
     internal operator that computes this loss in chunks of rows, with the product that its scores
     are. attends: whether its ranks exchange parts of a cut sequence, as `attend` says."""
@@ -239,7 +239,7 @@ class Operator:
         return RT("keeping", made, *read) if read else made
 
     def inferred(self, site: CallSite) -> Inference | None:
-        """What `infer` says of a call; None where it refuses."""
+        """The answer of `infer` to a call; None where it refuses."""
         try:
             return self.infer(site)
         except CallRefused:

@@ -129,7 +129,8 @@ def sized(term: Term) -> str:
 
 
 def broadcast(site: CallSite, types: Sequence[TensorType]) -> tuple[tuple[Term, ...], list[tuple[Term, ...]]]:
-    """The result's dims, and each operand's dims after unification; SH280 where they do not line up."""
+    """The result's dims, and each operand's dims after unification; SH280 where they do not line
+    up."""
     first = types[0].dims
     if all(t.dims == first or not t.dims for t in types[1:]):
         return first, [t.dims for t in types]

@@ -25,6 +25,8 @@ RUN = re.compile(r"\[(\d+)-(\d+)\]")
 R = TypeVar("R")
 # What is reported alike whether runs of equal layers are told once or not.
 TOLD_ONCE = ("SH450",)
+# So often runs are cut: each time all of the work is done again.
+MOST_CUTS = 6
 # Array of layers -> the numbers of its layers that a run begins or ends at.
 Cuts = Mapping[str, frozenset[int]]
 
@@ -40,9 +42,9 @@ class SingleLayers(Exception):
 
 def cut_as_asked(work: Callable[[Cuts], R]) -> R | None:
     """The outcome of `work` with runs that are cut where it asks for single layers; None where no
-    cuts are enough."""
+    cuts are enough, or it asks too often."""
     cuts: Cuts = {}
-    while True:
+    for _ in range(MOST_CUTS):
         try:
             return work(cuts)
         except SingleLayers as asked:
@@ -50,6 +52,7 @@ def cut_as_asked(work: Callable[[Cuts], R]) -> R | None:
             if all(cuts.get(array) == at for array, at in more.items()):
                 return None
             cuts = {**cuts, **more}
+    return None
 
 
 def indexes(index: str) -> range:

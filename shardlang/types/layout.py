@@ -57,7 +57,8 @@ def chunk_sizes(size: int, parts: int) -> tuple[int, ...]:
 
 
 def listed_sizes(size: int, parts: int, listed: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The sizes of the parts of `size` things: those listed for as many parts, else torch.chunk's."""
+    """The sizes of the parts of `size` things: those listed for as many parts, else those of
+    torch.chunk."""
     return listed if listed is not None and len(listed) == parts else chunk_sizes(size, parts)
 
 

@@ -70,7 +70,8 @@ def collective(
     by: tuple[str, str], axes: Sequence[str], to: str | None, sizes: tuple[int, int],
     seconds: tuple[float, float] | None = None,
 ) -> Entry:  # fmt: skip
-    """What is sent: forward and backward by `by`, with the seconds and those that are waited for."""
+    """The entry of something sent: forward and backward by `by`, with the seconds and those that
+    are waited for."""
     whole, exposed = seconds if seconds is not None else (None, None)
     return {
         "forward": by[0], "backward": by[1], "axes": list(axes), "to": to, "forward_bytes": sizes[0],

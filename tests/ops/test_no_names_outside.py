@@ -20,6 +20,7 @@ OTHER_WORDS = {
     ("check/declared.py", "pad"): "an argument of `tokenizer` and `bytes`",
     ("check/model/words.py", "pad"): "that argument",
     ("check/train/settings.py", "log"): "the setting `log`",
+    ("cli/commands/ranks/generation.py", "top_k"): "the option `--top-k`",
     ("cost/calibrated.py", "attention"): "a member of a profile, for all kernels of that kind",
     ("cost/profile.py", "attention"): "likewise",
     ("emit/evaluate.py", "stack"): "torch's, in the emitted text",

@@ -49,10 +49,11 @@ train {
 GROWTH = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 import torch
 from shardlang.runtime.state import mapped, initial
 from shardlang.runtime.state.row_optimizers import LazyAdam
-from shardlang.runtime.program import Extent
+from shardlang.runtime.program import Extent, RunTensor
 
 def anonymous():
     line = next(l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith("RssAnon"))
@@ -60,7 +61,8 @@ def anonymous():
 
 block = Extent((0, 0), (2**21, 8))
 def part(some):
-    return initial.initial(("normal", 0.1), "table", block.shape, some, torch.float32)
+    program, table = SimpleNamespace(precision="f32"), RunTensor("table", block.shape, ("normal", 0.1))
+    return initial.make(program, table, some)
 
 part(Extent((0, 0), (2**12, 8)))
 torch.sparse_coo_tensor([[1]], torch.ones(1, 8), (4, 8)).coalesce()
@@ -71,7 +73,7 @@ if sys.argv[1]:
     table = mapped.made(block, torch.float32, part)
 else:
     table = part(block)
-optimizer = LazyAdam([table], lr=0.1)
+optimizer = LazyAdam([table], lr=0.1, betas=(0.9, 0.999), eps=1e-8)
 table.requires_grad_().grad = torch.sparse_coo_tensor([[3, 70_000]], torch.ones(2, 8), table.shape).coalesce()
 with torch.no_grad():
     optimizer.step(0.1)

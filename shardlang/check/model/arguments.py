@@ -57,7 +57,8 @@ class Bound:
 
 
 def call_of_one(node: ast.Expr, kinds: Collection[str], noun: str, code: str, example: str, frame: Frame) -> ast.Call:
-    """The call of one of `kinds`, which are all of `noun`; Reported under `code` where it is none."""
+    """The call of one of `kinds`, which are all of `noun`; where it is none, that is reported under
+    `code`, and Reported is raised."""
     name = called(node)
     if not isinstance(node, ast.Call) or not name:
         frame.refuse(code, f"no {noun} is called here", node.span, f"no {noun}", help=f"write `{example}`, say")

@@ -95,7 +95,7 @@ def lines(plan: Plan, index: Index, fits: bool, base: Path = Path()) -> Iterator
     if training is not None and training.eval is not None and isinstance(evaluated, dict):
         for name, here, before in _of_source(training.eval, evaluated, base):
             yield f"{index.folder}: evaluates other data than before: `{name}` of `eval` is {here}, and was {before}"
-    whole = sum(layout.nbytes for layout in index.tensors.values())
+    whole = sum(layout.type.nbytes for layout in index.tensors.values())
     if plan.pipeline is None:
         yield f"{index.folder}: a rank reads at most {_read(plan, None):,} bytes of {whole:,}"
     else:

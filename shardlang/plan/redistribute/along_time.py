@@ -19,7 +19,7 @@ from shardlang.types.mesh import Mesh
 
 Moves = tuple[tuple[Move, Layout], ...]
 
-# The states between which one move leads with a gradient; `PLAIN`: where there is none to pass back.
+# The states between which one move leads with a gradient; `PLAIN`: where none is passed back.
 FREE = ("IP", "RP", "RI", "RS")
 PLAIN = (*FREE, "IR", "IS", "PI", "PR")
 
@@ -47,7 +47,7 @@ def like(layout: Layout, other: Layout, axis: str) -> Layout:
 
 
 def part(value: RoutedValue, layout: Layout, axis: str, count: int) -> RoutedValue:
-    """What one microbatch has of a value; what is cut in time is cut in equal parts."""
+    """The part of one microbatch of a value, which is cut in equal parts in time."""
     dim = cut_dim(layout, axis)
     shape = tuple(-(-n // count) if d == dim else n for d, n in enumerate(value.shape))
     return RoutedValue(shape, value.itemsize, value.uneven - {dim})

@@ -45,7 +45,10 @@ _PACE = 0.005
 
 
 def tensor_of(numbers: np.ndarray, dtype: str) -> Tensor:
-    """Numbers as they are stored, as a tensor of a type."""
+    """Numbers as they are stored, as a tensor of a type. An empty array may have strides in numpy
+    with which torch has no bytes."""
+    if not numbers.size:
+        return torch.empty(numbers.shape, dtype=TYPES[dtype])
     return torch.from_numpy(numbers).view(TYPES[dtype])
 
 
