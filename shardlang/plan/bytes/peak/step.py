@@ -76,15 +76,14 @@ def peaks_by_action(plan: Plan, coordinate: int) -> list[Peak]:
 
 def _lines(plan: Plan) -> list[_Line]:
     """The coordinates. SingleLayers where the plan tells a run once whose layers differ in this."""
-    of = windows(plan)
-    stages = _Stages(plan, of)
+    stages = _stages_of(plan)
     mine: list[tuple[int, ...] | None] = [None] if plan.pipeline is None else [*stages_by_coordinate(plan)]
     if plan.pipeline is None:
         rows: Sequence[Sequence[Action]] = [alone(plan.microbatches)]
     else:
         rows = plan.pipeline.actions
     lines = [_Line(stages, at, row) for at, row in zip(mine, rows, strict=True)]
-    if not all(repeats(course, of) for kind in stages.courses.values() for course in kind):
+    if not all(repeats(course, stages.windows) for kind in stages.courses.values() for course in kind):
         raise SingleLayers
     return lines
 
@@ -158,6 +157,12 @@ class _Stages:
             passes = StagePass(self.plan, stage, steps, [self.windows.of[step] for step in steps])
             self.courses[kind] = sections(passes.forward()), sections(passes.backward())
         return self.courses[kind]
+
+
+@remembered
+def _stages_of(plan: Plan) -> _Stages:
+    """Those of a plan, for all who follow its steps."""
+    return _Stages(plan, windows(plan))
 
 
 @remembered
