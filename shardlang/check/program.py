@@ -156,7 +156,7 @@ class CheckedProgram:
     schedules: Mapping[str, Source] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
     predicted: tuple[str, ...] = ()
-    told: Callable[[Cuts], CheckedProgram | None] | None = field(default=None, repr=False)
+    told: Callable[[Cuts], CheckedProgram | None] | None = field(default=None, repr=False, compare=False)
 
     def in_runs(self, work: Callable[[CheckedProgram], R]) -> R:
         """The outcome of `work` on the program with runs of equal layers told once, cut where that

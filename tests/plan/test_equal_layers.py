@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -313,6 +314,13 @@ def test_another_strategy_than_the_program_was_checked_for_may_cut_stages() -> N
     assert asked.value.cuts == HALF
     told = program.in_runs(lambda cut: driver.plan_program(cut, "t", 4, Sink()))
     assert told is not None and told.graph.in_runs and len(told.graph.ops) > len(program.graph.ops)
+
+
+def test_a_program_is_the_same_however_often_it_is_checked() -> None:
+    source = Source("deep.shard", filled({"RULE": "", "MORE": "", "LAYERS": "20"}, LLAMA))
+    one, other = (driver.check_source(source, Sink()) for _ in range(2))
+    assert one is not None and other is not None and one.told is not None
+    assert replace(one, told=None) == one == replace(one, told=other.told)
 
 
 def test_what_does_not_fit_is_told_without_each_layer() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from shardlang.runtime.program import Extent, SourceField
 from shardlang.runtime.words import Text, checksum, vocabulary_note
 
 
-class Encoder:
+class Encoder(ABC):
     """Texts to numbers. pad: the number that fills a text up, at the `left` or behind it. unit:
     what a number stands for. unknown: the number of what has none. told: a text for a checkpoint,
     which differs where the numbers of texts do. note: a line about what was made of the training
@@ -34,17 +35,24 @@ class Encoder:
     told: str
     note = ""
 
-    def number(self, text: str) -> np.ndarray:
-        """The numbers of a whole text, int32."""
-        raise NotImplementedError
-
+    @abstractmethod
     def numbers(self, texts: Sequence[str], length: int, field: str) -> Iterator[tuple[np.ndarray, bool]]:
         """The numbers of each text, int32, at most `length`, and whether it was cut."""
+
+
+class _OneByOne(Encoder):
+    """An encoder that takes each text by itself."""
+
+    @abstractmethod
+    def number(self, text: str) -> np.ndarray:
+        """The numbers of a whole text, int32."""
+
+    def numbers(self, texts: Sequence[str], length: int, field: str) -> Iterator[tuple[np.ndarray, bool]]:
         for found in map(self.number, texts):
             yield found[:length], len(found) > length
 
 
-class _Words(Encoder):
+class _Words(_OneByOne):
     """The most frequent words, numbered as those of `parallel_text`."""
 
     pad, unit, unknown = PAD, "words", UNKNOWN
@@ -59,7 +67,7 @@ class _Words(Encoder):
         return np.array(self.vocabulary.encode(text), np.int32)
 
 
-class _Bytes(Encoder):
+class _Bytes(_OneByOne):
     """The bytes of a text in UTF-8."""
 
     unit = "bytes"
