@@ -15,7 +15,7 @@ from emitted import emitted, planned, training
 from ranks import on_ranks
 from timing import ratios, verdict
 
-from shardlang.plan.bytes.report import report
+from shardlang.folds.report import report
 from shardlang.runtime.step.train import datasets
 
 PROGRAM = Path(__file__).parent / "programs" / "exchange.shard"

@@ -16,7 +16,7 @@ from timing import interleave, ratios, verdict
 
 from shardlang.check.check import check
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.planner import plan
+from shardlang.folds.planned import plan
 from shardlang.sources.source import Source
 from shardlang.syntax.parse import parse
 

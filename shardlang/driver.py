@@ -208,7 +208,7 @@ def plan_program(
 ) -> Plan | None:  # fmt: skip
     """The plan on `ranks` ranks by the strategy `name`, or the first; None after errors. memory: is
     told of a plan that does not fit, which is given then."""
-    from shardlang.plan.planner import plan
+    from shardlang.folds.planned import plan
 
     if program.training is None:
         fact = f"`{program.source.name}` has no `train`, so there is no step to plan"
@@ -246,7 +246,7 @@ def tune_program(
     """The strategies that are predicted fastest; None after errors, or where nothing fits."""
     from shardlang.cost.hardware import with_speeds
     from shardlang.cost.predict import predict_work
-    from shardlang.plan.bytes.fits import device
+    from shardlang.folds.fits import device
     from shardlang.plan.planner import can_be_planned
     from shardlang.search.request import SearchRequest
     from shardlang.search.result import answer
@@ -275,7 +275,7 @@ def seen_plan(plan: Plan, sink: Sink, folded: bool = True) -> PlanFacts:
     """A plan with what `shardc plan --json` says of it, the predicted step included. folded: equal
     layers are told once."""
     from shardlang.cost.predict import plain
-    from shardlang.plan.bytes.report import report
+    from shardlang.folds.report import report
     from shardlang.views.diff import PlanFacts
 
     step = predict_plan(plan, sink)

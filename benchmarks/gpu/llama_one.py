@@ -15,7 +15,7 @@ from timing import ratios
 from benchmarks.gpu.nets import llama_8b
 from benchmarks.gpu.pairs import measured
 from benchmarks.gpu.place import place
-from shardlang.plan.work import step_flops
+from shardlang.folds.flops import step_flops
 
 MFU = 0.45
 

@@ -15,7 +15,7 @@ from memory import peak_bytes
 
 from benchmarks.gpu.nets import Net, gpt2_124m, llama_8b
 from benchmarks.gpu.place import place
-from shardlang.plan.bytes.peak.step import step_peaks
+from shardlang.folds.peak.step import step_peaks
 
 
 def peak(net: Net) -> int:

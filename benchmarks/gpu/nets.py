@@ -15,7 +15,7 @@ from emitted import emitted, leaves, on_hand, planned, training
 from torch import nn
 
 from benchmarks.gpu.place import Place
-from shardlang.plan.work import step_flops
+from shardlang.folds.flops import step_flops
 from shardlang.runtime import compiled
 from shardlang.runtime.comm.mesh import world
 

@@ -18,7 +18,7 @@ from ranks import WARMUP, barrier
 from timing import Timing, interleave
 
 from benchmarks.gpu.nets import Net, Turn
-from shardlang.plan.bytes.peak.step import step_peaks
+from shardlang.folds.peak.step import step_peaks
 from shardlang.runtime.comm import mesh
 
 Sides = Mapping[str, Callable[[], Turn]]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from shardlang.cli import output
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.folds.block_report import same_layers
 from shardlang.frozen.records import dataclass
 from shardlang.paths.runs import patterns
-from shardlang.plan.bytes.block_report import same_layers
 
 if TYPE_CHECKING:
     from shardlang.interpret.verify.compare import Comparison, ValueDifference

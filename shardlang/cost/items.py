@@ -22,17 +22,17 @@ from shardlang.cost.work import (
     Place,
     Product,
 )
+from shardlang.folds.traffic import copy_bytes
 from shardlang.graph.graph import Kind, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import SENT, TO_DEVICE, TO_HOST, TRANSFER
 from shardlang.ops.rule import FactorRule, factor_rule
 from shardlang.ops.saved_activations import LocalOp, elements
-from shardlang.plan.bytes.saved_activations import saved_activations
-from shardlang.plan.bytes.traffic import copy_bytes
 from shardlang.plan.dim_factors import of_factors
 from shardlang.plan.fusions import fusions, is_linear
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
 from shardlang.plan.reads import layout_of
+from shardlang.step.saved_activations import saved_activations
 from shardlang.types.dim import BYTES
 
 _NUMBER = re.compile(r"\[[\d-]+\]")

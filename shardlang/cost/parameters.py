@@ -8,14 +8,14 @@ from functools import cached_property
 from shardlang.cost.items import class_of, layer_of
 from shardlang.cost.work import FORWARD, WEIGHTS, Collective, Gather, Item, MemoryBound, Place, Reduction, Update
 from shardlang.facts.buckets import filled
-from shardlang.plan.bytes.gradient_sums import bucket_kind, gradient_sums
-from shardlang.plan.bytes.memory import coordinates_of, of_alike, stored_type
-from shardlang.plan.bytes.own_optimizers import gathered
-from shardlang.plan.bytes.peak.reductions import sizes_of
-from shardlang.plan.bytes.pipeline_report import whole_mesh
-from shardlang.plan.bytes.zero3_gathers import part_bytes
+from shardlang.folds.peak.reductions import sizes_of
+from shardlang.folds.pipeline_report import whole_mesh
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import inputs
+from shardlang.step.gradient_sums import bucket_kind, gradient_sums
+from shardlang.step.own_optimizers import gathered
+from shardlang.step.parameters import of_alike, part_bytes, stored_type
+from shardlang.step.stages import coordinates_of
 from shardlang.types.dim import BYTES
 
 STEP = Place("step", "", "step")

@@ -10,18 +10,17 @@ from shardlang.cost.items import Items, Steps, class_of
 from shardlang.cost.parameters import Parameters
 from shardlang.cost.work import FORWARD, INPUTS, Coordinate, Copy, Item, Pass, Place, Segment, StageWork, Workload
 from shardlang.facts.actions import alone
+from shardlang.folds.flops import step_flops, step_tokens
+from shardlang.folds.peak.passes import received
+from shardlang.folds.peak.step import messages
+from shardlang.folds.pipeline_report import whole_mesh
 from shardlang.frozen.records import remembered
 from shardlang.paths.patterns import count
-from shardlang.plan.bytes.memory import stages_by_coordinate
-from shardlang.plan.bytes.peak.passes import received
-from shardlang.plan.bytes.peak.step import messages
-from shardlang.plan.bytes.pipeline_report import whole_mesh
-from shardlang.plan.bytes.saved_activations import saved_activations
-from shardlang.plan.bytes.zero3_gathers import orders
-from shardlang.plan.pipeline.steps import steps_of_stages
 from shardlang.plan.plan import Plan, Step
-from shardlang.plan.rewrite.once_a_step import phases
-from shardlang.plan.work import step_flops, step_tokens
+from shardlang.step.phases import phases
+from shardlang.step.saved_activations import saved_activations
+from shardlang.step.stages import stages_by_coordinate, steps_of_stages
+from shardlang.step.zero3_gathers import orders
 
 
 @remembered
@@ -95,7 +94,7 @@ class _Planned:
 
     def _sent(self, layer: str, part: Sequence[Step], phase: str) -> Items:
         """The copies of a part to the host, of what it saves there, or back."""
-        sent = saved_activations(self.plan).sent if self.plan.recompute else {}
+        sent = saved_activations(self.plan).sent
         size = sum(sent.get(self.plan.ops[step.index].op, 0) for step in part if step.kind == "op")
         if not size:
             return ()
@@ -114,9 +113,8 @@ class _Planned:
 
     def _back(self, part: Sequence[Step]) -> Iterator[Items]:
         """The backward of a part: first again what its forward did, then back."""
-        if self.plan.recompute:
-            again = saved_activations(self.plan).runs_again
-            yield from (self.steps.again(step) for step in part if again(step))
+        again = saved_activations(self.plan).runs_again
+        yield from (self.steps.again(step) for step in part if again(step))
         yield from (self.steps.backward(step) for step in reversed(part))
         yield from (self.parameters.accumulated(value) for value in self._completed(part))
 

@@ -31,7 +31,7 @@ class Profile:
     """Curves in seconds. device: as the `device` is called; model, driver, torch: of the machine.
 
     asynchronous: operators are queued and run by themselves, so that a launch costs nothing beside
-    a long one. expandable_segments: an option of torch's allocator, which plan/bytes/fits.py reads.
+    a long one. expandable_segments: an option of torch's allocator, which folds/fits.py reads.
     launch, step, meeting: seconds that the emitted program adds to each kernel, to each step and to
     each collective.
     beside: how much slower compute is beside a collective. products: by dtype. attention: by dtype,

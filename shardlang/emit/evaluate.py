@@ -28,10 +28,10 @@ from shardlang.ops.declaration import Total
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.ops.python_text import literal
 from shardlang.ops.texts import TORCH_DTYPES
-from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, form, layout_of, made_form, steps_for
-from shardlang.plan.rewrite.once_a_step import phases
+from shardlang.step.blocks.forms import Forms
+from shardlang.step.phases import phases
 
 
 @dataclass(frozen=True)

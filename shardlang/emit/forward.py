@@ -17,9 +17,9 @@ from shardlang.emit.text.sizes import Groups, LocalSizes
 from shardlang.frozen.records import dataclass
 from shardlang.ops.code import TORCH, Code, around, joined, used
 from shardlang.ops.python_text import comment, literal
-from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.plan import Plan
 from shardlang.plan.reads import Form, final_form, inputs, layout_of, makes, steps_for, summed_first
+from shardlang.step.blocks.forms import Forms
 
 # More sizes than these are written in short in a comment.
 _MANY = 16

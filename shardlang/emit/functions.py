@@ -1,7 +1,7 @@
 """Calls of layers -> functions: one for each different block, called in a loop over neighbours of
 an array.
 
-plan/blocks says which calls are the same. A layer of a line or two stays where it is called."""
+step/blocks says which calls are the same. A layer of a line or two stays where it is called."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from shardlang.ops.code import RT, Code, around, call_of
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.python_text import docstring, literal
 from shardlang.paths.patterns import SingleLayers
-from shardlang.plan.blocks.blocks import Blocks, call_tree
-from shardlang.plan.blocks.call import ROOT, BlockCall, is_below, origin, relative, runs
-from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, inputs, layout_of
 from shardlang.plan.rewrite.tables import adds_rows
+from shardlang.step.blocks.blocks import Blocks, call_tree
+from shardlang.step.blocks.call import ROOT, BlockCall, is_below, origin, relative, runs
+from shardlang.step.blocks.forms import Forms
+from shardlang.step.saved_activations import owners
 from shardlang.types.layout import layout_text
 
 MANY = 64  # layers of an array, which are a function and a loop even where they have one line each
@@ -363,10 +364,10 @@ class FunctionBody:
 
     def _again(self, group: int, *call: str) -> Code:
         """The call of a function that backward calls again, or that saves on the host."""
-        of = self.plan.recompute[group]
-        if of.to_host:
+        of = owners(self.plan)
+        if of.to_host(group):
             return RT("saved_on_host", *call)
-        return RT("recompute", *call, **({"drop_results": True} if of.drops else {}))
+        return RT("recompute", *call, **({"drop_results": True} if of.drops(group) else {}))
 
     def _comment(self, writer: StatementWriter, call: BlockCall) -> str:
         return "; ".join(writer.comment(value, layout_of(self.plan, (value, at))) for value, at in call.gives)
@@ -387,13 +388,13 @@ class FunctionBody:
     def _region(self, writer: StatementWriter, region: Region) -> list[Titled]:
         """A function within this one, and its call: backward computes it again, and keeps none."""
         path = region.path.replace("].", "_").replace("[", "_").replace(".", "_")
-        name = writer.sizes.taken.claim("recomputed" if self.plan.recompute[region.group].drops else identifier(path))
+        name = writer.sizes.taken.claim("recomputed" if owners(self.plan).drops(region.group) else identifier(path))
         given = list(dict.fromkeys(writer.names[at] for at in region.reads))
         made = ", ".join(dict.fromkeys(writer.names[at] for at in region.gives))
         rows = [line for block in self._blocks(writer, region.items) for line in block.lines]
         head = Stmt(around("def ", call_of(name, *given), ":"))
         body = [head, *(Stmt(r.code, r.comment, r.depth + 1) for r in rows), Stmt(f"return {made}", depth=1)]
         title = f"{region.path} is not kept for backward, but computed again there"
-        if self.plan.recompute[region.group].to_host:
+        if owners(self.plan).to_host(region.group):
             title = f"what {region.path} saves for backward waits on the host"
         return [Titled("", body), Titled(title, [Stmt(around(f"{made} = ", self._again(region.group, name, *given)))])]

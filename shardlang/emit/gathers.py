@@ -11,8 +11,8 @@ from shardlang.emit.text.lines import call_text
 from shardlang.facts.actions import ACTIONS
 from shardlang.ops.python_text import literal
 from shardlang.paths.patterns import indexes, span
-from shardlang.plan.bytes.zero3_gathers import GatherUnit, Orders, orders
 from shardlang.plan.plan import Plan
+from shardlang.step.zero3_gathers import GatherUnit, Orders, orders
 
 
 def order_arguments(plan: Plan, stage: int, depth: int) -> list[str]:

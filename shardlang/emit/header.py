@@ -10,13 +10,13 @@ from shardlang.emit.text.fold import Item, Layers, folded
 from shardlang.emit.text.lines import WIDTH, call_text
 from shardlang.emit.text.names import is_plain
 from shardlang.emit.text.sizes import Groups
+from shardlang.folds.fits import node_devices
 from shardlang.graph.graph import GraphValue, Kind
 from shardlang.ops import python_text
 from shardlang.ops.declared import DECLARED
 from shardlang.ops.python_text import literal
-from shardlang.plan.blocks.kinds import kinds_of
-from shardlang.plan.bytes.fits import node_devices
 from shardlang.plan.plan import ParamPlan, Plan
+from shardlang.step.blocks.kinds import kinds_of
 from shardlang.types.dim import TensorType, low
 from shardlang.types.layout import Layout, identical, uneven_sizes
 from shardlang.types.mesh import Mesh

@@ -22,8 +22,8 @@ from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.site import OpSite
 from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import Step
-from shardlang.plan.rewrite.once_a_step import Phases
 from shardlang.sources.source import Source
+from shardlang.step.phases import Phases
 
 
 def once_texts(scope: FileContents, groups: Groups) -> dict[str, Code]:

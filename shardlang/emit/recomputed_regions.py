@@ -1,6 +1,6 @@
 """The items of one function -> the same, with regions of what backward computes again.
 
-A region is a run of one group of `Plan.recompute`; steps between that need nothing of it come
+A region is a run of one group of a plan; steps between that need nothing of it come
 before it. A call that is the whole of a group needs no region: it is called by `rt.recompute`
 itself."""
 
@@ -12,9 +12,10 @@ from dataclasses import field
 from shardlang.emit.scene import FileContext, Item
 from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
-from shardlang.plan.blocks.call import ROOT, BlockCall
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form
+from shardlang.step.blocks.call import ROOT, BlockCall
+from shardlang.step.saved_activations import owners
 
 
 @dataclass
@@ -93,7 +94,7 @@ def _leaf(scene: FileContext, call: BlockCall, at: Form) -> bool:
 
 def _layer(plan: Plan, group: int) -> str:
     """The path that all operators of a group have in common; that of the value, where it is one."""
-    paths = [plan.graph.ops[op].path.partition(":")[0].split(".") for op in plan.recompute[group].call]
+    paths = [plan.graph.ops[op].path.partition(":")[0].split(".") for op in owners(plan).groups[group].call]
     common = paths[0][:-1] if len(paths) > 1 else paths[0]
     for path in paths:
         while common != path[: len(common)]:

@@ -8,11 +8,12 @@ from functools import cached_property
 
 from shardlang.frozen.records import dataclass, remembered
 from shardlang.paths.patterns import indexes
-from shardlang.plan.blocks.call import BlockCall
-from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, makes
-from shardlang.plan.rewrite.recomputed_steps import Owners
+from shardlang.step.blocks.call import BlockCall
+from shardlang.step.blocks.forms import Forms
+from shardlang.step.recompute import Owners
+from shardlang.step.saved_activations import owners
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class FileContext:
     @cached_property
     def owners(self) -> Owners | None:
         """Which steps are computed again in backward."""
-        return Owners(self.plan, self.steps) if self.plan.recompute and self.training else None
+        found = owners(self.plan, self.steps)
+        return found if found.groups and self.training else None
 
     @property
     def arrays(self) -> Mapping[str, set[int]]:

@@ -15,8 +15,8 @@ from shardlang.frozen.records import dataclass
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.plan import Pipeline, Plan, PlannedOp, Step
 from shardlang.plan.reads import Form, final_form, form, inputs, makes, steps_for
-from shardlang.plan.rewrite.once_a_step import Phases, phases
 from shardlang.plan.rewrite.stage_transfers import loss_stage
+from shardlang.step.phases import Phases, phases
 
 
 @dataclass(frozen=True)

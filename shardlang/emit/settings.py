@@ -14,13 +14,14 @@ from shardlang.emit.text.citations import file_text
 from shardlang.emit.text.fold import patterns
 from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
 from shardlang.emit.text.sizes import Groups
+from shardlang.folds.fits import device
+from shardlang.folds.flops import peak_flops, step_flops, step_tokens
+from shardlang.folds.peak.step import step_peaks
 from shardlang.ops.python_text import literal
 from shardlang.paths.patterns import covered
-from shardlang.plan.bytes.fits import device
-from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.plan import Plan
 from shardlang.plan.reads import Form, layout_of, left_pending
-from shardlang.plan.work import peak_flops, step_flops, step_tokens
+from shardlang.step.saved_activations import owners
 
 # Schedule of learning rates -> its class in the runtime; without one the rate stays.
 SCHEDULES = {"linear": "Linear", "warmup_cosine": "WarmupCosine"}
@@ -43,6 +44,7 @@ def program_text(
         forward, evaluate = ("stages=stages, pipeline=schedule", "finish=finish")
     functions = _fitted([f"{forward}, loss_pending={literal(loss_pending)}", _mapping("metrics_pending", metrics)])
     tests = [*_fitted([evaluate, _mapping("eval_pending", totals)]), *_joined(plan, evaluation)] if evaluated else []
+    recomputed = owners(plan).groups
     lines = [
         f"name={name}, strategy={literal(plan.strategy)}, ranks={plan.ranks}",
         f"mesh=mesh, groups={literal(groups.listed(0))}, seed={training.seed}",
@@ -59,8 +61,8 @@ def program_text(
         f"{_length(training)}, bucket_bytes={plan.bucket_bytes:_}",
         *_optional(training),
         *(["own=own"] if own_files(plan) else []),
-        *(["drops=True"] if any(group.drops for group in plan.recompute) else []),
-        *(["to_host=True"] if any(group.to_host for group in plan.recompute) else []),
+        *(["drops=True"] if any(group.drops for group in recomputed) else []),
+        *(["to_host=True"] if any(group.to_host for group in recomputed) else []),
         *_work(plan),
     ]
     body = "\n".join(f"{line}," for line in lines)

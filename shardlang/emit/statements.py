@@ -26,7 +26,7 @@ from shardlang.ops.python_text import literal
 from shardlang.plan.fusions import Fusion
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
 from shardlang.plan.reads import Form
-from shardlang.plan.rewrite.once_a_step import summed_in_time
+from shardlang.step.phases import summed_in_time
 from shardlang.types.layout import Layout
 
 

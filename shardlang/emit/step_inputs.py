@@ -1,7 +1,7 @@
 """A plan with microbatches -> what its functions hand each other: forms that are read, sums and
 their parts.
 
-plan/rewrite/once_a_step.py says which steps a function has; once.py writes those that run once a
+step/phases.py says which steps a function has; once.py writes those that run once a
 step."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from shardlang.emit.text.sizes import Groups
 from shardlang.plan.plan import MoveKind, Plan, Step
 from shardlang.plan.reads import Form, layout_of, made_form, makes
-from shardlang.plan.rewrite.once_a_step import Phases, summed_in_time
+from shardlang.step.phases import Phases, summed_in_time
 
 
 def made_forms(plan: Plan, steps: Iterable[Step]) -> list[Form]:

@@ -13,10 +13,10 @@ from shardlang.facts.actions import ACTIONS, alone
 from shardlang.matched.lines import ActionRow, AxisGroup, Items, Line, gather_line, message
 from shardlang.matched.planned import Planned
 from shardlang.paths.patterns import places
-from shardlang.plan.bytes.zero3_gathers import orders
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.plan.reads import left_pending
 from shardlang.sources.source import Span
+from shardlang.step.zero3_gathers import orders
 from shardlang.types.layout import identical
 
 

@@ -25,11 +25,12 @@ from shardlang.matched.lines import Again, AxisGroup, Items, Line, Local, Repeat
 from shardlang.matched.table import CONVERSIONS, KEEPING, STATISTICS
 from shardlang.ops.declaration import Operator
 from shardlang.ops.site import maybe_empty
-from shardlang.plan.blocks.call import BlockCall
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
 from shardlang.plan.reads import final_form, layout_of, summed_first
-from shardlang.plan.rewrite.once_a_step import summed_in_time
 from shardlang.sources.source import Span
+from shardlang.step.blocks.call import BlockCall
+from shardlang.step.phases import summed_in_time
+from shardlang.step.saved_activations import owners
 from shardlang.types.layout import Layout, uneven_sizes
 
 
@@ -157,7 +158,7 @@ class Planned:
         return self._again(inner, call.region) if inner and call.region >= 0 and training else inner
 
     def _again(self, items: Items, group: int) -> Items:
-        return items if self.plan.recompute[group].to_host else (Again(items),)
+        return items if owners(self.plan).to_host(group) else (Again(items),)
 
     def _steps(self, writer: StatementWriter, steps: Sequence[Step], gradient: bool) -> Iterator[Line]:
         for _, mine in writer.statements(steps) if steps else ():

@@ -2,7 +2,7 @@
 memory of its own: facts of torch's and the runtime's functions, that declarations name.
 
 All in local sizes, of one rank. That tensors of several operators are one memory is put together in
-plan/bytes/saved_activations.py."""
+step/saved_activations.py."""
 
 from __future__ import annotations
 

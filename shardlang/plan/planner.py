@@ -6,18 +6,13 @@ grown by conversions.py."""
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind
 from shardlang.hints.nearest import offer
-from shardlang.plan.bytes.fits import needed
-from shardlang.plan.bytes.saved_activations import saved_activations
-from shardlang.plan.bytes.too_large import Tried, check_memory
 from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.layouts.assignment import Assignment
 from shardlang.plan.layouts.conversions import Conversions, place_conversions
@@ -34,57 +29,8 @@ from shardlang.plan.redistribute.searches import EXACT_AXES
 from shardlang.plan.resolve import resolve
 from shardlang.plan.rewrite.tables import check_rows, with_tables
 from shardlang.plan.strategy.axis_sizes import RANKS_LIMIT
-from shardlang.plan.strategy.instead import instead
 from shardlang.syntax import ast
 from shardlang.types.layout import Layout
-
-
-def plan(
-    program: CheckedProgram, strategy_name: str | None, ranks: int, sink: Sink, memory: Sink | None = None
-) -> Plan | None:
-    """The plan of `program` on `ranks` ranks; None after reporting what is wrong.
-
-    Without a name the first strategy is taken; on one rank, none, since a rank alone has nothing to
-    split. memory: is told of a plan that does not fit, which is given then."""
-    if not can_be_planned(ranks, sink):
-        return None
-    with _uncollected():
-        found, strategy = choose_strategy(program, strategy_name, ranks, sink)
-        made = laid_out(program, strategy, ranks, sink, heard=True) if found else None
-        if made is not None:
-            check_memory(made, sink if memory is None else memory, changing(program, strategy))
-    return None if sink.failed else made
-
-
-def changing(program: CheckedProgram, strategy: ast.Strategy | None) -> Tried:
-    """The plans of a strategy with changes; without one, of a strategy that says nothing else."""
-
-    def changed(rules: str, ranks: int) -> Plan | None:
-        several = ranks > 1 and program.strategies
-        of = strategy or (program.strategies[0] if several else None)
-
-        def tried(program: CheckedProgram) -> Plan | None:
-            made = laid_out(program, instead(of, rules), ranks, Sink())
-            if made is not None:
-                needed(made)  # asks for single layers now, if it does
-            return made
-
-        return program.in_runs(tried)
-
-    return changed
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without garbage collection: a plan has no cycles, and walking a large program's objects takes
-    longer than planning."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def can_be_planned(ranks: int, sink: Sink) -> bool:
@@ -109,8 +55,6 @@ def laid_out(
     except TooManyLayouts:
         _report_layouts(resolved, strategy, sink)
         return None
-    if made is not None and any(group.drops for group in made.recompute):
-        made = replace(made, recompute=saved_activations(made).needed())
     if made is not None:
         check_rows(program, made, sink)
     return None if sink.failed else made

@@ -13,14 +13,14 @@ from dataclasses import field, replace
 from shardlang.check.program import CheckedProgram
 from shardlang.cost.planned import work
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.folds.fits import is_table, needed
 from shardlang.frozen.records import dataclass
-from shardlang.plan.bytes.fits import is_table, needed
-from shardlang.plan.bytes.memory import held_bytes
 from shardlang.plan.pipeline.stages import ancestors, enclosing
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
 from shardlang.search.fill_holes import filled
 from shardlang.search.space import Open, Point, Seconds
+from shardlang.step.parameters import held_bytes
 from shardlang.syntax import ast
 
 AGAIN = ("", "all but products")

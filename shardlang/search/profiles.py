@@ -18,12 +18,10 @@ from shardlang.cost.items import class_of
 from shardlang.cost.planned import run, work
 from shardlang.cost.work import Coordinate, Segment, StageWork, Workload
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.folds.fits import Device, device
+from shardlang.folds.peak.step import step_peaks
+from shardlang.folds.reserved.communicators import Communicator, channels, communicators
 from shardlang.frozen.records import dataclass
-from shardlang.plan.bytes.fits import Device, device
-from shardlang.plan.bytes.memory import all_held, held_bytes, local_bytes
-from shardlang.plan.bytes.peak.step import step_peaks
-from shardlang.plan.bytes.reserved.communicators import Communicator, channels, communicators
-from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
 from shardlang.plan.reads import inputs
@@ -34,6 +32,8 @@ from shardlang.search.fill_holes import filled
 from shardlang.search.pipelines import Pipe, pipe
 from shardlang.search.space import BUCKETS, MB, Open, Point
 from shardlang.search.truncate import Elements, cut
+from shardlang.step.parameters import all_held, held_bytes, local_bytes
+from shardlang.step.saved_activations import saved_activations
 from shardlang.syntax import ast
 from shardlang.types.mesh import Axis, Mesh
 

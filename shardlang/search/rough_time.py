@@ -10,9 +10,9 @@ from dataclasses import field
 
 from shardlang.cost.collectives import placed, seconds
 from shardlang.cost.hardware import Hardware
+from shardlang.folds.flops import step_flops
 from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
-from shardlang.plan.work import step_flops
 from shardlang.search.space import BUCKETS, Open, Point, Splits
 from shardlang.search.truncate import arrays
 from shardlang.types.dim import Dim

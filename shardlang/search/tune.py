@@ -11,10 +11,10 @@ from dataclasses import replace
 from shardlang.check.program import CheckedProgram
 from shardlang.cost.planned import work
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.folds.fits import needed
+from shardlang.folds.too_large import Offers, Tried
 from shardlang.frozen.records import dataclass
 from shardlang.hints.nearest import offer
-from shardlang.plan.bytes.fits import needed
-from shardlang.plan.bytes.too_large import Offers, Tried
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
 from shardlang.plan.strategy.holes import holes

@@ -11,15 +11,15 @@ from shardlang.check.program import CheckedProgram
 from shardlang.cost.hardware import Hardware
 from shardlang.cost.predict import predict
 from shardlang.diagnostics.diagnostic import Severity, Sink
+from shardlang.folds.peak.step import step_peaks
+from shardlang.folds.planned import plan
+from shardlang.folds.traffic import sent_bytes
 from shardlang.frozen.records import dataclass
 from shardlang.paths.patterns import TOLD_ONCE, SingleLayers
-from shardlang.plan.bytes.memory import stages_by_coordinate
-from shardlang.plan.bytes.peak.step import step_peaks
-from shardlang.plan.bytes.traffic import sent_bytes
 from shardlang.plan.plan import Plan
-from shardlang.plan.planner import plan
 from shardlang.plan.strategy.instead import rules_of, without
 from shardlang.sources.source import Span
+from shardlang.step.stages import stages_by_coordinate
 from shardlang.syntax import ast
 
 Entry = dict[str, Any]

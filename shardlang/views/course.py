@@ -11,8 +11,8 @@ from shardlang.cost.planned import work
 from shardlang.cost.prices import Prices
 from shardlang.cost.timeline import course
 from shardlang.facts.actions import Action, alone
-from shardlang.plan.bytes.peak.step import Peak, peaks_by_action, step_peaks
-from shardlang.plan.bytes.pipeline_report import action_cost, stage_costs
+from shardlang.folds.peak.step import Peak, peaks_by_action, step_peaks
+from shardlang.folds.pipeline_report import action_cost, stage_costs
 from shardlang.plan.pipeline import actions as lists
 from shardlang.plan.plan import Plan
 from shardlang.views.diff import PlanFacts

@@ -11,10 +11,11 @@ from shardlang.cost.planned import work
 from shardlang.cost.predict import operators
 from shardlang.cost.prices import Prices
 from shardlang.cost.timeline import course
+from shardlang.folds.traffic import sent
 from shardlang.graph.graph import Kind
 from shardlang.paths.runs import called, in_runs
-from shardlang.plan.bytes.traffic import sent
 from shardlang.plan.plan import Plan
+from shardlang.step.saved_activations import again
 from shardlang.views.alternatives import Entry, StrategyCase
 from shardlang.views.values import forms
 
@@ -105,8 +106,7 @@ def others(asked: StrategyCase, name: str, values: Sequence[int]) -> Iterator[En
     for dim, axis in _splits(asked, values):
         yield asked.replaced(f"at {name}: split {dim} over {axis}")
     layers = {text for call in plan.graph.calls for text in (call.path, _NUMBER.sub("[*]", call.path))}
-    again = {op for group in plan.recompute if not group.to_host for op in group.ops}
-    if name in layers and not any(plan.graph.producers.get(value) in again for value in values):
+    if name in layers and not any(plan.graph.producers.get(value) in again(plan) for value in values):
         for what in ("", " all but products"):
             yield asked.replaced(f"at {name}: recompute{what}")
 

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from shardlang.cost.predict import predict
+from shardlang.folds.traffic import sent
 from shardlang.paths.runs import in_runs
-from shardlang.plan.bytes.memory import stages_by_coordinate
-from shardlang.plan.bytes.traffic import sent
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.instead import layers_of, summed_over
 from shardlang.sources.source import Span
+from shardlang.step.saved_activations import owners
+from shardlang.step.stages import stages_by_coordinate
 from shardlang.syntax import ast
 from shardlang.views.alternatives import Entry, StrategyCase, head, place
 from shardlang.views.stages import mesh_text, moved, other_stages, recut, sizes_of, stage_rows, stages_now
@@ -147,7 +148,9 @@ def _zeros(asked: StrategyCase) -> Iterator[Entry]:
 
 
 def _recompute_now(plan: Plan) -> list[str]:
-    paths = dict.fromkeys(plan.graph.calls[plan.graph.ops[op].within].path for g in plan.recompute for op in g.ops[:1])
+    paths = dict.fromkeys(
+        plan.graph.calls[plan.graph.ops[op].within].path for g in owners(plan).groups for op in g.ops[:1]
+    )
     return in_runs(path for path in paths if path) or ["nothing"]
 
 
@@ -155,7 +158,7 @@ def _recomputes(asked: StrategyCase) -> Iterator[Entry]:
     """Nothing; then all layers of the outermost arrays, whole or in part."""
     outer = layers_of(asked.plan.graph)
     texts = [f"at {', '.join(outer)}: recompute{what}" for what in ("", " gathers", " all but products")]
-    for text in (*([""] if asked.plan.recompute else ()), *(texts if outer else ())):
+    for text in (*([""] if owners(asked.plan).groups else ()), *(texts if outer else ())):
         yield asked.replaced(text, ast.Recompute, none="no recompute")
 
 

@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 from shardlang.cost.planned import work
 from shardlang.cost.prices import Prices
 from shardlang.cost.scripts import Scripts
+from shardlang.folds.peak.step import step_peaks
+from shardlang.folds.pipeline_report import layers, pipeline_report, stage_costs
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.paths.runs import in_runs
-from shardlang.plan.bytes.memory import stages_by_coordinate
-from shardlang.plan.bytes.peak.step import step_peaks
-from shardlang.plan.bytes.pipeline_report import layers, pipeline_report, stage_costs
 from shardlang.plan.pipeline.balance import parts
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.axis_sizes import divisors, evaluate
 from shardlang.plan.strategy.instead import rules_of, without
+from shardlang.step.stages import stages_by_coordinate
 from shardlang.syntax import ast
 from shardlang.views.alternatives import Entry, StrategyCase
 

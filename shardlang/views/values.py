@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from shardlang.folds.traffic import sends, sent
 from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import Kind
 from shardlang.paths.runs import called
-from shardlang.plan.bytes.traffic import sends, sent
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.types.layout import Layout, layout_text
 

@@ -12,9 +12,9 @@ from shardlang.cost.prices import Prices
 from shardlang.cost.scripts import Scripts
 from shardlang.cost.work import Collective, Item
 from shardlang.frozen.records import dataclass
-from shardlang.plan.bytes.traffic import runs_again
 from shardlang.plan.plan import Plan, Step
-from shardlang.plan.rewrite.once_a_step import Phases, phases
+from shardlang.step.phases import Phases, phases
+from shardlang.step.saved_activations import saved_activations
 
 # Seconds of what a step sends, and those that ranks wait for it.
 Both = tuple[float, float]
@@ -51,7 +51,7 @@ class Waits:
 
     def _of(self, step: Step) -> Both:
         steps, times = self._steps, 1 if step in self._once else self.plan.microbatches
-        again = steps.again(step) if runs_again(self.plan, step) else ()
+        again = steps.again(step) if saved_activations(self.plan).runs_again(step) else ()
         items: dict[Item, int] = {}
         for item in (*steps.forward(step), *again, *steps.backward(step)):
             if isinstance(item, Collective):

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from shardlang.check.selectors import select
 from shardlang.check.selectors import text as selector_text
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.folds.traffic import conversion_bytes, sent
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.hints.nearest import offer
 from shardlang.ops.rule import Split
 from shardlang.paths.runs import called, in_runs
-from shardlang.plan.bytes.traffic import conversion_bytes, sent
 from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.plan import Plan
 from shardlang.plan.resolve import resolve

@@ -19,7 +19,7 @@ from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.text import File, is_runtime, read
 from shardlang.matched.table import CONVERSIONS, KEEPING
 from shardlang.plan.plan import Conversion, MoveKind, Plan
-from shardlang.plan.rewrite.once_a_step import summed_in_time
+from shardlang.step.phases import summed_in_time
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import pytest
 from shardlang import driver
 from shardlang.check.model import copies
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.folds.report import report
 from shardlang.graph.graph import Graph
-from shardlang.plan.bytes.report import report
 from shardlang.sources.source import Source, Span
 from shardlang.types.dim import Dim
 from tests.end_to_end.curves import ROOT

@@ -7,7 +7,7 @@ from textwrap import dedent
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.diagnostics.lines import concise
 from shardlang.diagnostics.runs import in_runs
-from shardlang.plan.planner import plan
+from shardlang.folds.planned import plan
 from shardlang.sources.source import Source, Span
 from tests.check.checked import checked
 

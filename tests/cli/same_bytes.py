@@ -13,7 +13,7 @@ from pathlib import Path
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.full import full
-from shardlang.plan.bytes.report import report
+from shardlang.folds.report import report
 from shardlang.sources.source import Source
 from tests.mdtest import blocks, texts
 

@@ -14,7 +14,7 @@ from shardlang.checkpoints.index import INDEX, Index, text_of
 from shardlang.checkpoints.rank_files import file_name
 from shardlang.cli.main import run
 from shardlang.errors import RunError
-from shardlang.plan.bytes.resumed import lines
+from shardlang.folds.resumed import lines
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.logs import Log

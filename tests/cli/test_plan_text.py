@@ -21,9 +21,9 @@ from shardlang.cli.plan_view.screen import heading, screen, sizes
 from shardlang.cli.verify_text import Check, VerifyRequest, tell
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import check_source, plan_program
+from shardlang.folds.block_report import same_layers
+from shardlang.folds.report import report
 from shardlang.paths.runs import endings, in_runs, patterns
-from shardlang.plan.bytes.block_report import same_layers
-from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
 from shardlang.sources.files import read_program
 from shardlang.sources.source import Source

@@ -6,7 +6,7 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.bytes.fits import device, needed
+from shardlang.folds.fits import device, needed
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
 

@@ -9,9 +9,9 @@ import pytest
 
 from shardlang.cost.planned import work
 from shardlang.cost.work import Attention, Collective, Item, Pass, Product, Workload
-from shardlang.plan.bytes.traffic import sent
+from shardlang.folds.flops import step_flops
+from shardlang.folds.traffic import sent
 from shardlang.plan.plan import Plan
-from shardlang.plan.work import step_flops
 from tests.cost.plans import NAMES, PLANS
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.bytes.fits import device
-from shardlang.plan.bytes.peak.step import step_peaks
-from shardlang.plan.bytes.reserved.communicators import PAIR
-from shardlang.plan.bytes.reserved.footprint import footprint
+from shardlang.folds.fits import device
+from shardlang.folds.peak.step import step_peaks
+from shardlang.folds.reserved.communicators import PAIR
+from shardlang.folds.reserved.footprint import footprint
 from shardlang.sources.source import Source
 from tests.cost.plans import plan_of
 from tests.plan.small_llama import llama

@@ -15,7 +15,7 @@ from shardlang.cost.planned import work
 from shardlang.cost.predict import predict, predict_work
 from shardlang.cost.prices import Prices
 from shardlang.cost.timeline import course
-from shardlang.plan.bytes.traffic import sent
+from shardlang.folds.traffic import sent
 from shardlang.plan.plan import Plan
 from tests.cost.overlaps import LINES
 from tests.cost.plans import NAMES, PLANS, plan_of, small

@@ -13,10 +13,10 @@ from shardlang.cost.planned import work
 from shardlang.cost.work import Collective
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.emit.emit import emit
+from shardlang.folds.peak.reductions import Buckets, sizes_of
 from shardlang.matched.read_back.buckets import buckets
 from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.text import read
-from shardlang.plan.bytes.peak.reductions import Buckets, sizes_of
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
 from tests.end_to_end.curves import ROOT

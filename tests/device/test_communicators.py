@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from shardlang.plan.bytes.reserved.communicators import MORE, PAIR, PEER, Communicator, communicators
+from shardlang.folds.reserved.communicators import MORE, PAIR, PEER, Communicator, communicators
 from tests.device.run import trained
 from tests.device.test_device import STAGED
 from tests.emit.sources import planned

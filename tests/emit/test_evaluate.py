@@ -7,7 +7,7 @@ import pytest
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.driver import check_source, check_strategies
 from shardlang.emit.emit import emit
-from shardlang.plan.planner import plan
+from shardlang.folds.planned import plan
 from shardlang.sources.source import Source
 
 PROGRAM = """\

@@ -13,9 +13,9 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.emit.emit import emission
 from shardlang.emit.functions import FunctionBody, _carried
 from shardlang.emit.scene import calls_of
-from shardlang.plan.blocks.call import BlockCall
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
+from shardlang.step.blocks.call import BlockCall
 from tests.emit.sources import main_file, planned
 from tests.end_to_end.test_folded import LLAMA, LOW, TRANSLATOR
 from tests.generated import program, strategies

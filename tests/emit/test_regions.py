@@ -12,8 +12,8 @@ from shardlang.emit.recomputed_regions import Region, arranged
 from shardlang.emit.scene import FileContext, Item
 from shardlang.emit.text.sizes import Groups
 from shardlang.graph.graph import Kind
-from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.plan import Plan, Step
+from shardlang.step.blocks.forms import Forms
 from tests.emit.sources import main_file, planned
 
 PROGRAM = """

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.bytes.memory import stages_by_coordinate
-from shardlang.plan.bytes.peak.report import lacks, moment
-from shardlang.plan.bytes.peak.step import step_peaks
-from shardlang.plan.bytes.traffic import sent_bytes
+from shardlang.folds.peak.report import lacks, moment
+from shardlang.folds.peak.step import step_peaks
+from shardlang.folds.traffic import sent_bytes
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
+from shardlang.step.stages import stages_by_coordinate
 from tests.end_to_end.peaks import peaks
 from tests.end_to_end.wired import wired
 

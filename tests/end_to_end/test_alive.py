@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shardlang.plan.bytes.memory import memory
-from shardlang.plan.bytes.saved_activations import SavedActivations
-from shardlang.plan.bytes.zero3_gathers import orders
+from shardlang.folds.memory import memory
 from shardlang.plan.plan import Plan
+from shardlang.step.saved_activations import SavedActivations
+from shardlang.step.zero3_gathers import orders
 from tests.emit.sources import planned
 from tests.end_to_end.alive import alive
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from shardlang.plan.bytes.saved_activations import saved_activations
-from shardlang.plan.bytes.traffic import sent, stages_by_coordinate
+from shardlang.folds.traffic import sent, stages_by_coordinate
 from shardlang.plan.plan import Plan
+from shardlang.step.saved_activations import saved_activations
 from tests.emit.sources import main_file, planned
 from tests.end_to_end.wired import wired
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from shardlang.plan.bytes.memory import memory
+from shardlang.folds.memory import memory
 from tests.cli.process import shardc
 from tests.emit.sources import planned
 

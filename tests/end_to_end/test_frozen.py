@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from shardlang.plan.bytes.gradient_sums import gradient_sums
-from shardlang.plan.bytes.memory import memory
+from shardlang.folds.memory import memory
+from shardlang.step.gradient_sums import gradient_sums
 from tests.cli.process import shardc
 from tests.emit.sources import planned
 from tests.end_to_end.kept import PARTS, held

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardlang.plan.bytes.peak.step import step_peaks
+from shardlang.folds.peak.step import step_peaks
 from tests.emit.sources import planned
 from tests.end_to_end.peaks import peaks
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shardlang.plan.bytes.memory import stages_by_coordinate
-from shardlang.plan.bytes.traffic import sent_bytes
+from shardlang.folds.traffic import sent_bytes
+from shardlang.step.stages import stages_by_coordinate
 from tests.emit.sources import planned
 from tests.end_to_end.wired import wired
 

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from shardlang.cli.commands.plan import command
-from shardlang.plan.bytes.memory import memory
-from shardlang.plan.bytes.zero3_gathers import orders
+from shardlang.folds.memory import memory
+from shardlang.step.zero3_gathers import orders
 from tests.emit.sources import planned
 from tests.end_to_end.kept import PARTS, held
 

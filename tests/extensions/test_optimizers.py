@@ -15,8 +15,8 @@ from shardlang.check.own import OwnDecl
 from shardlang.cli.main import run as shardc
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.trials.processes import verify
-from shardlang.plan.bytes.own_optimizers import gathered
 from shardlang.sources.source import Source
+from shardlang.step.own_optimizers import gathered
 from tests import warm
 from tests.cli.process import SHARDC
 

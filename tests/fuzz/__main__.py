@@ -94,7 +94,7 @@ def warmed() -> None:
         plan = driver.check_strategies(program, None, 8, sink) if program is not None else None
         if plan is not None:
             driver.emit_plan(plan, sink)
-            import shardlang.plan.bytes.report  # noqa: F401
+            import shardlang.folds.report  # noqa: F401
         driver.format_source(Source("main.shard", text), sink)
     sink.report("SH101", "x", None)
     told(sink.found)

@@ -116,7 +116,7 @@ def _planned(program: Any, case: Case, sink: Sink) -> list[Fault]:
     if plan is None:
         silent = case.ranks is not None and program.training is not None and not sink.failed
         return [Fault("silent", "plan", "no plan, and no error that says why")] if silent else []
-    from shardlang.plan.bytes.report import report
+    from shardlang.folds.report import report
 
     json.dumps(report(plan))
     files = driver.emit_plan(plan, sink)

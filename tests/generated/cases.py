@@ -14,10 +14,10 @@ from shardlang.cli.plan_view import program as plan_text
 from shardlang.cli.plan_view.parts import of_rank
 from shardlang.cli.plan_view.program import Detail
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
+from shardlang.folds.report import report
 from shardlang.graph.graph import Graph
 from shardlang.interpret.ranks.limits import check_size
 from shardlang.ops.rule import shared_axes
-from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
 from shardlang.syntax import ast

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.bytes.fits import device, needed, taken
-from shardlang.plan.bytes.peak.ledger import MEANWHILE
-from shardlang.plan.bytes.peak.report import lacks, peak_entry
-from shardlang.plan.bytes.peak.step import step_peaks, steps_of_memory
-from shardlang.plan.bytes.report import report
-from shardlang.plan.bytes.reserved.footprint import Footprint, beside_tensors, footprint, gone
+from shardlang.folds.fits import device, needed, taken
+from shardlang.folds.peak.ledger import MEANWHILE
+from shardlang.folds.peak.report import lacks, peak_entry
+from shardlang.folds.peak.step import step_peaks, steps_of_memory
+from shardlang.folds.report import report
+from shardlang.folds.reserved.footprint import Footprint, beside_tensors, footprint, gone
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
 

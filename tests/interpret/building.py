@@ -12,10 +12,10 @@ import shardlang.ops.all_families  # noqa: F401
 from shardlang.check.graph.unify import Unifier
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.folds.planned import plan
 from shardlang.graph.graph import Graph, GraphValue, Init, Kind, Op
 from shardlang.ops.declaration import REGISTRY, CallSite
 from shardlang.plan.plan import Plan
-from shardlang.plan.planner import plan
 from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse

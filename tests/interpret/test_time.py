@@ -8,10 +8,10 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.bytes.report import report
+from shardlang.folds.report import report
 from shardlang.plan.plan import Plan
-from shardlang.plan.rewrite.once_a_step import phases
 from shardlang.sources.source import Source
+from shardlang.step.phases import phases
 from tests.interpret.building import Builder, digits, planned, quickstart
 from tests.interpret.verify_plan import verify_plan
 from tests.plan.calculus import verify

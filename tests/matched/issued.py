@@ -19,8 +19,8 @@ from shardlang.matched.read_back.buckets import EmittedBucket, buckets
 from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.settings import listed, schedule, units
 from shardlang.matched.table import CONVERSIONS, KEEPING
-from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.plan import Step
+from shardlang.step.saved_activations import saved_activations
 from shardlang.types.dim import BYTES
 
 VALUES, GRADIENTS, PARAMETERS, MESSAGES = "values", "gradients", "parameters", "messages"

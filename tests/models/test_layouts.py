@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from shardlang.folds.traffic import sent_bytes
 from shardlang.graph.graph import GraphValue
-from shardlang.plan.bytes.traffic import sent_bytes
 from shardlang.plan.plan import Conversion, MoveKind, Plan
 from tests.interpret.verify_plan import verify_plan
 from tests.models.planned import HERE, plan_of, plan_text

@@ -41,11 +41,11 @@ FAULTS = (
     Fault("totals of totals are known ahead", "a deviation as a metric", "plan/rewrite/microbatches.py",
           'last = op.section == "metric" and not self.summed.isdisjoint(operands)', "last = False", TOTALS),
     # when what is computed
-    Fault("numbers are no part of what is known ahead", "`1 / n` where the 1 is pending", "plan/rewrite/once_a_step.py",
+    Fault("numbers are no part of what is known ahead", "`1 / n` where the 1 is pending", "step/phases.py",
           "before, reached = _back(plan, step_inputs, totals)",
           "before, reached = _back(plan, step_inputs, totals | "
           "{(c.value, c.id) for c in plan.conversions if graph.values[c.value].constant is not None})", TOTALS),
-    Fault("what depends on a total is computed once", "single examples beside a total", "plan/rewrite/once_a_step.py",
+    Fault("what depends on a total is computed once", "single examples beside a total", "step/phases.py",
           "for at in makes(plan)[step] if _whole_in_time(plan, at))", "for at in makes(plan)[step])", SIMULATED),
     Fault("what is handed on counts in every microbatch", "a value of an earlier stage", "emit/step_inputs.py",
           'f"rt.{MoveKind.I_TO_P.value}({names[at]}, {groups.text((time.name,), mesh)})"', "names[at]", TOTALS),

@@ -182,7 +182,7 @@ FAULTS = (
     Fault(
         "what is computed again runs to its end",
         "collectives behind what is kept",
-        "plan/bytes/saved_activations.py",
+        "step/saved_activations.py",
         "return self._place[step] <= self._ends.get(group, -1)",
         "return True",
         SEQUENCE,
@@ -209,7 +209,7 @@ FAULTS = (
     Fault(
         "the second half gathers what is used several times",
         "bytes of ZeRO 3 under zero_bubble",
-        "plan/bytes/zero3_gathers.py",
+        "step/zero3_gathers.py",
         "{*self._again(steps)} - self._several(mine)",
         "{*self._again(steps)}",
         ("end_to_end/test_pipelines.py",),
@@ -217,7 +217,7 @@ FAULTS = (
     Fault(
         "a sum of every microbatch counts once for two stages of a rank",
         "bytes of ZeRO 2 under dualpipe_v",
-        "plan/bytes/gradient_sums.py",
+        "step/gradient_sums.py",
         "of.bytes * plan.microbatches * len(mine)",
         "of.bytes * plan.microbatches",
         ("end_to_end/test_pipelines.py",),

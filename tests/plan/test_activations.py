@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardlang.plan.bytes.memory import memory
+from shardlang.folds.memory import memory
 from tests.emit.sources import planned
 
 BATCH, SEQ, D, HEADS = 4, 16, 64, 4

@@ -10,11 +10,11 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.bytes.fits import taken
-from shardlang.plan.bytes.peak.ledger import MEANWHILE
-from shardlang.plan.bytes.peak.step import step_peaks, steps_of_memory
-from shardlang.plan.bytes.reserved.allocator import Allocator, AllocatorBlock, rounded, segment_size
-from shardlang.plan.bytes.reserved.footprint import footprint, gone, replayed
+from shardlang.folds.fits import taken
+from shardlang.folds.peak.ledger import MEANWHILE
+from shardlang.folds.peak.step import step_peaks, steps_of_memory
+from shardlang.folds.reserved.allocator import Allocator, AllocatorBlock, rounded, segment_size
+from shardlang.folds.reserved.footprint import footprint, gone, replayed
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
 from tests.emit.sources import planned

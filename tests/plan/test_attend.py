@@ -6,9 +6,9 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.bytes.report import report
-from shardlang.plan.bytes.saved_activations import saved_activations
+from shardlang.folds.report import report
 from shardlang.sources.source import Source
+from shardlang.step.saved_activations import saved_activations
 from tests.emit.sources import planned
 from tests.plan.small_llama import llama
 

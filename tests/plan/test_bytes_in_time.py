@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardlang.plan.bytes.traffic import sent_bytes
+from shardlang.folds.traffic import sent_bytes
 from shardlang.types.layout import local_shape
 from tests.emit.sources import planned
 

@@ -15,8 +15,8 @@ import pytest
 from shardlang import driver
 from shardlang.cli.plan_view.program import Detail, lines
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.folds.report import report
 from shardlang.paths.patterns import Cuts, SingleLayers
-from shardlang.plan.bytes.report import report
 from shardlang.plan.layouts.equal_layers import EqualLayers
 from shardlang.sources.source import Source
 

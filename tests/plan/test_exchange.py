@@ -9,7 +9,7 @@ import pytest
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import check_source, plan_program
-from shardlang.plan.bytes.report import report
+from shardlang.folds.report import report
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
 from tests.plan.calculus import verify

@@ -7,8 +7,8 @@ import pytest
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import emit_plan
 from shardlang.emit.gathers import order_arguments
-from shardlang.plan.bytes.traffic import sent
-from shardlang.plan.bytes.zero3_gathers import orders
+from shardlang.folds.traffic import sent
+from shardlang.step.zero3_gathers import orders
 from tests.emit.sources import planned
 
 TRAIN = """

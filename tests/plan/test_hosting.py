@@ -9,9 +9,9 @@ import pytest
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import check_source
-from shardlang.plan.bytes.report import report
+from shardlang.folds.planned import plan
+from shardlang.folds.report import report
 from shardlang.plan.plan import Plan
-from shardlang.plan.planner import plan
 from shardlang.sources.source import Source
 
 PROGRAM = """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardlang.plan.bytes.memory import memory
-from shardlang.plan.bytes.traffic import sent_bytes
+from shardlang.folds.memory import memory
+from shardlang.folds.traffic import sent_bytes
 from tests.emit.sources import planned
 
 TEXT = """\

@@ -8,7 +8,7 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
-from shardlang.plan.bytes.fits import needed
+from shardlang.folds.fits import needed
 from shardlang.plan.resolve import OF_SIZES
 from shardlang.sources.source import Source
 

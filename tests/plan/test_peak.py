@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from shardlang.plan.bytes.memory import memory
-from shardlang.plan.bytes.peak.report import lacks
-from shardlang.plan.bytes.peak.step import Peak, messages, peaks_by_action, step_peaks, steps_of_memory
+from shardlang.folds.memory import memory
+from shardlang.folds.peak.report import lacks
+from shardlang.folds.peak.step import Peak, messages, peaks_by_action, step_peaks, steps_of_memory
 from tests.emit.sources import planned
 
 LLAMA = """

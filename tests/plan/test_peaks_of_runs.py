@@ -12,9 +12,9 @@ import pytest
 from shardlang import driver
 from shardlang.cost.predict import plain
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.folds.peak import course
+from shardlang.folds.peak.step import peaks_by_action, step_peaks, steps_of_memory
 from shardlang.paths.patterns import Cuts, SingleLayers, in_turn
-from shardlang.plan.bytes.peak import course
-from shardlang.plan.bytes.peak.step import peaks_by_action, step_peaks, steps_of_memory
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
 from tests.plan.test_equal_layers import written

@@ -13,11 +13,11 @@ import pytest
 
 from shardlang.cli.plan_view.parts import of_rank
 from shardlang.cli.plan_view.screen import drawn
-from shardlang.plan.bytes import memory as memory_of
-from shardlang.plan.bytes import traffic
-from shardlang.plan.bytes.memory import activations, memory
-from shardlang.plan.bytes.report import report
-from shardlang.plan.bytes.traffic import handed_bytes, sent_bytes
+from shardlang.folds import memory as memory_of
+from shardlang.folds import traffic
+from shardlang.folds.memory import activations, memory
+from shardlang.folds.report import report
+from shardlang.folds.traffic import handed_bytes, sent_bytes
 from tests.plan.test_stages import planned
 
 SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "specs" / "plan.schema.json").read_text())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.folds.planned import plan
 from shardlang.graph.graph import Graph
 from shardlang.plan.plan import MoveKind, Plan
-from shardlang.plan.planner import plan
 from shardlang.types.layout import layout_text
 from tests.plan.calculus import verify
 from tests.plan.graphs import MATMUL, GraphMaker, chain, mlp, program, quickstart

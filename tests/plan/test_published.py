@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardlang.plan.bytes.memory import by_coordinate
+from shardlang.folds.memory import by_coordinate
 from tests.emit.sources import planned
 
 # The Llama 3 Herd of Models (2024), table 4 and section 3.3: 405B on 16,384 H100 of 80 GB, tp 8, pp 16, dp 128, 16M

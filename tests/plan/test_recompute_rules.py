@@ -6,10 +6,10 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.bytes.memory import memory
-from shardlang.plan.bytes.saved_activations import saved_activations
-from shardlang.plan.bytes.traffic import conversion_bytes, copied_bytes
+from shardlang.folds.memory import memory
+from shardlang.folds.traffic import conversion_bytes, copied_bytes
 from shardlang.sources.source import Source
+from shardlang.step.saved_activations import saved_activations
 from tests.emit.sources import planned
 from tests.plan.small_llama import llama
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.bytes.memory import memory
-from shardlang.plan.bytes.report import report
-from shardlang.plan.planner import plan
+from shardlang.folds.memory import memory
+from shardlang.folds.planned import plan
+from shardlang.folds.report import report
 from tests.plan.graphs import mlp, program, quickstart
 from tests.plan.test_planner import planned
 

@@ -8,7 +8,7 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
-from shardlang.plan.bytes.report import report
+from shardlang.folds.report import report
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
 from tests.interpret.verify_plan import verify_plan

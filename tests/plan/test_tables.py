@@ -10,8 +10,8 @@ import pytest
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import check_source, emit_plan, plan_program
-from shardlang.plan.bytes.memory import memory
-from shardlang.plan.bytes.report import report
+from shardlang.folds.memory import memory
+from shardlang.folds.report import report
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
 from tests.emit.sources import planned as planned_text

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.folds.planned import plan
 from shardlang.graph.graph import Graph
 from shardlang.plan.plan import Plan
-from shardlang.plan.planner import plan
 from tests.plan.calculus import verify
 from tests.plan.graphs import MATMUL, GraphMaker, mlp, program, quickstart
 

@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.folds.flops import peak_flops, step_flops, step_tokens
 from shardlang.plan.plan import Plan
-from shardlang.plan.work import peak_flops, step_flops, step_tokens
 from shardlang.sources.source import Source
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,7 +21,7 @@ from shardlang.cost.hardware import Hardware
 from shardlang.cost.planned import work
 from shardlang.cost.work import Attention, Collective, Copy, MemoryBound, Product, Workload
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.bytes.peak.step import step_peaks
+from shardlang.folds.peak.step import step_peaks
 from shardlang.plan.pipeline.actions import timeline
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out

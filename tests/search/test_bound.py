@@ -14,9 +14,9 @@ from shardlang.cost.hardware import Hardware, with_speeds
 from shardlang.cost.planned import work
 from shardlang.cost.predict import predict_work
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.bytes.peak.step import step_peaks
-from shardlang.plan.bytes.reserved.communicators import MORE
-from shardlang.plan.bytes.reserved.footprint import beside_tensors
+from shardlang.folds.peak.step import step_peaks
+from shardlang.folds.reserved.communicators import MORE
+from shardlang.folds.reserved.footprint import beside_tensors
 from shardlang.plan.planner import laid_out
 from shardlang.search.deep.priced import Priced
 from shardlang.search.fill_holes import filled

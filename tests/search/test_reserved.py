@@ -12,8 +12,8 @@ import pytest
 from shardlang import driver
 from shardlang.cli.main import run
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.bytes.fits import device, needed
-from shardlang.plan.bytes.reserved.footprint import footprint
+from shardlang.folds.fits import device, needed
+from shardlang.folds.reserved.footprint import footprint
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
 

@@ -13,8 +13,8 @@ from shardlang.cost.hardware import with_speeds
 from shardlang.cost.planned import work
 from shardlang.cost.predict import predict_work
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.folds.fits import device, needed
 from shardlang.format.format import format_file
-from shardlang.plan.bytes.fits import device, needed
 from shardlang.sources.source import Source
 
 FOLDER = Path(__file__).parent.parent.parent / "examples" / "tuned"

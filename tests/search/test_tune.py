@@ -18,8 +18,8 @@ from shardlang.cost.hardware import with_speeds
 from shardlang.cost.planned import work
 from shardlang.cost.predict import predict
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.folds.peak.step import step_peaks
 from shardlang.format.format import format_file
-from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.layouts.known import LayoutTables
 from shardlang.plan.planner import laid_out
 from shardlang.search import print_rules

@@ -25,8 +25,8 @@ from shardlang.checkpoints import folders
 from shardlang.checkpoints.index import Index, SavedLayout
 from shardlang.checkpoints.rank_files import Block
 from shardlang.disk.locks import LOCK, Claims
+from shardlang.folds.resumed import require_fits
 from shardlang.launch import job, log_targets, rank_table, started
-from shardlang.plan.bytes.resumed import require_fits
 from shardlang.runtime import compiled
 from shardlang.runtime.calibrate import clock, machine
 from shardlang.runtime.data.loader import Loader, load

@@ -12,8 +12,8 @@ from shardlang.cli.diff_text import lines
 from shardlang.cli.main import run
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import seen_plan
-from shardlang.plan.bytes.report import report
-from shardlang.plan.bytes.traffic import sent
+from shardlang.folds.report import report
+from shardlang.folds.traffic import sent
 from shardlang.terminal.display import width
 from shardlang.views.diff import PlanFacts, difference
 from shardlang.views.values import forms

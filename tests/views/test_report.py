@@ -18,7 +18,7 @@ import pytest
 from shardlang.cli.main import run
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import check_source, page_of_plans, plan_program
-from shardlang.plan.bytes.peak.step import peaks_by_action, step_peaks
+from shardlang.folds.peak.step import peaks_by_action, step_peaks
 from shardlang.sources.source import Source
 from shardlang.views.report import TEMPLATE
 from tests.cli.process import NET

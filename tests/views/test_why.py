@@ -15,12 +15,12 @@ from shardlang.cli.main import run
 from shardlang.cli.why_text import lines
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import check_source, explain_plan, plan_program, predict_plan, with_cluster
-from shardlang.plan.bytes.memory import stages_by_coordinate
-from shardlang.plan.bytes.peak.step import step_peaks
-from shardlang.plan.bytes.traffic import sent_bytes
+from shardlang.folds.peak.step import step_peaks
+from shardlang.folds.traffic import sent_bytes
 from shardlang.plan.plan import Plan
 from shardlang.sources.files import read_program
 from shardlang.sources.source import Source
+from shardlang.step.stages import stages_by_coordinate
 from shardlang.terminal.display import width
 from tests.plan.test_equal_layers import LLAMA, filled
 

@@ -84,7 +84,7 @@ def _check(source: Source, asked: options.Asked, sink: Sink) -> str:
 def _resumed(folder: Path, source: Source, asked: options.Asked, sink: Sink) -> list[str]:
     """Reports what keeps a run from going on from a checkpoint; lines about what it would read."""
     from shardlang.checkpoints.looked_at import opened_newest
-    from shardlang.plan.bytes.resumed import lines, require_fits
+    from shardlang.folds.resumed import lines, require_fits
 
     program = driver.check_source(source, Sink(), asked.overrides, asked.strategy, cluster=asked.cluster)
     plan = driver.plan_program(program, asked.strategy, asked.ranks, sink) if program is not None else None

@@ -7,8 +7,8 @@ import re
 
 from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph, Op
-from shardlang.plan.blocks.call import relative
 from shardlang.sources.source import Source, Span
+from shardlang.step.blocks.call import relative
 
 _COMMENT = re.compile(r'\s*#[^"]*$')
 

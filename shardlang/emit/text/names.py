@@ -16,10 +16,10 @@ from shardlang.emit.text.paths import readable_path, readable_within
 from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import Graph, GraphValue, Kind
 from shardlang.ops.python_text import literal
-from shardlang.plan.blocks.call import ROOT, called_as, is_below, origin, relative
 from shardlang.plan.plan import Conversion, MoveKind, Plan
 from shardlang.plan.reads import Form, made_form
-from shardlang.plan.rewrite.once_a_step import summed_in_time
+from shardlang.step.blocks.call import ROOT, called_as, is_below, origin, relative
+from shardlang.step.phases import summed_in_time
 from shardlang.types.layout import Layout
 
 _AT = re.compile(r"\[\d+\]")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from shardlang.frozen.records import remembered
 from shardlang.graph.graph import Graph, Kind
-from shardlang.plan.blocks.call import is_below, relative, without_call, without_stage
+from shardlang.step.blocks.call import is_below, relative, without_call, without_stage
 
 # `down.return:1#2:bf16`: what the second step of a statement computes in the third call of a layer,
 # cast to bf16.

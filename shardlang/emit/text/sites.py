@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from shardlang.emit.text.names import number_text
 from shardlang.emit.text.sizes import Common, LocalSizes
-from shardlang.frozen.records import dataclass, remembered
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind, Op
 from shardlang.ops.code import RT
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import TORCH_DTYPES
-from shardlang.plan.blocks.call import is_below, relative
 from shardlang.plan.dim_factors import of_factors
 from shardlang.plan.plan import MoveKind, OperandUse, Plan, PlannedOp, Step
 from shardlang.plan.reads import Form
-from shardlang.plan.rewrite.recomputed_steps import Owners
+from shardlang.step.blocks.call import is_below, relative
+from shardlang.step.saved_activations import again, owners
 
 
 @dataclass(frozen=True)
@@ -95,18 +95,6 @@ class Sites:
         if REGISTRY[op.operator].numbers:
             return text, number
         return RT("number", text, TORCH_DTYPES[value.type.dtype]), number
-
-
-@remembered
-def again(plan: Plan) -> frozenset[int]:
-    """The operators (ids) that backward computes again."""
-    return frozenset(op for group in plan.recompute if not group.to_host for op in group.ops)
-
-
-@remembered
-def owners(plan: Plan) -> Owners:
-    """The groups that backward computes again, by steps."""
-    return Owners(plan, plan.steps)
 
 
 def batch_factor(plan: Plan, op: Op) -> int:

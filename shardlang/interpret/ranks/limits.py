@@ -7,9 +7,10 @@ from pathlib import Path
 import torch
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.bytes.memory import held_bytes, local_bytes, memory
-from shardlang.plan.bytes.saved_activations import made_bytes
+from shardlang.folds.memory import memory
 from shardlang.plan.plan import ParamPlan, Plan
+from shardlang.step.parameters import held_bytes, local_bytes
+from shardlang.step.saved_activations import made_bytes
 from shardlang.terminal.display import size
 
 # A value, the gradient at it, and one more while both are compared or made: nothing is given up

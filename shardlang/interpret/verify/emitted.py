@@ -27,11 +27,11 @@ from shardlang.frozen.records import remembered
 from shardlang.interpret.ranks.coordinates import MeshPositions
 from shardlang.interpret.ranks.ranks import Locals, RankResults
 from shardlang.interpret.verify.compare import forms_of
-from shardlang.plan.blocks.call import BlockCall as LayerCall
 from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import MoveKind, Plan, Step
 from shardlang.plan.reads import Form, final_form, made_form, makes, steps_for
 from shardlang.runtime.launch.observe import RecordedCall, StepRecord
+from shardlang.step.blocks.call import BlockCall as LayerCall
 
 Named = Mapping[str, Tensor]
 ONCE = ("before_step", "conclude")

@@ -9,9 +9,9 @@ from dataclasses import replace
 from shardlang.cost.work import Coordinate, Gather, Item, MemoryBound, Place, Reduction, Segment, Update
 from shardlang.facts.buckets import filled
 from shardlang.frozen.records import dataclass
-from shardlang.plan.bytes.gradient_sums import bucket_kind, sum_bytes
-from shardlang.plan.bytes.memory import local_bytes
 from shardlang.plan.plan import ParamPlan, Plan
+from shardlang.step.gradient_sums import bucket_kind, sum_bytes
+from shardlang.step.parameters import local_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ from shardlang.cost.scripts import Scripts
 from shardlang.cost.work import WEIGHTS, Attention, Collective, Item, MemoryBound, Product, Segment
 from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import REGISTRY
-from shardlang.plan.bytes.memory import local_bytes, zero_degree
 from shardlang.search.deep.bound import MANY, PipelineBound, SegmentCost, bound, cost_of
 from shardlang.search.deep.degrees import published
 from shardlang.search.pipelines import Pipe
 from shardlang.search.profiles import LEFT, Probe, Profiles, Run
 from shardlang.search.space import Point
+from shardlang.step.parameters import local_bytes, zero_degree
 from shardlang.types.dim import BYTES
 from shardlang.types.mesh import Axis, Mesh
 

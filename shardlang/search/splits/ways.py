@@ -13,7 +13,6 @@ from itertools import product
 
 from shardlang.cost.planned import work
 from shardlang.frozen.records import dataclass
-from shardlang.plan.bytes.memory import all_held
 from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.holes import holes
 from shardlang.search.fill_holes import filled
@@ -24,6 +23,7 @@ from shardlang.search.splits.choices import resolved
 from shardlang.search.splits.finders import Assigned, assigned
 from shardlang.search.splits.seconds import SplitPrices
 from shardlang.search.splits.written import Writing
+from shardlang.step.parameters import all_held
 
 # More ways than these are not all tried.
 FEW = 64

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardlang.plan.bytes.gradient_sums import gradient_sums
-from shardlang.plan.bytes.memory import memory
+from shardlang.folds.memory import memory
+from shardlang.step.gradient_sums import gradient_sums
 from tests.emit.sources import planned
 from tests.end_to_end.curves import ROOT, RunOf, figures
 from tests.end_to_end.kept import held

@@ -1,0 +1,79 @@
+"""The memory of a pass, in which runs of equal layers are told once -> that of all layers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from shardlang.folds.peak.ledger import NONE, OVER, Beside, Event, Ledger, PassPeak
+from shardlang.folds.peak.windows import Windows
+from shardlang.frozen.records import dataclass
+
+
+@dataclass(frozen=True)
+class Section:
+    """The pieces of a window (-1: of none); what is there before and after."""
+
+    window: int
+    pieces: Sequence[PassPeak]
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+
+    def growth(self) -> Counter[str]:
+        found = Counter(self.after)
+        found.subtract(self.before)
+        return found
+
+
+def sections(ledger: Ledger) -> list[Section]:
+    """All of a pass, which ends with an event."""
+    found, pieces, window, before = list[Section](), list[PassPeak](), -1, dict[str, int]()
+    for piece in ledger.pieces:
+        pieces.append(piece)
+        if piece.event.kind == OVER:
+            found.append(Section(window, pieces, before, piece.parts))
+            window, pieces, before = piece.event.step, [], dict(piece.parts)
+    return found
+
+
+def repeats(course: Sequence[Section], of: Windows) -> bool:
+    """Whether each window comes once, and those of a run are the same as the one before."""
+    if not of.pairs:
+        return True
+    inside = [section for section in course if section.window >= 0]
+    seen = {section.window: section for section in inside}
+    if len(seen) < len(inside):
+        return False
+    pairs = [(seen.get(one), seen.get(other)) for one, other in of.pairs]
+    return all(a is b or (a is not None and b is not None and _shape(a) == _shape(b)) for a, b in pairs)
+
+
+def _shape(section: Section) -> object:
+    """A section but for where it is."""
+    base, begin = sum(section.before.values()), min((p.event.step for p in section.pieces[:-1]), default=0)
+    highs = [(p.most - base, p.when.doing) if p.most > NONE else () for p in section.pieces]
+    events = [(p.total - base, p.event.kind, p.event.step - begin, *p.event[2:]) for p in section.pieces[:-1]]
+    return highs, events, [(part, size) for part, size in section.growth().items() if size]
+
+
+def follow(
+    course: Sequence[Section], of: Windows, onward: bool, beside: Beside, happens: Callable[[Event, int], None]
+) -> None:
+    """The whole pass, with what is beside it. happens: takes each event, and the number of its
+    layer within a run."""
+    more, parts = 0, Counter[str]()
+    for section in course:
+        growth, turns = section.growth(), of.turns(section.window)
+        size = growth.total()
+        for turn in turns if onward else turns[::-1]:
+            beside.turn = turn
+            for piece in section.pieces:
+                beside.follow(piece, more, parts)
+                if piece.event.kind != OVER:
+                    happens(piece.event, turn)
+            more += size
+            for part in growth:
+                parts[part] += growth[part]
+        more -= size
+        parts.subtract(growth)
+    beside.own_parts = course[-1].after, parts

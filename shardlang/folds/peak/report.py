@@ -1,0 +1,50 @@
+"""The peak of a rank -> its part of the plan's report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardlang.folds.peak.step import Peak
+from shardlang.frozen.records import remembered
+from shardlang.paths.patterns import in_turn
+from shardlang.plan.plan import Plan
+from shardlang.terminal.display import rounded_up
+
+# What a rank does, as the report calls it.
+_DOING = {"again": "recomputation", "reduce": "reduction of gradients"}
+
+
+def moment(plan: Plan, peak: Peak) -> str:
+    """`backward of microbatch 3 at train.loss`."""
+    doing = _DOING.get(peak.doing, peak.doing)
+    of = f" of microbatch {peak.microbatch}" if peak.microbatch >= 0 and plan.microbatches > 1 else ""
+    at = f" at `{in_turn(plan.graph.ops[peak.op].path, peak.turn)}`" if peak.op >= 0 else ""
+    return f"{doing}{of}{at}"
+
+
+def parts(peak: Peak) -> str:
+    """`activations 12 GB, ..`, the largest first."""
+    largest = sorted(peak.parts.items(), key=lambda part: -part[1])
+    return ", ".join(f"{what} {rounded_up(most)}" for what, most in largest)
+
+
+@remembered
+def lacks(plan: Plan) -> str | None:
+    """The part that is not counted: the two halves of a backward are followed as one."""
+    rows = plan.pipeline.actions if plan.pipeline is not None else ()
+    split = any(action.half for row in rows for action in row)
+    return "what a backward that is cut in two holds between its halves" if split else None
+
+
+def peak_entry(plan: Plan, peak: Peak) -> dict[str, Any]:
+    """When the most is there, at which operator, and what."""
+    op = plan.graph.ops[peak.op] if peak.op >= 0 else None
+    return {
+        "doing": _DOING.get(peak.doing, peak.doing),
+        "microbatch": peak.microbatch if peak.microbatch >= 0 else None,
+        "path": in_turn(op.path, peak.turn) if op is not None else None,
+        "file": op.span.source.name if op is not None else None,
+        "line": op.span.line if op is not None else None,
+        "lacks": lacks(plan),
+        "parts": [{"what": what, "bytes": most} for what, most in sorted(peak.parts.items(), key=lambda p: -p[1])],
+    }
