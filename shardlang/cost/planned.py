@@ -11,12 +11,12 @@ from shardlang.cost.parameters import Parameters
 from shardlang.cost.work import FORWARD, INPUTS, Coordinate, Copy, Item, Pass, Place, Segment, StageWork, Workload
 from shardlang.facts.actions import alone
 from shardlang.folds.flops import step_flops, step_tokens
-from shardlang.folds.peak.passes import received
 from shardlang.folds.peak.step import messages
 from shardlang.folds.pipeline_report import whole_mesh
 from shardlang.frozen.records import remembered
 from shardlang.paths.patterns import count
 from shardlang.plan.plan import Plan, Step
+from shardlang.step.passes import received
 from shardlang.step.phases import phases
 from shardlang.step.saved_activations import saved_activations
 from shardlang.step.stages import stages_by_coordinate, steps_of_stages

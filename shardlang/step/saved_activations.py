@@ -304,6 +304,11 @@ def form_bytes(plan: Plan, form: Form) -> int:
     return plan.local_bytes(form[0], layout_of(plan, form))
 
 
+def device_bytes(plan: Plan, form: Form) -> int:
+    """Bytes of a form on the device."""
+    return 0 if form[0] in plan.memory_of else form_bytes(plan, form)
+
+
 def made_bytes(plan: Plan) -> int:
     """Bytes of all values with a gradient, and of the conversions of these that send anything."""
     values = plan.graph.values

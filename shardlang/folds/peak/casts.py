@@ -7,18 +7,11 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from shardlang.frozen.records import remembered
-from shardlang.plan.plan import MoveKind, Plan, Step
-from shardlang.plan.reads import Form, inputs, made_form
+from shardlang.plan.plan import Plan, Step
+from shardlang.plan.reads import Form
 from shardlang.step.parameters import all_held
+from shardlang.step.passes import parameters_read
 from shardlang.step.stages import coordinates_of
-
-
-def parameters_read(plan: Plan, step: Step) -> Sequence[int]:
-    """The parameters that a line reads; a view is no line."""
-    if step.kind == "conversion" and plan.conversions[step.index].move.kind is MoveKind.VIEW:
-        return ()
-    forms = inputs(plan)[step]
-    return [value for value, at in forms if value in plan.params and made_form(plan, at) < 0]
 
 
 def cast_together(plan: Plan, stage: int, steps: Sequence[Step]) -> Mapping[tuple[int, Form], int]:

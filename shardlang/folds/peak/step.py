@@ -14,7 +14,7 @@ from shardlang.folds.peak.course import Section, follow, repeats, sections
 from shardlang.folds.peak.flowing import FLOWING
 from shardlang.folds.peak.gathers import COMING, Gathers, of_each
 from shardlang.folds.peak.ledger import NONE, USED, Beside, Event, Rise, When
-from shardlang.folds.peak.passes import KEPT, MESSAGES, NAMED, StagePass, for_loss, received
+from shardlang.folds.peak.passes import KEPT, MESSAGES, NAMED, StagePass
 from shardlang.folds.peak.reductions import BucketInFlight, Buckets, Gradients, ParameterBytes, sizes_of
 from shardlang.folds.peak.windows import Windows, windows
 from shardlang.frozen.records import dataclass, remembered
@@ -24,8 +24,9 @@ from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, form, inputs, makes, transfers
 from shardlang.step.blocks.kinds import kinds_of
 from shardlang.step.parameters import all_held, of_alike
+from shardlang.step.passes import passes
 from shardlang.step.saved_activations import form_bytes, saved_activations
-from shardlang.step.stages import stages_by_coordinate, steps_of_stages
+from shardlang.step.stages import stages_by_coordinate
 from shardlang.step.zero3_gathers import Brought, orders
 
 # Parts that belong to one microbatch of a stage.
@@ -98,23 +99,13 @@ class _Stages:
     courses: dict[object, tuple[list[Section], list[Section]]] = field(default_factory=dict)
 
     @cached_property
-    def steps(self) -> Mapping[int, list[Step]]:
-        """Stage -> its steps: what it receives is there before; metrics come after the loss."""
-        plan = self.plan
-
-        def place(step: Step) -> int:
-            return 2 * (not for_loss(plan, step)) - received(plan, step)
-
-        return {stage: sorted(steps, key=place) for stage, steps in steps_of_stages(plan).items()}
-
-    @cached_property
     def kinds(self) -> Mapping[int, object]:
         """Stage -> what is equal for stages that differ only in which layers they have."""
         plan, turns = self.plan, self.windows.turns
         if plan.pipeline is None:
             return {0: ()}
         found: dict[int, object] = {}
-        for stage, steps in self.steps.items():
+        for stage, steps in ((stage, each.steps) for stage, each in passes(plan).items()):
             runs = [turns(self.windows.of[step]) for step in steps] if self.windows.pairs else []
             waiting = sorted((at, to) for (at, _), to in cast_together(plan, stage, steps).items())
             found[stage] = kinds_of(plan).number((*self._wired(stage, steps), *runs, *waiting))
@@ -153,9 +144,9 @@ class _Stages:
         """The passes of one."""
         kind = self.kinds.get(stage)
         if kind not in self.courses:
-            steps = self.steps.get(stage, [])
-            passes = StagePass(self.plan, stage, steps, [self.windows.of[step] for step in steps])
-            self.courses[kind] = sections(passes.forward()), sections(passes.backward())
+            of = passes(self.plan)[stage]
+            both = StagePass(of, [self.windows.of[step] for step in of.steps])
+            self.courses[kind] = sections(both.forward()), sections(both.backward())
         return self.courses[kind]
 
 
@@ -342,7 +333,7 @@ class _Line:
             taken = Gradients(self.buckets, beside, action.stage, first, last, under_way)
 
             def happens(event: Event, turn: int) -> None:
-                step = self.of.steps[action.stage][event.step]
+                step = passes(self.plan)[action.stage].steps[event.step]
                 read = inputs(self.plan)[step][event.operand]
                 value = read[0]
                 if event.kind == USED:
@@ -384,7 +375,7 @@ class _Line:
         """The operator (id) to name for a moment."""
         if at.step < 0:
             return -1
-        step, plan = self.of.steps[stage][at.step], self.plan
+        step, plan = passes(self.plan)[stage].steps[at.step], self.plan
         if step.kind == "op":
             return plan.ops[step.index].op
         return plan.graph.producers.get(plan.conversions[step.index].value, -1)
