@@ -3,7 +3,7 @@ once a step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from shardlang.cost.items import Items, Steps, class_of
@@ -16,10 +16,10 @@ from shardlang.folds.pipeline_report import whole_mesh
 from shardlang.frozen.records import remembered
 from shardlang.paths.patterns import count
 from shardlang.plan.plan import Plan, Step
-from shardlang.step.passes import received
+from shardlang.step.passes import StagePasses, Way, passes, received
 from shardlang.step.phases import phases
 from shardlang.step.saved_activations import saved_activations
-from shardlang.step.stages import stages_by_coordinate, steps_of_stages
+from shardlang.step.stages import stages_by_coordinate
 from shardlang.step.zero3_gathers import orders
 
 
@@ -34,16 +34,14 @@ class _Planned:
         self.plan = plan
         self.steps = Steps(plan)
         self.parameters = Parameters(plan)
-        self.count = len(plan.pipeline.coordinates) if plan.pipeline is not None else 1
         self.phases = phases(plan) if plan.microbatches > 1 else None
+        self._body = {*(self.phases.body if self.phases is not None else plan.steps)}
         self._segments: dict[object, Segment] = {}
         self._copies: dict[tuple[str, str, int], Items] = {}
 
     def work(self) -> Workload:
         plan, pipeline = self.plan, self.plan.pipeline
-        body = set(self.phases.body) if self.phases is not None else set(plan.steps)
-        here = self._here(body)
-        stages = tuple([self._stage(stage, here.get(stage, [])) for stage in range(self.count)])
+        stages = tuple([self._stage(of) for of in passes(plan).values()])
         mine = stages_by_coordinate(plan) if pipeline is not None else [(0,)]
         single = (alone(plan.microbatches),), "", ""
         named = (pipeline.actions, pipeline.axis, pipeline.schedule) if pipeline is not None else single
@@ -52,20 +50,18 @@ class _Planned:
         known = plan.bucket_bytes, step_flops(plan.graph), hidden_flops(plan), step_tokens(plan)
         return Workload(plan.ranks, meshes, plan.microbatches, stages, coordinates, *named, *known)
 
-    def _here(self, some: set[Step]) -> Mapping[int, list[Step]]:
-        """Stage -> the steps of some that it runs, in order."""
-        found = steps_of_stages(self.plan).items()
-        return {stage: [s for s in steps if s in some and not received(self.plan, s)] for stage, steps in found}
+    def _here(self, of: StagePasses, some: Collection[Step]) -> list[Step]:
+        """The steps of some that a stage runs, in order."""
+        return [step for step in of.steps if step in some and not received(self.plan, step)]
 
-    def _stage(self, stage: int, steps: Sequence[Step]) -> StageWork:
-        parts = self._parts(steps)
+    def _stage(self, of: StagePasses) -> StageWork:
+        steps = self._here(of, self._body)
+        parts, done, stage = self._parts(steps), self._done(of), of.stage
         forward = [
             self._segment(key, [*(self.steps.forward(s) for s in part), self._sent(key, part, FORWARD)])
             for key, part in parts
         ]
-        backward = [
-            self._segment(key, [*self._back(part), self._sent(key, part, INPUTS)], 1) for key, part in reversed(parts)
-        ]
+        backward = [self._segment(key, self._back(key, part, done), 1) for key, part in reversed(parts)]
         forward = self._gathered(forward, parts, ("F", stage))
         backward = self._gathered(backward, parts[::-1], ("B", stage))
         backward = self._reduced(backward, parts[::-1])
@@ -111,12 +107,19 @@ class _Planned:
             call = calls[call].within
         return found
 
-    def _back(self, part: Sequence[Step]) -> Iterator[Items]:
-        """The backward of a part: first again what its forward did, then back."""
-        again = saved_activations(self.plan).runs_again
-        yield from (self.steps.again(step) for step in part if again(step))
-        yield from (self.steps.backward(step) for step in reversed(part))
-        yield from (self.parameters.accumulated(value) for value in self._completed(part))
+    def _done(self, of: StagePasses) -> Mapping[Step, list[Items]]:
+        """Step -> the items of what backward does for it: again its forward, and back."""
+        found: dict[Step, list[Items]] = {}
+        for work in of.backward:
+            items = self.steps.backward if work.way is Way.BACK else self.steps.again
+            for step in (of.steps[at] for at in work.steps):
+                found.setdefault(step, []).append(items(step))
+        return found
+
+    def _back(self, key: str, part: Sequence[Step], done: Mapping[Step, list[Items]]) -> list[Items]:
+        """The backward of a part, with what its gradients need once they are whole."""
+        whole = [self.parameters.accumulated(value) for value in self._completed(part)]
+        return [*(items for step in part for items in done.get(step, ())), *whole, self._sent(key, part, INPUTS)]
 
     def _completed(self, part: Sequence[Step]) -> list[int]:
         """The parameters whose gradients are whole once a part has gone back."""
@@ -167,8 +170,8 @@ class _Planned:
         each = self.plan.microbatches
         runs = ((once.ahead, ahead, each), (once.known, ahead, 1), (once.after, after, 1)) if once is not None else ()
         for steps, into, times in runs:
-            here = self._here(set(steps))
-            for step in dict.fromkeys(s for stage in stages for s in here.get(stage, ())):
+            here = (self._here(passes(self.plan)[stage], {*steps}) for stage in stages)
+            for step in dict.fromkeys(step for each in here for step in each):
                 for item in self.steps.forward(step):
                     into[item] = into.get(item, 0) + times
         for item in self.parameters.after(stages):

@@ -8,7 +8,7 @@ which forward ends with and backward begins with comes once."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,9 +17,8 @@ from shardlang.graph.graph import InTurn, Op
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.paths.patterns import count
 from shardlang.plan.fusions import fusions
-from shardlang.plan.plan import MoveKind, Plan, Step
-from shardlang.plan.reads import inputs, made_form
-from shardlang.step.saved_activations import saved_activations
+from shardlang.plan.plan import Plan
+from shardlang.step.passes import Halves, StagePasses, parameters_read, passes
 from shardlang.step.stages import steps_of_stages
 
 Params = frozenset[InTurn]
@@ -64,50 +63,26 @@ class Orders:
         self.passes: dict[tuple[str, int], list[GatherUnit]] = {}
         if not self.cut:
             return
-        self._saved = saved_activations(plan).saved
-        self._owners = saved_activations(plan).owners
-        for stage in self.stages:
-            steps = steps_of_stages(plan).get(stage, ())
-            self.passes["F", stage] = self._units(stage, [p for step in steps for p in self._read(step)])
-            self.passes["B", stage] = self._units(stage, self._again(steps))
-            self.passes.update(self._halves(stage, steps))
+        for stage, found in passes(plan).items():
+            forward = (value for step in found.steps for value in parameters_read(plan, step))
+            backward = [value for work in found.backward for value in found.parameters(work)]
+            self.passes["F", stage] = self._units(stage, forward)
+            self.passes["B", stage] = self._units(stage, backward)
+            self.passes.update(self._halves(found, {*backward}))
 
-    def _read(self, step: Step) -> Iterator[int]:
-        """The parameters that a line reads; a view is no line."""
-        if step.kind == "op" or self.plan.conversions[step.index].move.kind is not MoveKind.VIEW:
-            for value, at in inputs(self.plan)[step]:
-                if made_form(self.plan, at) < 0 and value in self.cut:
-                    yield value
-
-    def _again(self, steps: Sequence[Step]) -> Iterator[int]:
-        """The parameters that backward reads, from the last operator to the first; of what is
-        computed again what its forward does."""
-        inside: dict[int, list[Step]] = {}
-        for step in steps:
-            group = self._owners.of(step)
-            if group is not None and self._owners.again(group):
-                inside.setdefault(group, []).append(step)
-        for step in reversed(steps):
-            group = self._owners.of(step)
-            if not self._owners.again(group) and step.kind == "op":
-                yield from (p for p in reversed(self._saved.get(self.plan.ops[step.index].op, ())) if p in self.cut)
-            elif group in inside:
-                yield from (p for other in inside.pop(group) for p in self._read(other))
-
-    def _halves(self, stage: int, steps: Sequence[Step]) -> Mapping[tuple[str, int], list[GatherUnit]]:
-        """The two parts of a backward (runtime/step/split_backward.py). The second comes to each
-        parameter by itself, the last one first; what is computed again is so in the first, as are
-        parameters that are used several times, and without a gradient to send back all is in the
-        second."""
-        graph, whole = self.plan.graph, self.passes["B", stage]
-        steps = [step for step in steps if step.kind == "op"]
-        mine = [graph.ops[self.plan.ops[step.index].op] for step in steps]
-        if any(self._owners.again(self._owners.group(op.id)) for op in mine):
-            return {("I", stage): whole, ("W", stage): []}
-        if not any(op.operator == TRANSFER and graph.values[op.results[0]].gradient for op in mine):
-            return {("I", stage): [], ("W", stage): whole}
-        read = {*self._again(steps)} - self._several(mine)
-        return {("I", stage): whole, ("W", stage): self._units(stage, [p for p in reversed(graph.params) if p in read])}
+    def _halves(self, of: StagePasses, read: Set[int]) -> Mapping[tuple[str, int], list[GatherUnit]]:
+        """Those of the two parts of a backward that reads so many. The second part comes to each
+        parameter by itself, the last one first, but for those that are used several times, which
+        are of the first."""
+        first, second, whole = ("I", of.stage), ("W", of.stage), self.passes["B", of.stage]
+        if of.halves is Halves.ALL_FIRST:
+            return {first: whole, second: []}
+        if of.halves is Halves.ALL_SECOND:
+            return {first: [], second: whole}
+        graph = self.plan.graph
+        steps = (step for step in steps_of_stages(self.plan).get(of.stage, ()) if step.kind == "op")
+        apart = read - self._several([graph.ops[self.plan.ops[step.index].op] for step in steps])
+        return {first: whole, second: self._units(of.stage, [p for p in reversed(graph.params) if p in apart])}
 
     def _several(self, mine: Sequence[Op]) -> set[int]:
         """The parameters that meet the way from what a stage receives at several of its operators,
@@ -178,7 +153,7 @@ class Orders:
 
     def _units(self, stage: int, uses: Iterable[int]) -> list[GatherUnit]:
         found: list[tuple[str, dict[int, None]]] = []
-        for value in uses:
+        for value in (value for value in uses if value in self.cut):
             layer = self._layer[value]
             last = found[-1] if found else ("", {})
             another = not layer and self._owner(value) not in map(self._owner, last[1])
