@@ -29,10 +29,10 @@ from shardlang.ops.families.internal import SENT, TO_DEVICE, TO_HOST, TRANSFER
 from shardlang.ops.rule import FactorRule, factor_rule
 from shardlang.ops.saved_activations import LocalOp, elements
 from shardlang.plan.dim_factors import of_factors
-from shardlang.plan.fusions import fusions, is_linear
+from shardlang.plan.fusions import is_linear
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
 from shardlang.plan.reads import layout_of
-from shardlang.step.saved_activations import saved_activations
+from shardlang.step.saved_activations import fused, saved_activations
 from shardlang.types.dim import BYTES
 
 _NUMBER = re.compile(r"\[[\d-]+\]")
@@ -79,10 +79,9 @@ class Steps:
         return self.plan.graph.made_of(Kind.PARAM, Kind.CONSTANT)
 
     @cached_property
-    def _fused(self) -> set[int]:
+    def _fused(self) -> frozenset[int]:
         """The additions (in `Plan.ops`) that are part of a call with their product."""
-        of, ops, pairs = self.facts.owners.group, self.plan.ops, fusions(self.plan).values()
-        return {each.addition for each in pairs if of(ops[each.product].op) == of(ops[each.addition].op)}
+        return frozenset(fused(self.plan).values())
 
     @cached_property
     def _readers(self) -> dict[int, list[PlannedOp]]:

@@ -18,7 +18,7 @@ from shardlang.plan.plan import MoveKind, Plan, Step
 from shardlang.plan.reads import Form, inputs, made_form, makes
 from shardlang.step.functions import Chain, Functions
 from shardlang.step.kept import KeptMemories
-from shardlang.step.saved_activations import saved_activations
+from shardlang.step.saved_activations import fused, saved_activations
 from shardlang.step.stages import steps_of_stages
 
 
@@ -31,18 +31,20 @@ class Way(Enum):
 
 class Work(NamedTuple):
     """What a pass does next. steps: their numbers in the stage, ascending; of BACK one. unit: that
-    is computed again, or comes from the host."""
+    is computed again, or comes from the host. begun: the steps of the call that follows in a unit,
+    where torch ends before it is computed: what it reads is there, and it makes nothing."""
 
     way: Way
     steps: tuple[int, ...]
     unit: int = -1
+    begun: tuple[int, ...] = ()
 
 
 class Halves(Enum):
     """The two parts of a backward that a schedule cuts (runtime/step/split_backward.py): the
     gradients of what the stage received are made in the first and those of parameters in the
-    second (CUT), or all in one of them, since a part has to be computed again, or since no
-    gradient goes back further."""
+    second (CUT), or all in the first, where anything is computed again, or all in the second, where
+    no gradient goes back further."""
 
     CUT, ALL_FIRST, ALL_SECOND = "cut", "all first", "all second"
 
@@ -85,22 +87,25 @@ class StagePasses:
             if unit not in self.units.again:
                 found.append(Work(Way.FROM_HOST, (), unit))
                 return
-            numbers = self.units.run_again(unit)
-            for read in (read for at in numbers for read in inputs(self.plan)[self.steps[at]]):
+            work = self.units.run_again(unit)
+            for read in (read for at in work.steps for read in inputs(self.plan)[self.steps[at]]):
                 ask(self.kept.home.get(self.facts.memory(read), -1))
-            found.append(Work(Way.AGAIN, tuple(numbers), unit))
+            found.append(work)
 
         for at in range(len(self.steps) - 1, -1, -1):
             if self.takes(self.steps[at]):
-                for root in self.reads(self.steps[at]):
-                    ask(self.kept.home.get(root, -1))
+                read = self.reads(self.steps[at])
+                for unit in [self.kept.home.get(root, -1) for root in read]:
+                    ask(unit)
+                if read and (unit := self.units.of.get(at, -1)) in self.units.again:
+                    ask(unit)  # torch asks for all that is saved within it, also of what is there
                 found.append(Work(Way.BACK, (at,)))
         return found
 
     @cached_property
     def halves(self) -> Halves:
         graph = self.plan.graph
-        if any(work.way is Way.AGAIN for work in self.backward):
+        if self.units.again:
             return Halves.ALL_FIRST
         ops = [graph.ops[self.plan.ops[step.index].op] for step in self.steps if step.kind == "op"]
         back = any(op.operator == TRANSFER and graph.values[op.results[0]].gradient for op in ops)
@@ -121,7 +126,7 @@ class StagePasses:
 
     def parameters(self, work: Work) -> Iterator[int]:
         """The parameters that are read, in order."""
-        for step in (self.steps[at] for at in work.steps):
+        for step in (self.steps[at] for at in (*work.steps, *work.begun)):
             if work.way is not Way.BACK:
                 yield from parameters_read(self.plan, step)
             elif step.kind == "op":
@@ -161,13 +166,16 @@ class Units:
         """The units that are computed again."""
         return [unit for unit in self.steps if unit not in self.to_host.values()]
 
-    def run_again(self, unit: int) -> Sequence[int]:
-        """The steps of a unit that backward computes again."""
+    def run_again(self, unit: int) -> Work:
+        """What of a unit backward computes again."""
         facts, steps = self.passes.facts, self.passes.steps
         numbers = [at for at in self.steps[unit] if facts.runs_again(steps[at])]
-        if numbers and not facts.owners.drops(facts.owners.of(steps[numbers[-1]])):
-            del numbers[len(numbers) - self._stops_before(steps[numbers[-1]]) :]
-        return numbers
+        drops = not numbers or facts.owners.drops(facts.owners.of(steps[numbers[-1]]))
+        if drops or not self._stops_before(steps[numbers[-1]]):
+            return Work(Way.AGAIN, tuple(numbers), unit)
+        last = steps[numbers.pop()]
+        call = {last, Step("op", fused(self.passes.plan).get(last.index, -1))}
+        return Work(Way.AGAIN, tuple(numbers), unit, tuple([at for at in self.steps[unit] if steps[at] in call]))
 
     def _stops_before(self, step: Step) -> bool:
         """Whether torch ends before a step that is the last to save anything, since it saves only

@@ -18,6 +18,7 @@ from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.ops.rule import shared_axes
 from shardlang.ops.saved_activations import Aliasing, LocalOp, Residuals
+from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import MoveKind, Plan, PlannedOp, Recomputed, Step
 from shardlang.plan.reads import Form, inputs, layout_of
 from shardlang.step.blocks.kinds import kinds_of
@@ -291,6 +292,14 @@ def owners(plan: Plan, steps: Sequence[Step] | None = None) -> Owners:
     """The recompute groups of a plan's steps; steps: those of one function alone."""
     found = saved_activations(plan).owners
     return found if steps is None else Owners(plan, steps, found.groups)
+
+
+@remembered
+def fused(plan: Plan) -> Mapping[int, int]:
+    """Product -> the addition that is one call with it, both in `Plan.ops`: where they are of one
+    recompute group, or of none."""
+    of, ops, pairs = owners(plan).group, plan.ops, fusions(plan).values()
+    return {p.product: p.addition for p in pairs if of(ops[p.product].op) == of(ops[p.addition].op)}
 
 
 @remembered

@@ -13,11 +13,11 @@ import pytest
 
 from shardlang.cli.plan_view.parts import of_rank
 from shardlang.cli.plan_view.screen import drawn
-from shardlang.folds import memory as memory_of
 from shardlang.folds import traffic
 from shardlang.folds.memory import activations, memory
 from shardlang.folds.report import report
 from shardlang.folds.traffic import handed_bytes, sent_bytes
+from shardlang.step import parameters
 from tests.plan.test_stages import planned
 
 SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "specs" / "plan.schema.json").read_text())
@@ -132,7 +132,7 @@ def test_each_sum_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counted(traffic, "phases")
     counted(traffic, "_sent_values")
     counted(traffic, "gather_bytes")
-    counted(memory_of, "held_bytes")
+    counted(parameters, "held_bytes")
     report(plan)
     each, different = len(plan.params), len({plan.graph.values[param].type.shape for param in plan.params})
     assert counts == {"phases": 1, "_sent_values": 1, "gather_bytes": each, "held_bytes": different}

@@ -9,7 +9,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.folds.memory import memory
 from shardlang.folds.traffic import conversion_bytes, copied_bytes
 from shardlang.sources.source import Source
-from shardlang.step.saved_activations import saved_activations
+from shardlang.step.saved_activations import owners, saved_activations
 from tests.emit.sources import planned
 from tests.plan.small_llama import llama
 
@@ -23,7 +23,7 @@ def covered(rules: str, precision: str = "f32") -> list[list[str]]:
 
 def again(text: str, ranks: int) -> list[list[str]]:
     plan = planned(text, ranks, "s")
-    return [[plan.graph.ops[op].path for op in group.ops] for group in plan.recompute]
+    return [[plan.graph.ops[op].path for op in group.ops] for group in owners(plan).groups]
 
 
 def test_all_but_products() -> None:

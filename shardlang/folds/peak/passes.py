@@ -20,12 +20,11 @@ from shardlang.folds.peak.moves import move_work
 from shardlang.graph.graph import Kind
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.working_memory import WorkingMemory
-from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import Step
 from shardlang.plan.reads import Form, final_form, form, inputs, layout_of, makes, transfers
 from shardlang.step.parameters import gradient_bytes
 from shardlang.step.passes import StagePasses, Way, Work, received
-from shardlang.step.saved_activations import form_bytes
+from shardlang.step.saved_activations import form_bytes, fused
 
 KEPT, NAMED, MESSAGES = "activations", "values", "messages"
 
@@ -37,9 +36,7 @@ class StagePass:
         self.plan, self.passes, self.steps, self.windows = passes.plan, passes, passes.steps, windows
         self.facts, self.units, self.kept = passes.facts, passes.units, passes.kept
         self.frames = Frames(passes)
-        of, ops = self.facts.owners.group, self.plan.ops
-        pairs = [(each.product, each.addition) for each in fusions(self.plan).values()]
-        self.fused = {product for product, addition in pairs if of(ops[product].op) == of(ops[addition].op)}
+        self.fused = fused(self.plan)
         self._sizes: dict[tuple[int, int], int] = {}
         together = cast_together(self.plan, passes.stage, self.steps)
         self.together = {read: at for read, at in together.items() if passes.takes(self.steps[at])}
