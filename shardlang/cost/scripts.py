@@ -24,6 +24,7 @@ from shardlang.cost.work import (
     Reduction,
     Segment,
 )
+from shardlang.facts import actions
 from shardlang.facts.buckets import filled
 from shardlang.frozen.records import dataclass
 
@@ -77,7 +78,7 @@ class Bucket:
 
 
 # Kind of action -> the phases that it computes.
-_PHASES = {"F": (FORWARD,), "B": (AGAIN, INPUTS, WEIGHTS), "I": (AGAIN, INPUTS), "W": (WEIGHTS,)}
+_PHASES = dict(zip(actions.KINDS, ((FORWARD,), (AGAIN, INPUTS, WEIGHTS), (AGAIN, INPUTS), (WEIGHTS,)), strict=True))
 
 
 @dataclass
@@ -99,7 +100,7 @@ class Scripts:
         key = stage, kind
         if key not in self._scripts:
             of, phases = self.prices.work.stages[stage], self._phases(stage, kind)
-            passed: Pass = of.forward if kind == "F" else of.backward
+            passed: Pass = of.forward if kind == actions.FORWARD else of.backward
             beats = [beat for segment in passed for beat in [self._beat(segment, phases)] * segment.times]
             self._scripts[key] = beats if phases else []
         return self._scripts[key]
@@ -107,13 +108,14 @@ class Scripts:
     def _phases(self, stage: int, kind: str) -> tuple[str, ...]:
         """The second half has nothing where the first computes forward again, and all where no
         gradient goes back further (runtime/step/pipeline.py)."""
-        if kind not in "IW":
+        first, second = actions.TO_INPUTS, actions.TO_PARAMETERS
+        if kind not in (first, second):
             return _PHASES[kind]
         backward = self.prices.work.stages[stage].backward
         if any(item.phase == AGAIN for segment in backward for item in segment.items):
-            return _PHASES["B"] if kind == "I" else ()
+            return _PHASES[actions.BACKWARD] if kind == first else ()
         if not stage:
-            return () if kind == "I" else _PHASES["B"]
+            return () if kind == first else _PHASES[actions.BACKWARD]
         return _PHASES[kind]
 
     def _beat(self, segment: Segment, phases: tuple[str, ...]) -> Beat:

@@ -115,7 +115,7 @@ class _Simulation:
         on = {action.stage: at for at, line in enumerate(actions) for action in line}
         self.lanes = [_Coordinate(scripts, at, line) for at, line in enumerate(actions)]
         self.on = on
-        self.done: dict[tuple[int, str, int], float] = {}
+        self.done: dict[tuple[int, bool, int], float] = {}
 
     def run(self) -> Course:
         moved = True
@@ -125,7 +125,8 @@ class _Simulation:
                 while lane.at < len(lane.actions) and (ready := self._ready(lane)) is not None:
                     action = lane.actions[lane.at]
                     lane.act(*ready)
-                    self.done[action.stage, action.kind, action.microbatch] = lane.now
+                    if not action.apart:
+                        self.done[action.stage, action.forward, action.microbatch] = lane.now
                     moved = True
         for lane in self.lanes:
             lane.settle()
@@ -145,19 +146,13 @@ class _Simulation:
         has not been sent."""
         action = lane.actions[lane.at]
         stage, part = action.stage, action.microbatch
-        if action.forward:
-            source = (stage - 1, "F") if stage else None
-        elif action.kind == "W":
-            source = None
-        else:
-            source = (stage + 1, "B") if stage + 1 < len(self.work.stages) else None
-        if source is None:
+        source = stage - 1 if action.forward else stage + 1
+        if action.apart or not 0 <= source < len(self.work.stages):
             return 0.0, 0.0
-        ends = [self.done.get((source[0], kind, part)) for kind in ("BI" if source[1] == "B" else "F")]
-        sent = next((end for end in ends if end is not None), None)
+        sent = self.done.get((source, action.forward, part))
         if sent is None:
             return None
-        if self.on[source[0]] == self.on[stage]:
+        if self.on[source] == self.on[stage]:
             return sent, 0.0
         back = not action.forward
         seconds = self.scripts.prices.transfer(self.work.stages[stage + back].received[back])

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from shardlang.emit.text.fold import patterns, runs
 from shardlang.emit.text.lines import call_text
-from shardlang.facts.actions import ACTIONS
+from shardlang.facts.actions import ACTIONS, BACKWARD, FORWARD
 from shardlang.ops.python_text import literal
 from shardlang.paths.patterns import indexes, span
 from shardlang.plan.plan import Plan
@@ -19,7 +19,7 @@ def order_arguments(plan: Plan, stage: int, depth: int) -> list[str]:
     """`gathers=rt.Order(forward=.., backward=..)`, where ZeRO 3 stores parameters of a stage."""
     found, pipeline = orders(plan), plan.pipeline
     row = pipeline.actions[pipeline.coordinates[stage]] if pipeline is not None else ()
-    kinds = {a.kind for a in row if a.stage == stage} if pipeline is not None else "FB"
+    kinds = {a.kind for a in row if a.stage == stage} if pipeline is not None else (FORWARD, BACKWARD)
     each = {kind: found.passes.get((kind, stage), []) for kind in ACTIONS if kind in kinds}
     made = [f"{ACTIONS[kind].order}={_listed(found, _onward(kind, units))}" for kind, units in each.items() if units]
     return [f"gathers={call_text('rt.Order', made, depth + 2)}"] if made else []
@@ -27,7 +27,7 @@ def order_arguments(plan: Plan, stage: int, depth: int) -> list[str]:
 
 def _onward(kind: str, units: Sequence[GatherUnit]) -> Sequence[GatherUnit]:
     """Units as they are listed: of a backward, the last one first."""
-    return units if kind == "F" else units[::-1]
+    return units if kind == FORWARD else units[::-1]
 
 
 def _listed(found: Orders, units: Sequence[GatherUnit]) -> str:

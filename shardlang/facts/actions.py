@@ -10,6 +10,11 @@ from typing import NamedTuple
 _WORD = re.compile(r"(\d+)([FBIW])(\d+)|([()])|\*(\d+)(?:\+(\d+))?")
 
 
+FORWARD, BACKWARD, TO_INPUTS, TO_PARAMETERS = KINDS = "F", "B", "I", "W"
+# A forward of an evaluation, which is no action of a step.
+EVALUATION = "E"
+
+
 class ActionFacts(NamedTuple):
     """said: in words. order: the argument of `rt.Order` that lists what ZeRO 3 gathers in it."""
 
@@ -18,10 +23,10 @@ class ActionFacts(NamedTuple):
 
 
 ACTIONS: Mapping[str, ActionFacts] = {
-    "F": ActionFacts("forward", "forward"),
-    "B": ActionFacts("backward", "backward"),
-    "I": ActionFacts("backward to the inputs", "inputs"),
-    "W": ActionFacts("backward to the parameters", "weights"),
+    FORWARD: ActionFacts("forward", "forward"),
+    BACKWARD: ActionFacts("backward", "backward"),
+    TO_INPUTS: ActionFacts("backward to the inputs", "inputs"),
+    TO_PARAMETERS: ActionFacts("backward to the parameters", "weights"),
 }
 
 
@@ -34,22 +39,27 @@ class Action(NamedTuple):
 
     @property
     def forward(self) -> bool:
-        return self.kind == "F"
+        return self.kind == FORWARD
 
     @property
     def to_inputs(self) -> bool:
         """Whether it makes the gradients of what the stage has received."""
-        return self.kind in "BI"
+        return self.kind in (BACKWARD, TO_INPUTS)
 
     @property
     def to_parameters(self) -> bool:
         """Whether the gradients of parameters are whole after it."""
-        return self.kind in "BW"
+        return self.kind in (BACKWARD, TO_PARAMETERS)
 
     @property
     def half(self) -> bool:
         """Whether it is a part of a backward."""
-        return self.kind in "IW"
+        return self.kind in (TO_INPUTS, TO_PARAMETERS)
+
+    @property
+    def apart(self) -> bool:
+        """Whether it neither receives nor sends anything: the second part of a backward."""
+        return self.kind == TO_PARAMETERS
 
     def __str__(self) -> str:
         return f"{self.stage}{self.kind}{self.microbatch}"
@@ -57,7 +67,7 @@ class Action(NamedTuple):
 
 def alone(microbatches: int) -> tuple[Action, ...]:
     """Those of a program without stages."""
-    return tuple([Action(0, kind, part) for part in range(microbatches) for kind in "FB"])
+    return tuple([Action(0, kind, part) for part in range(microbatches) for kind in (FORWARD, BACKWARD)])
 
 
 def listed(row: str) -> tuple[Action, ...]:

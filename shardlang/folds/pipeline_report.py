@@ -73,8 +73,8 @@ def stage_costs(plan: Plan) -> list[Cost]:
 
 
 def action_cost(stage: Cost, action: Action) -> int:
-    parts = {"F": stage.forward, "I": stage.inputs, "W": stage.parameters, "B": stage.inputs + stage.parameters}
-    return parts[action.kind]
+    both = stage.inputs * action.to_inputs + stage.parameters * action.to_parameters
+    return stage.forward if action.forward else both
 
 
 def layers(plan: Plan, pipeline: Pipeline) -> list[list[str]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 from shardlang.emit.evaluate import evaluated_values
 from shardlang.emit.scope import FileContents
-from shardlang.facts.actions import ACTIONS, alone
+from shardlang.facts.actions import ACTIONS, FORWARD, alone
 from shardlang.matched.lines import ActionRow, AxisGroup, Items, Line, gather_line, message
 from shardlang.matched.planned import Planned
 from shardlang.paths.patterns import places
@@ -58,7 +58,7 @@ def gathers(plan: Plan, stage: int) -> Items:
         if mine := _here(plan, unit.params, stage):
             span, below = plan.graph.values[min(mine)].span, [found.cut[value][len(unit.layer) :] for value in mine]
             layers = places(unit.layer)
-            for layer in layers if kind == "F" else reversed(layers):
+            for layer in layers if kind == FORWARD else reversed(layers):
                 lines.append(gather_line(kind, [place for path in below for place in places(layer + path)], span))
     return tuple(lines)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from shardlang.facts.actions import ACTIONS, Action, listed
+from shardlang.facts.actions import ACTIONS, FORWARD, Action, listed
 from shardlang.paths.patterns import covered, expanded
 from shardlang.runtime.comm.mesh import RankMesh
 
@@ -58,7 +58,7 @@ class Order:
         given = getattr(self, ACTIONS[kind].order)
         each = [x for unit in given for x in ([unit] if isinstance(unit, tuple) else zip(expanded(unit)))]
         found = [covered(unit, paths) for unit in each]
-        return found if kind == "F" else found[::-1]
+        return found if kind == FORWARD else found[::-1]
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Schedule:
             (stage + part, stage, part) for stage in range(len(self.coordinates)) for part in range(microbatches)
         )
         return tuple(
-            tuple(Action(stage, "F", part) for _, stage, part in order if self.coordinates[stage] == at)
+            tuple(Action(stage, FORWARD, part) for _, stage, part in order if self.coordinates[stage] == at)
             for at in range(len(self.actions))
         )
 

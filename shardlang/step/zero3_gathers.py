@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import NamedTuple
 
+from shardlang.facts.actions import BACKWARD, FORWARD, TO_INPUTS, TO_PARAMETERS, alone
 from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import InTurn, Op
 from shardlang.ops.families.internal import TRANSFER
@@ -19,7 +20,6 @@ from shardlang.paths.patterns import count
 from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import Plan
 from shardlang.step.passes import Halves, StagePasses, parameters_read, passes
-from shardlang.step.stages import steps_of_stages
 
 Params = frozenset[InTurn]
 
@@ -54,7 +54,7 @@ class Brought(NamedTuple):
 
 
 class Orders:
-    """passes: kind of action ("F", "B", "I", "W") and stage -> the units of it, in order."""
+    """passes: kind of action and stage -> the units of it, in order."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -66,22 +66,23 @@ class Orders:
         for stage, found in passes(plan).items():
             forward = (value for step in found.steps for value in parameters_read(plan, step))
             backward = [value for work in found.backward for value in found.parameters(work)]
-            self.passes["F", stage] = self._units(stage, forward)
-            self.passes["B", stage] = self._units(stage, backward)
+            self.passes[FORWARD, stage] = self._units(stage, forward)
+            self.passes[BACKWARD, stage] = self._units(stage, backward)
             self.passes.update(self._halves(found, {*backward}))
 
     def _halves(self, of: StagePasses, read: Set[int]) -> Mapping[tuple[str, int], list[GatherUnit]]:
         """Those of the two parts of a backward that reads so many. The second part comes to each
         parameter by itself, the last one first, but for those that are used several times, which
         are of the first."""
-        first, second, whole = ("I", of.stage), ("W", of.stage), self.passes["B", of.stage]
+        whole = self.passes[BACKWARD, of.stage]
+        first, second = (TO_INPUTS, of.stage), (TO_PARAMETERS, of.stage)
         if of.halves is Halves.ALL_FIRST:
             return {first: whole, second: []}
         if of.halves is Halves.ALL_SECOND:
             return {first: [], second: whole}
         graph = self.plan.graph
-        steps = (step for step in steps_of_stages(self.plan).get(of.stage, ()) if step.kind == "op")
-        apart = read - self._several([graph.ops[self.plan.ops[step.index].op] for step in steps])
+        ops = [graph.ops[self.plan.ops[step.index].op] for step in of.steps if step.kind == "op"]
+        apart = read - self._several(ops)
         return {first: whole, second: self._units(of.stage, [p for p in reversed(graph.params) if p in apart])}
 
     def _several(self, mine: Sequence[Op]) -> set[int]:
@@ -175,7 +176,7 @@ class Orders:
         comes once."""
         pipeline = self.plan.pipeline
         if pipeline is None:
-            return {(0,): self._counted([("F", 0), ("B", 0)] * self.plan.microbatches)}
+            return {(0,): self._counted([(a.kind, a.stage) for a in alone(self.plan.microbatches)])}
         stages = (tuple(s for s in self.stages if pipeline.coordinates[s] == at) for at in range(len(pipeline.actions)))
         rows = ([(action.kind, action.stage) for action in row] for row in pipeline.actions)
         return {mine: self._counted(row) for mine, row in zip(stages, rows, strict=True)}
@@ -187,7 +188,7 @@ class Orders:
         found = GatherCounts(Counter(), Counter())
         for key, often in times.items():
             for params in brought[key]:
-                of = found.forward if key[0][0] == "F" else found.backward
+                of = found.forward if key[0][0] == FORWARD else found.backward
                 for value, _ in params:
                     of[value] += often
             # One is there, and is still unpacked or the next one is on its way.
@@ -215,7 +216,7 @@ class Orders:
         found = []
         for unit in self.passes.get(at, ()):
             turns = range(count(unit.layer))
-            for turn in turns if at[0] == "F" else turns[::-1]:
+            for turn in turns if at[0] == FORWARD else turns[::-1]:
                 params = frozenset((p, turn) for p in unit.params if not self.plan.params[p].keep)
                 if not params <= there:
                     found.append(params)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from shardlang.cost.planned import work
 from shardlang.cost.prices import Prices
 from shardlang.cost.scripts import Scripts
+from shardlang.facts.actions import BACKWARD, FORWARD
 from shardlang.folds.peak.step import step_peaks
 from shardlang.folds.pipeline_report import layers, pipeline_report, stage_costs
 from shardlang.ops.families.internal import TRANSFER
@@ -61,7 +62,10 @@ def stage_seconds(asked: StrategyCase) -> list[float] | None:
         return None
     scripts = Scripts(Prices(work(asked.plan), hardware), hardware.overlap)
     count = len(pipeline.coordinates)
-    return [sum(beat.total for kind in "FB" for beat in scripts.script(stage, kind)) for stage in range(count)]
+    return [
+        sum(beat.total for kind in (FORWARD, BACKWARD) for beat in scripts.script(stage, kind))
+        for stage in range(count)
+    ]
 
 
 # --- alternatives ---

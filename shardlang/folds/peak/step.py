@@ -239,7 +239,7 @@ class _Line:
     def _message(self, action: Action) -> int:
         """Bytes that an action receives from another rank."""
         pipeline = self.plan.pipeline
-        if pipeline is None or action.kind == "W":
+        if pipeline is None or action.apart:
             return 0
         stage = action.stage + (not action.forward)  # the later one of the two
         if stage in (0, len(pipeline.coordinates)) or pipeline.coordinates[stage] == pipeline.coordinates[stage - 1]:
@@ -249,7 +249,7 @@ class _Line:
     def _gives(self, action: Action) -> bool:
         """Whether an action sends anything to another rank, and lets go of what was sent before."""
         pipeline = self.plan.pipeline
-        if pipeline is None or action.kind == "W":
+        if pipeline is None or action.apart:
             return False
         other = action.stage + (1 if action.forward else -1)
         on = pipeline.coordinates
@@ -319,7 +319,7 @@ class _Line:
         """The rise of an action: the same for the same of an equal coordinate. ops: takes up all
         that comes and goes in it."""
         # A backward that is cut in two is followed as if all of it was the first half.
-        forward, rest = action.forward, action.kind == "W"
+        forward, rest = action.forward, action.apart
         first, last = action.stage not in self.done, action.microbatch == self.plan.microbatches - 1
         if not forward:
             self.done.add(action.stage)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
-from shardlang.facts.actions import ACTIONS
+from shardlang.facts.actions import ACTIONS, FORWARD
 from shardlang.facts.actions import listed as actions
 from shardlang.facts.figures import GRAD_NORM
 from shardlang.matched.lines import ActionRow, AxisGroup, Items, Line, gather_line, message
@@ -62,7 +62,7 @@ def units(read: Read, at: int) -> list[tuple[str, dict[str, None]]]:
         each = [x for unit in given.get(name, ()) for x in ([unit] if isinstance(unit, tuple) else zip(expanded(unit)))]
         named_ = ({p: None for p in read.text.named(unit) if p in cut and p in stage.parameters} for unit in each)
         mine = [(kind, unit) for unit in named_ if unit]
-        found += mine if kind == "F" else mine[::-1]
+        found += mine if kind == FORWARD else mine[::-1]
     return found
 
 

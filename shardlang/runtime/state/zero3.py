@@ -20,7 +20,7 @@ from shardlang.runtime.comm.record import naming
 from shardlang.runtime.state import alive
 from shardlang.runtime.state.zero import gathered, joined, wholes, width
 
-# What a pass does ("F" forward, "E" evaluation, else backward), and its stage.
+# The kind of an action, or EVALUATION, and its stage.
 Pass = tuple[str, int]
 Coming = primitives.AsyncResult
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shardlang.facts.actions import EVALUATION
 from shardlang.runtime.comm.mesh import microbatches
 from shardlang.runtime.data.loader import Batch
 from shardlang.runtime.program import RunProgram
@@ -49,7 +50,7 @@ class Accumulation:
         assert self.program.evaluate is not None
         parts = self.evaluated.parts()
         for number in microbatches(self.program.microbatches):
-            with self.model.gathers.during(("E", 0)):
+            with self.model.gathers.during((EVALUATION, 0)):
                 parts.add(self.program.evaluate(self.model.p, *batch[number].values(), rows))
         return parts.values
 

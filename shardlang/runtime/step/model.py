@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shardlang.facts.actions import BACKWARD, EVALUATION, FORWARD, KINDS, alone
 from shardlang.facts.buckets import filled
 from shardlang.hints.paths import OF_PROGRAM
 from shardlang.runtime.comm.host_copies import device_of
@@ -119,15 +120,16 @@ class RankModel:
         averaged = self.program.trained_by if self.program.ema is not None else ()
         self.averages = {path: mapped.clone(self.trained[path].detach()) for path in averaged if path in self.trained}
         program, pipeline = self.program, self.program.pipeline
-        step = [("F", 0), ("B", 0)] * program.microbatches
+        row = alone(program.microbatches)
         if pipeline is not None:
-            step = [(action.kind, action.stage) for action in pipeline.table[program.mesh[pipeline.axis].index]]
+            row = pipeline.table[program.mesh[pipeline.axis].index]
+        step = [(action.kind, action.stage) for action in row]
         units: dict[Pass, list[list[Zero3Parameter]]] = {}
         for stage in (program.stages_here if pipeline is not None else (0,)) if self.stored else ():
             order = program.stages[stage].gathers if pipeline is not None else program.gathers
             mine = [path for path in self.stored if pipeline is None or stage in program.stages_of[path]]
-            for kind in "FBIWE":
-                named = order.units("F" if kind == "E" else kind, mine)
+            for kind in (*KINDS, EVALUATION):
+                named = order.units(FORWARD if kind == EVALUATION else kind, mine)
                 units[kind, stage] = [[self.stored[path] for path in mine if path in unit] for unit in named]
         self.gathers.order(units, step)
 
@@ -230,7 +232,7 @@ class RankModel:
                 found[path] = _settled(bucket, found[path])
         return found
 
-    def forward_context(self, kind: Pass = ("F", 0)) -> contextlib.AbstractContextManager[None]:
+    def forward_context(self, kind: Pass = (FORWARD, 0)) -> contextlib.AbstractContextManager[None]:
         """To run forward in: parameters that ZeRO 3 has gathered are not kept for backward, nor is
         what the program drops."""
         dropping = bool(self.stored) or self.program.drops or self.program.to_host
@@ -248,7 +250,7 @@ class RankModel:
         returns."""
         self.reducer.start(None if last else self.reducer.each)
         scale = self.gradients.scale
-        with self.gathers.during(("B", 0)):
+        with self.gathers.during((BACKWARD, 0)):
             (loss if scale is None else loss * scale.factor).backward()
         self.reducer.complete()
         if last:

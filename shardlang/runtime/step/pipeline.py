@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardlang.facts.actions import Action
+from shardlang.facts.actions import EVALUATION, FORWARD, Action
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.loader import Batch
@@ -114,7 +114,7 @@ class PipelineRunner:
             tensor.requires_grad_(value.gradient)
         fields = [now.batch[action.microbatch][name] for name in stage.fields]
         Recomputing.called()
-        with self.model.forward_context(("F", action.stage)):
+        with self.model.forward_context((FORWARD, action.stage)):
             result = stage.forward(self.model.trees[action.stage], *inputs, *fields, **now.given[action.stage])
         outputs, further = self._parted(self.training, action, result)
         loss = further.pop(0) if further and isinstance(further[0], Tensor) else None
@@ -138,27 +138,27 @@ class PipelineRunner:
     def _backward(self, now: Pass, at: int, action: Action) -> None:
         where = action.stage, action.microbatch
         kept = now.kept[where]
-        ends = self._ends(now.exchange.take(at), kept) if action.kind != "W" else []
-        if action.kind == "B":
+        ends = self._ends(now.exchange.take(at), kept) if not action.apart else []
+        if not action.half:
             self.model.reducer.start(self.due[at])
         with self.model.gathers.during((action.kind, action.stage)):
             self._half(kept, ends, action)
-        if action.kind == "W":  # in which a gradient may arrive in several parts
+        if action.apart:  # in which a gradient may arrive in several parts
             self.model.reducer.start(self.due[at])
-        if action.kind != "W":
+        if action.to_inputs:
             # The gradient of a received value is zeros where this microbatch had none.
             none = (torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for tensor in kept.inputs)
             now.exchange.give(at, list(none))
-        if action.kind != "I":
+        if action.to_parameters:
             del now.kept[where]
             self.model.reducer.complete()
 
     def _half(self, kept: SavedForward, ends: list[tuple[Tensor, Tensor]], action: Action) -> None:
         """All of a backward, or the half of it that an action is."""
         weights = self.weights[action.stage]
-        if action.kind == "B" or (action.kind == "I" and kept.again):
+        if not action.half or (action.to_inputs and kept.again):
             whole(ends)
-        elif action.kind == "I":
+        elif action.to_inputs:
             kept.halves = Halves(ends, kept.inputs)
             kept.halves.inputs(weights)
         elif kept.halves is not None:
@@ -184,7 +184,7 @@ class PipelineRunner:
                 continue
             inputs = exchange.take(at)
             fields = [batch[action.microbatch][name] for name in stage.fields]
-            with self.model.gathers.during(("E", action.stage)):
+            with self.model.gathers.during((EVALUATION, action.stage)):
                 result = stage.evaluate(self.model.trees[action.stage], *inputs, *fields, rows)
             outputs, further = self._parted(self.forwards, action, result)
             for sums in further:
