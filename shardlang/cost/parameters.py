@@ -38,9 +38,8 @@ class Parameters:
     def _of_stage(self) -> Mapping[int, list[int]]:
         """Stage -> the trained parameters that it uses."""
         found: dict[int, list[int]] = {}
-        stages = self.plan.pipeline.param_stages if self.plan.pipeline is not None else {}
         for value in self.trained:
-            for stage in stages.get(value, ()) if self.plan.pipeline is not None else (0,):
+            for stage in self.plan.stages_of(value):
                 found.setdefault(stage, []).append(value)
         return found
 

@@ -9,9 +9,7 @@ from dataclasses import replace
 from shardlang.cost.items import Items, Steps, class_of
 from shardlang.cost.parameters import Parameters
 from shardlang.cost.work import FORWARD, INPUTS, Coordinate, Copy, Item, Pass, Place, Segment, StageWork, Workload
-from shardlang.facts.actions import alone
 from shardlang.folds.flops import step_flops, step_tokens
-from shardlang.folds.peak.step import messages
 from shardlang.folds.pipeline_report import whole_mesh
 from shardlang.frozen.records import remembered
 from shardlang.paths.patterns import count
@@ -19,7 +17,7 @@ from shardlang.plan.plan import Plan, Step
 from shardlang.step.passes import StagePasses, Way, passes, received
 from shardlang.step.phases import phases
 from shardlang.step.saved_activations import saved_activations
-from shardlang.step.stages import stages_by_coordinate
+from shardlang.step.stages import messages, stages_by_coordinate
 from shardlang.step.zero3_gathers import orders
 
 
@@ -42,13 +40,11 @@ class _Planned:
     def work(self) -> Workload:
         plan, pipeline = self.plan, self.plan.pipeline
         stages = tuple([self._stage(of) for of in passes(plan).values()])
-        mine = stages_by_coordinate(plan) if pipeline is not None else [(0,)]
-        single = (alone(plan.microbatches),), "", ""
-        named = (pipeline.actions, pipeline.axis, pipeline.schedule) if pipeline is not None else single
+        named = (pipeline.axis, pipeline.schedule) if pipeline is not None else ("", "")
         meshes = tuple([whole_mesh(plan, i) for i in range(len(plan.meshes))])
-        coordinates = tuple([self._coordinate(each) for each in mine])
+        coordinates = tuple([self._coordinate(each) for each in stages_by_coordinate(plan)])
         known = plan.bucket_bytes, step_flops(plan.graph), hidden_flops(plan), step_tokens(plan)
-        return Workload(plan.ranks, meshes, plan.microbatches, stages, coordinates, *named, *known)
+        return Workload(plan.ranks, meshes, plan.microbatches, stages, coordinates, plan.actions, *named, *known)
 
     def _here(self, of: StagePasses, some: Collection[Step]) -> list[Step]:
         """The steps of some that a stage runs, in order."""
@@ -65,9 +61,8 @@ class _Planned:
         forward = self._gathered(forward, parts, ("F", stage))
         backward = self._gathered(backward, parts[::-1], ("B", stage))
         backward = self._reduced(backward, parts[::-1])
-        pipeline = self.plan.pipeline
-        crosses = stage and pipeline is not None and pipeline.coordinates[stage] != pipeline.coordinates[stage - 1]
-        return StageWork(run(forward), run(backward), messages(self.plan).get(stage, (0, 0)) if crosses else (0, 0))
+        received = messages(self.plan)[stage] if self.plan.crosses(stage) else (0, 0)
+        return StageWork(run(forward), run(backward), received)
 
     def _parts(self, steps: Sequence[Step]) -> list[tuple[str, list[Step]]]:
         """Runs of steps: of each layer of an array; outside of arrays each reads the parameters of

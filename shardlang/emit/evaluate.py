@@ -14,7 +14,7 @@ from shardlang.emit.accumulators import Accumulator, EvalPass, wanted_values
 from shardlang.emit.forward import dict_text, function_text, received_lines, signature
 from shardlang.emit.functions import BlockFunctions, FunctionBody
 from shardlang.emit.scene import FileContext
-from shardlang.emit.scope import FileContents, is_transfer
+from shardlang.emit.scope import FileContents
 from shardlang.emit.statements import StatementWriter, blocks_text, operator
 from shardlang.emit.text.citations import place
 from shardlang.emit.text.lines import Stmt, Titled
@@ -29,8 +29,9 @@ from shardlang.ops.families.internal import TRANSFER
 from shardlang.ops.python_text import literal
 from shardlang.ops.texts import TORCH_DTYPES
 from shardlang.plan.plan import Plan, Step
-from shardlang.plan.reads import Form, form, layout_of, made_form, steps_for
+from shardlang.plan.reads import Form, form, layout_of, made_form, steps_for, transfers
 from shardlang.step.blocks.forms import Forms
+from shardlang.step.passes import received
 from shardlang.step.phases import phases
 
 
@@ -103,11 +104,8 @@ def evaluated_values(scope: FileContents, evaluation: EvalPass) -> list[int]:
 
 def evaluated_sends(scope: FileContents, steps: Set[Step]) -> list[bool]:
     """Whether an evaluation needs each value that a stage sends."""
-    pipeline, plan = scope.plan.pipeline, scope.plan
-    if pipeline is None or scope.stage is None:
-        return []
-    following = [step for step in plan.steps if is_transfer(plan, step)]
-    return [s in steps for s in following if pipeline.op_stage[plan.ops[s.index].op] == scope.stage + 1]
+    plan, stage = scope.plan, scope.stage
+    return [Step("op", t.op) in steps for t in transfers(plan) if stage is not None and plan.stage(t.op) == stage + 1]
 
 
 def accumulators_of(scope: FileContents, evaluation: EvalPass) -> list[Accumulator]:
@@ -202,7 +200,7 @@ def finish_text(plan: Plan, evaluation: EvalPass) -> Code:
     own = short_names(plan.graph)
     taken = LocalSizes(plan, Groups(plan.meshes)).taken
     used = {a.value for a in _ordered(evaluation)}
-    after = [at for at in evaluation.after if not is_transfer(plan, Step("op", at))]
+    after = [at for at in evaluation.after if not received(plan, Step("op", at))]
     used.update(value for at in after for value in plan.graph.ops[plan.ops[at].op].results)
     names = {(value, -1): taken.claim(own[value]) for value in sorted(used)}
     for op in plan.graph.ops:

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from shardlang.emit.text.fold import patterns, runs
 from shardlang.emit.text.lines import call_text
-from shardlang.facts.actions import ACTIONS, BACKWARD, FORWARD
+from shardlang.facts.actions import ACTIONS, FORWARD
 from shardlang.ops.python_text import literal
 from shardlang.paths.patterns import indexes, span
 from shardlang.plan.plan import Plan
@@ -17,9 +17,8 @@ from shardlang.step.zero3_gathers import GatherUnit, Orders, orders
 
 def order_arguments(plan: Plan, stage: int, depth: int) -> list[str]:
     """`gathers=rt.Order(forward=.., backward=..)`, where ZeRO 3 stores parameters of a stage."""
-    found, pipeline = orders(plan), plan.pipeline
-    row = pipeline.actions[pipeline.coordinates[stage]] if pipeline is not None else ()
-    kinds = {a.kind for a in row if a.stage == stage} if pipeline is not None else (FORWARD, BACKWARD)
+    found = orders(plan)
+    kinds = {action.kind for action in plan.actions[plan.coordinates[stage]] if action.stage == stage}
     each = {kind: found.passes.get((kind, stage), []) for kind in ACTIONS if kind in kinds}
     made = [f"{ACTIONS[kind].order}={_listed(found, _onward(kind, units))}" for kind, units in each.items() if units]
     return [f"gathers={call_text('rt.Order', made, depth + 2)}"] if made else []

@@ -40,13 +40,13 @@ class Memory:
 def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
     """The memory of a rank when most activations are alive: of `stages`, by default of the
     coordinate that holds most."""
-    if stages is None and plan.pipeline is not None:
+    if stages is None:
         return max(by_coordinate(plan), key=lambda m: m.total)
-    mine = [held for at, held in _held_by_stages(plan).items() if stages is None or not at.isdisjoint(stages)]
+    mine = [held for at, held in _held_by_stages(plan).items() if not at.isdisjoint(stages)]
     # A stage's host memory has what its own operators leave there; they are few, and counted with
     # the parameters'.
     parameters, copies, gradients, optimizer = (sum(each[i] for each in mine) for i in range(4))
-    gathered = (step.most for at, step in orders(plan).steps.items() if stages is None or not {*at}.isdisjoint(stages))
+    gathered = (step.most for at, step in orders(plan).steps.items() if not {*at}.isdisjoint(stages))
     copies += max(gathered, default=0)
     hosted = (value for value in plan.memory_of if value in plan.params)
     host = sum(sum(all_held(plan)[value]) * plan.graph.values[value].times for value in hosted)
@@ -58,8 +58,6 @@ def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
 @remembered
 def by_coordinate(plan: Plan) -> list[Memory]:
     """The memory of a rank at each coordinate along the axis of the stages."""
-    if plan.pipeline is None:
-        return [memory(plan)]
     return [memory(plan, mine) for mine in stages_by_coordinate(plan)]
 
 
@@ -68,7 +66,7 @@ def _held_by_stages(plan: Plan) -> Mapping[frozenset[int], HeldBytes]:
     """Stages -> the bytes of all parameters and states that just these use."""
     found: dict[frozenset[int], HeldBytes] = {}
     for value, held in all_held(plan).items():
-        at = frozenset(plan.pipeline.param_stages.get(value, ()) if plan.pipeline else (0,))
+        at = frozenset(plan.stages_of(value))
         all_layers = [size * plan.graph.values[value].times for size in held]
         found[at] = HeldBytes(*map(add, found.get(at, (0, 0, 0, 0)), all_layers))
     return found
@@ -86,24 +84,17 @@ def activations(plan: Plan, stages: Collection[int] | None = None) -> int:
     """The most that is kept for backward at one time: of each microbatch that is under way its
     part, by the order of the schedule; of layers that are computed again only what goes in and out,
     and one of them whole. Data once."""
-    found = saved_activations(plan)
+    found, stages = saved_activations(plan), range(len(plan.coordinates)) if stages is None else stages
     data = sum(found.data(v) for v in plan.graph.data if v in plan.produced and used(plan, v, stages))
-    return data + most_saved(plan, found.of, stages) + max(found.again(s) for s in _stages(plan, stages))
+    return data + most_saved(plan, found.of, stages) + max(map(found.again, stages), default=0)
 
 
-def most_saved(plan: Plan, of: Callable[[int], int], stages: Collection[int] | None = None) -> int:
+def most_saved(plan: Plan, of: Callable[[int], int], stages: Collection[int]) -> int:
     """The most of what a microbatch saves in a stage (`of`) that is there at one time, by the order
     of the schedule."""
-    if plan.pipeline is None:
-        return of(0)
-    each = {s: of(s) for s in _stages(plan, stages)}
-    on = {plan.pipeline.coordinates[s] for s in each}
-    lines = [[a for a in plan.pipeline.actions[place] if a.stage in each] for place in on]
-    return max(peak(line, each) for line in lines)
-
-
-def _stages(plan: Plan, stages: Collection[int] | None) -> Collection[int]:
-    return range(len(plan.pipeline.coordinates)) if plan.pipeline and stages is None else stages or (0,)
+    each = {s: of(s) for s in stages}
+    on = {plan.coordinates[s] for s in each}
+    return max((peak([a for a in plan.actions[at] if a.stage in each], each) for at in on), default=0)
 
 
 def peak(line: Sequence[Action], each: Mapping[int, int]) -> int:

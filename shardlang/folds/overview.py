@@ -22,7 +22,7 @@ Entry = dict[str, Any]
 Found = TypeVar("Found")
 
 
-def overview(plan: Plan, sending: Collection[int] | None, keeping: Collection[int] | None) -> Entry:
+def overview(plan: Plan, sending: Collection[int], keeping: Collection[int]) -> Entry:
     """The bytes that a rank of some stages sends in a step, and the largest of these and of those
     that a rank of others keeps."""
     return {
@@ -31,7 +31,7 @@ def overview(plan: Plan, sending: Collection[int] | None, keeping: Collection[in
     }
 
 
-def _by_kind(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
+def _by_kind(plan: Plan, stages: Collection[int]) -> list[Entry]:
     """Bytes sent, by collective, axes and purpose."""
     found: dict[tuple[str, tuple[str, ...], str], list[int]] = {}
     for each in _of(plan, stages):
@@ -45,11 +45,11 @@ def _by_kind(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
     ]
 
 
-def _of(plan: Plan, stages: Collection[int] | None) -> Iterator[Sent]:
-    return (each for each in sent(plan) if stages is None or not each.stages.isdisjoint(stages))
+def _of(plan: Plan, stages: Collection[int]) -> Iterator[Sent]:
+    return (each for each in sent(plan) if not each.stages.isdisjoint(stages))
 
 
-def _largest_sent(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
+def _largest_sent(plan: Plan, stages: Collection[int]) -> list[Entry]:
     """The collectives that send most, those of equal layers together."""
     found: dict[object, list[Sent]] = {}
     for each in _of(plan, stages):
@@ -67,7 +67,7 @@ def _largest_sent(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
     ]  # fmt: skip
 
 
-def _largest_kept(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
+def _largest_kept(plan: Plan, stages: Collection[int]) -> list[Entry]:
     """The largest parts of the memory, those of equal layers together."""
     paths: dict[tuple[str, str], list[str]] = {}
     sizes = Counter[tuple[str, str]]()
@@ -86,7 +86,7 @@ def _alike(path: str) -> str:
     return unindexed(called(path))
 
 
-def _kept(plan: Plan, stages: Collection[int] | None) -> Iterator[tuple[str, str, int]]:
+def _kept(plan: Plan, stages: Collection[int]) -> Iterator[tuple[str, str, int]]:
     """The kind of each, its path, and its bytes: of an activation for all live microbatches."""
     values, found = plan.graph.values, saved_activations(plan)
     for param in plan.params.values():
@@ -96,9 +96,8 @@ def _kept(plan: Plan, stages: Collection[int] | None) -> Iterator[tuple[str, str
     for value in plan.graph.data:
         if value in plan.produced and used(plan, value, stages):
             yield "data", values[value].path.removeprefix("train."), found.data(value)
-    on = {plan.pipeline.coordinates[stage] for stage in stages or (0,)} if plan.pipeline is not None else set[int]()
-    alive = lists.most_alive([plan.pipeline.actions[at] for at in on]) if plan.pipeline is not None else {}
-    for stage in stages or (0,):
+    alive = lists.most_alive([plan.actions[at] for at in {plan.coordinates[stage] for stage in stages}])
+    for stage in stages:
         for path, size, stays in found.tensors(stage):
             yield "activation", path, size * (alive.get(stage, 1) * count(path) if stays else 1)
 

@@ -52,7 +52,7 @@ def _precision(plan: Plan) -> str:
 def report(plan: Plan, folded: bool = True) -> Report:
     """Everything about a plan that is shown, as plain data. folded: `blocks` in runs."""
     meshes = [whole_mesh(plan, i) for i in range(len(plan.meshes))]
-    by_stages: list[tuple[int, ...] | None] = [None] if plan.pipeline is None else [*stages_by_coordinate(plan)]
+    by_stages = stages_by_coordinate(plan)
     needs, most = needed(plan), max(by_stages, key=lambda mine: sum(sent_bytes(plan, mine)))
     fullest = needs.index(max(needs))
     tensors = _Tensors(plan)
@@ -92,7 +92,7 @@ def _totals(kept: Memory, sent: tuple[int, int]) -> Report:
     }
 
 
-def _of_coordinate(plan: Plan, at: int, mine: tuple[int, ...] | None, sends: tuple[int, ...] | None) -> Report:
+def _of_coordinate(plan: Plan, at: int, mine: tuple[int, ...], sends: tuple[int, ...]) -> Report:
     """The memory of a rank of a coordinate, which has the stages `mine`, and what one of the stages
     `sends` sends: bytes in each memory, the device's memory by the file (null: unknown), copies in
     a step, the most at one time."""

@@ -97,13 +97,9 @@ def lines(plan: Plan, index: Index, fits: bool, base: Path = Path()) -> Iterator
         for name, here, before in _of_source(training.eval, evaluated, base):
             yield f"{index.folder}: evaluates other data than before: `{name}` of `eval` is {here}, and was {before}"
     whole = sum(layout.type.nbytes for layout in index.tensors.values())
-    if plan.pipeline is None:
-        yield f"{index.folder}: a rank reads at most {_read(plan, None):,} bytes of {whole:,}"
-    else:
-        for coordinate, stages in enumerate(stages_by_coordinate(plan)):
-            most = _read(plan, stages)
-            where = f"at {plan.pipeline.axis} = {coordinate}"
-            yield f"{index.folder}: a rank {where} reads at most {most:,} bytes of {whole:,}"
+    for coordinate, stages in enumerate(stages_by_coordinate(plan)):
+        where = f" at {plan.pipeline.axis} = {coordinate}" if plan.pipeline is not None else ""
+        yield f"{index.folder}: a rank{where} reads at most {_read(plan, stages):,} bytes of {whole:,}"
     yield from _places(plan, index)
 
 
@@ -130,7 +126,7 @@ def _place(step: int, length: int, batch: int) -> str:
     return f"after step {step}, at batch {number + 1} of {length // batch} of epoch {epoch + 1} ({batch} each): {done}"
 
 
-def _read(plan: Plan, stages: Collection[int] | None) -> int:
+def _read(plan: Plan, stages: Collection[int]) -> int:
     """Bytes that a rank reads at most, one of those that run `stages`."""
     return sum(_rows(plan, p) * (1 + copies(plan).get(v, 0)) for v, p in plan.params.items() if used(plan, v, stages))
 

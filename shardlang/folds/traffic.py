@@ -9,25 +9,23 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
 from shardlang.frozen.records import dataclass, remembered
-from shardlang.ops.families.internal import TO_DEVICE, TO_HOST, TRANSFER
-from shardlang.plan.layouts.assignment import local_size
+from shardlang.ops.families.internal import TO_DEVICE, TO_HOST
 from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp, Step
 from shardlang.step.gradient_sums import gradient_sums, summed_bytes
 from shardlang.step.own_optimizers import gathered
 from shardlang.step.parameters import part_bytes
 from shardlang.step.phases import phases
 from shardlang.step.saved_activations import saved_activations
-from shardlang.step.stages import conversion_stages, stages_by_coordinate
+from shardlang.step.stages import conversion_stages, handed, stages_by_coordinate
 from shardlang.step.zero3_gathers import orders
-from shardlang.types.dim import BYTES
 
 
 def sent_bytes(plan: Plan, stages: Collection[int] | None = None) -> tuple[int, int]:
     """Bytes each rank sends in one step, forward and backward (deferred reductions of gradients
     count as backward): of `stages`, by default of the coordinate that sends most."""
-    if stages is None and plan.pipeline is not None:
+    if stages is None:
         return max((sent_bytes(plan, mine) for mine in stages_by_coordinate(plan)), key=sum)
-    found = [both for at, both in _sent(plan).items() if stages is None or not at.isdisjoint(stages)]
+    found = [both for at, both in _sent(plan).items() if not at.isdisjoint(stages)]
     return sum(forward for forward, _ in found), sum(backward for _, backward in found)
 
 
@@ -91,7 +89,7 @@ def _sent_parameters(plan: Plan) -> Iterator[Sent]:
     for param in plan.params.values():
         value, mesh = plan.graph.values[param.value], plan.meshes[param.stored.mesh]
         path, times = value.path, value.times
-        stages = frozenset(plan.pipeline.param_stages.get(param.value, ()) if plan.pipeline else (0,))
+        stages = frozenset(plan.stages_of(param.value))
         for here, (forward, backward) in gather_bytes(plan, param, stages).items():
             again = ("all_gather", "all_gather" if backward else "")
             yield Sent("parameters", path, here, mesh.ranked(param.zero_axes), again, forward, backward)
@@ -133,27 +131,22 @@ def sends(plan: Plan, conversion: Conversion) -> bool:
 def handed_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
     """Bytes of a value that an operator sends to the next stage on another rank, and of its
     gradient."""
-    op, pipeline, to = plan.graph.ops[planned.op], plan.pipeline, plan.stage(planned.op)
-    if pipeline is None or op.operator != TRANSFER or pipeline.coordinates[to] == pipeline.coordinates[to - 1]:
-        return 0, 0
-    value, layout = plan.graph.values[op.results[0]], planned.results[0]
-    local = local_size(value.type.shape, layout, plan.meshes[layout.mesh])
-    size = local * BYTES[value.type.dtype] * plan.microbatches
-    return size, size if value.gradient else 0
+    there, back = handed(plan).get(planned.op, (0, 0)) if plan.crosses(plan.stage(planned.op)) else (0, 0)
+    return there * plan.microbatches, back * plan.microbatches
 
 
-def copied_bytes(plan: Plan, stages: Collection[int] | None = None) -> tuple[int, int]:
-    """Bytes that a rank of `stages` (None: there are none) copies in a step to the device and to
-    the host: values, gradients, and what is saved on the host."""
+def copied_bytes(plan: Plan, stages: Collection[int] = (0,)) -> tuple[int, int]:
+    """Bytes that a rank of `stages` copies in a step to the device and to the host: values,
+    gradients, and what is saved on the host."""
     found = {TO_DEVICE: 0, TO_HOST: 0}
     for planned in plan.ops:
         op = plan.graph.ops[planned.op]
-        if op.operator in found and (stages is None or plan.stage(op.id) in stages):
+        if op.operator in found and plan.stage(op.id) in stages:
             there, back = (size * plan.graph.times(op) for size in copy_bytes(plan, planned))
             found[op.operator] += there
             found[TO_HOST if op.operator == TO_DEVICE else TO_DEVICE] += back
     on_host = saved_activations(plan).on_host
-    saved = sum(map(on_host, stages or (0,))) * plan.microbatches
+    saved = sum(map(on_host, stages)) * plan.microbatches
     return found[TO_DEVICE] + saved, found[TO_HOST] + saved
 
 

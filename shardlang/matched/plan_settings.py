@@ -5,11 +5,11 @@ Each is told as lines, as the lines of functions are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardlang.emit.evaluate import evaluated_values
 from shardlang.emit.scope import FileContents
-from shardlang.facts.actions import ACTIONS, FORWARD, alone
+from shardlang.facts.actions import ACTIONS, FORWARD
 from shardlang.matched.lines import ActionRow, AxisGroup, Items, Line, gather_line, message
 from shardlang.matched.planned import Planned
 from shardlang.paths.patterns import places
@@ -50,23 +50,17 @@ def _parameter(planned: Planned, param: ParamPlan, learns: bool, span: Span) -> 
 
 def gathers(plan: Plan, stage: int) -> Items:
     """The gathers of ZeRO 3 in the passes of a stage, in order."""
-    found, rows = orders(plan), plan.pipeline.actions if plan.pipeline is not None else (alone(1),)
-    kinds = {action.kind for row in rows for action in row if action.stage == stage} if found.cut else set()
+    found = orders(plan)
+    kinds = {action.kind for row in plan.actions for action in row if action.stage == stage} if found.cut else set()
     units = [(kind, unit) for kind in ACTIONS if kind in kinds for unit in found.passes.get((kind, stage), [])]
     lines = list[Line]()
     for kind, unit in units:
-        if mine := _here(plan, unit.params, stage):
+        if mine := {value for value in unit.params if stage in plan.stages_of(value)}:
             span, below = plan.graph.values[min(mine)].span, [found.cut[value][len(unit.layer) :] for value in mine]
             layers = places(unit.layer)
             for layer in layers if kind == FORWARD else reversed(layers):
                 lines.append(gather_line(kind, [place for path in below for place in places(layer + path)], span))
     return tuple(lines)
-
-
-def _here(plan: Plan, params: Set[int], stage: int) -> Set[int]:
-    """Those of some parameters that a stage has: others are not gathered there."""
-    stages = plan.pipeline.param_stages if plan.pipeline is not None else None
-    return params if stages is None else {value for value in params if stage in stages.get(value, ())}
 
 
 def messages(planned: Planned, at: int) -> Items:

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from shardlang.check.program import CheckedProgram
-from shardlang.facts.actions import Action
+from shardlang.facts.actions import Action, alone
 from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph
 from shardlang.types.dim import BYTES
@@ -199,9 +199,29 @@ class Plan:
     sizes: PartSizes = field(default_factory=dict)
     memory_of: Mapping[int, str] = field(default_factory=dict)
 
+    # A plan without stages is one stage, on one coordinate.
+
     def stage(self, op: int) -> int:
-        """The stage of an operator (id); 0 where there are no stages."""
+        """The stage of an operator (id)."""
         return self.pipeline.op_stage[op] if self.pipeline is not None else 0
+
+    def stages_of(self, value: int) -> tuple[int, ...]:
+        """The stages that use a parameter, state or field, ascending."""
+        return self.pipeline.param_stages.get(value, ()) if self.pipeline is not None else (0,)
+
+    @property
+    def coordinates(self) -> tuple[int, ...]:
+        """Stage -> the coordinate along the axis of the stages that runs it."""
+        return self.pipeline.coordinates if self.pipeline is not None else (0,)
+
+    @property
+    def actions(self) -> tuple[tuple[Action, ...], ...]:
+        """The actions of each coordinate, in order."""
+        return self.pipeline.actions if self.pipeline is not None else (alone(self.microbatches),)
+
+    def crosses(self, stage: int) -> bool:
+        """Whether a stage receives from another rank what the stage before it makes."""
+        return stage > 0 and self.coordinates[stage] != self.coordinates[stage - 1]
 
     def local_shape(self, value: int, layout: Layout) -> tuple[int, ...]:
         """The largest local shape, over the ranks, of a value laid out so, in one microbatch."""

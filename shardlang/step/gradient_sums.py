@@ -36,9 +36,7 @@ def gradient_sums(plan: Plan) -> Mapping[int, tuple[GradientSum, ...]]:
 def summed_bytes(plan: Plan, value: int, of: GradientSum) -> Mapping[frozenset[int], int]:
     """The stages of a parameter that a rank runs -> the bytes that it sends in a step for a sum:
     one of every microbatch comes with the backward of each of them."""
-    if plan.pipeline is None:
-        return {frozenset((0,)): of.bytes * (plan.microbatches if of.each else 1)}
-    stages = frozenset(plan.pipeline.param_stages.get(value, ()))
+    stages = frozenset(plan.stages_of(value))
     if not of.each:
         return {stages: of.bytes}
     here = (stages.intersection(mine) for mine in stages_by_coordinate(plan))

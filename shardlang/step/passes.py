@@ -195,8 +195,8 @@ class Units:
 @remembered
 def passes(plan: Plan) -> Mapping[int, StagePasses]:
     """Those of each stage (0 without)."""
-    steps, stages = steps_of_stages(plan), range(len(plan.pipeline.coordinates) if plan.pipeline is not None else 1)
-    return {stage: StagePasses(plan, stage, steps.get(stage, ())) for stage in stages}
+    steps = steps_of_stages(plan)
+    return {stage: StagePasses(plan, stage, steps.get(stage, ())) for stage in range(len(plan.coordinates))}
 
 
 def received(plan: Plan, step: Step) -> bool:

@@ -144,7 +144,7 @@ class SavedActivations:
             op = self.plan.graph.ops[planned.op]
             self.locals[op.id], aliasing, self._saved[op.id] = self._facts(step, planned)
             for value in op.results:
-                shared = aliasing.shared or (op.operator == TRANSFER and self._handed_over(planned.op))
+                shared = aliasing.shared or (op.operator == TRANSFER and not self.plan.crosses(self._stage(op.id)))
                 self._root[value, -1] = self._at(planned, 0) if shared else (value, -1)
                 self._order[value, -1] = aliasing.order
             return
@@ -163,12 +163,6 @@ class SavedActivations:
     def _at(self, planned: PlannedOp, operand: int) -> Form:
         use = planned.operands[operand]
         return self.memory((use.value, use.conversion))
-
-    def _handed_over(self, op: int) -> bool:
-        """Whether a value stays on its rank where the next stage is there too."""
-        assert self.plan.pipeline is not None
-        on, to = self.plan.pipeline.coordinates, self._stage(op)
-        return on[to] == on[to - 1]
 
     def _facts(self, step: Step, planned: PlannedOp) -> tuple[LocalOp, Aliasing, Residuals]:
         """An operator on this rank, and what is declared of that; equal ones are asked once."""

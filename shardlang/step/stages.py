@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from shardlang.frozen.records import remembered
 from shardlang.plan.plan import Plan, Step
+from shardlang.plan.reads import transfers
 
 
 @remembered
@@ -37,21 +38,37 @@ def steps_of_stages(plan: Plan) -> Mapping[int, Sequence[Step]]:
 
 def stages_by_coordinate(plan: Plan) -> list[tuple[int, ...]]:
     """Per coordinate along the axis of the stages, the stages that it runs."""
-    assert plan.pipeline is not None
-    on, count = plan.pipeline.coordinates, plan.pipeline.mesh.axis_size(plan.pipeline.axis)
-    return [tuple(s for s, c in enumerate(on) if c == coordinate) for coordinate in range(count)]
+    on = plan.coordinates
+    return [tuple(s for s, c in enumerate(on) if c == coordinate) for coordinate in range(len(plan.actions))]
 
 
 def coordinates_of(plan: Plan, value: int) -> frozenset[int]:
-    """The coordinates along the axis of the stages that use a parameter, state or field; 0 alone
-    without stages."""
-    if plan.pipeline is None:
-        return frozenset((0,))
-    return frozenset(plan.pipeline.coordinates[stage] for stage in plan.pipeline.param_stages.get(value, ()))
+    """The coordinates along the axis of the stages that use a parameter, state or field."""
+    return frozenset(plan.coordinates[stage] for stage in plan.stages_of(value))
 
 
-def used(plan: Plan, value: int, stages: Collection[int] | None) -> bool:
-    """Whether one of `stages` (None: all) uses a parameter, state or field."""
-    if stages is None or plan.pipeline is None:
-        return True
-    return not set(plan.pipeline.param_stages.get(value, ())).isdisjoint(stages)
+def used(plan: Plan, value: int, stages: Collection[int]) -> bool:
+    """Whether one of `stages` uses a parameter, state or field."""
+    return not set(plan.stages_of(value)).isdisjoint(stages)
+
+
+@remembered
+def handed(plan: Plan) -> Mapping[int, tuple[int, int]]:
+    """An operator (id) that hands a value to the next stage -> its bytes in a microbatch, and those
+    of its gradient."""
+    found, values = {}, plan.graph.values
+    for planned in transfers(plan):
+        value = plan.graph.ops[planned.op].results[0]
+        size = plan.local_bytes(value, planned.results[0])
+        found[planned.op] = size, size * values[value].gradient
+    return found
+
+
+@remembered
+def messages(plan: Plan) -> Mapping[int, tuple[int, int]]:
+    """Stage -> bytes of the values that it receives in a microbatch, and of their gradients."""
+    found = dict.fromkeys(range(len(plan.coordinates)), (0, 0))
+    for op, (there, back) in handed(plan).items():
+        before = found[plan.stage(op)]
+        found[plan.stage(op)] = before[0] + there, before[1] + back
+    return found

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import NamedTuple
 
-from shardlang.facts.actions import BACKWARD, FORWARD, TO_INPUTS, TO_PARAMETERS, alone
+from shardlang.facts.actions import BACKWARD, FORWARD, TO_INPUTS, TO_PARAMETERS
 from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import InTurn, Op
 from shardlang.ops.families.internal import TRANSFER
@@ -20,6 +20,7 @@ from shardlang.paths.patterns import count
 from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import Plan
 from shardlang.step.passes import Halves, StagePasses, parameters_read, passes
+from shardlang.step.stages import stages_by_coordinate
 
 Params = frozenset[InTurn]
 
@@ -58,7 +59,6 @@ class Orders:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.stages = range(len(plan.pipeline.coordinates) if plan.pipeline else 1)
         self.cut = {value: plan.graph.values[value].path for value, param in plan.params.items() if param.zero == 3}
         self.passes: dict[tuple[str, int], list[GatherUnit]] = {}
         if not self.cut:
@@ -167,19 +167,14 @@ class Orders:
 
     def _here(self, stage: int, params: frozenset[int]) -> frozenset[int]:
         """Those of them that a stage uses."""
-        pipeline = self.plan.pipeline
-        return params if pipeline is None else frozenset(p for p in params if stage in pipeline.param_stages.get(p, ()))
+        return frozenset(p for p in params if stage in self.plan.stages_of(p))
 
     @cached_property
     def steps(self) -> Mapping[tuple[int, ...], GatherCounts]:
         """The stages of a coordinate -> what is gathered there in a step; not what is kept, which
         comes once."""
-        pipeline = self.plan.pipeline
-        if pipeline is None:
-            return {(0,): self._counted([(a.kind, a.stage) for a in alone(self.plan.microbatches)])}
-        stages = (tuple(s for s in self.stages if pipeline.coordinates[s] == at) for at in range(len(pipeline.actions)))
-        rows = ([(action.kind, action.stage) for action in row] for row in pipeline.actions)
-        return {mine: self._counted(row) for mine, row in zip(stages, rows, strict=True)}
+        rows = ([(action.kind, action.stage) for action in row] for row in self.plan.actions)
+        return {mine: self._counted(row) for mine, row in zip(stages_by_coordinate(self.plan), rows, strict=True)}
 
     def _counted(self, passes: Iterable[tuple[str, int]]) -> GatherCounts:
         line = self.line(passes)

@@ -45,8 +45,7 @@ class StrategyCase:
         plan has coordinates of stages, the most that one holds, the seconds (None: not known)."""
         if of is None:
             return {"sent_bytes": None, "peak_bytes": None, "step_s": None}
-        ranks = len(self.plan.pipeline.actions) if self.plan.pipeline is not None else 1
-        lines = [None] if of.pipeline is None else stages_by_coordinate(of)
+        ranks, lines = len(self.plan.actions), stages_by_coordinate(of)
         return {
             "sent_bytes": sum(sum(sent_bytes(of, mine)) for mine in lines) * ranks // len(lines),
             "peak_bytes": max(peak.bytes for peak in step_peaks(of)),

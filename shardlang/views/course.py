@@ -10,7 +10,7 @@ from shardlang.cost.hardware import Hardware
 from shardlang.cost.planned import work
 from shardlang.cost.prices import Prices
 from shardlang.cost.timeline import course
-from shardlang.facts.actions import Action, alone
+from shardlang.facts.actions import Action
 from shardlang.folds.peak.step import Peak, peaks_by_action, step_peaks
 from shardlang.folds.pipeline_report import action_cost, stage_costs
 from shardlang.plan.pipeline import actions as lists
@@ -97,11 +97,8 @@ def memory(plan: Plan) -> Found:
     """The most that a rank of the fullest coordinate holds in each action, by kind."""
     peaks = step_peaks(plan)
     at = max(range(len(peaks)), key=lambda each: peaks[each].bytes)
-    rows = plan.pipeline.actions if plan.pipeline is not None else (
-        alone(plan.microbatches),
-    )  # fmt: skip
     seen = peaks_by_action(plan, at)
-    names = [*map(_name, rows[at]), "update"]
+    names = [*map(_name, plan.actions[at]), "update"]
     return {"coordinate": at, "of": len(seen), **_by_kind(list(zip(names, seen, strict=True)))}
 
 

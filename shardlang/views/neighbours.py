@@ -97,9 +97,8 @@ def _rules(asked: StrategyCase, axis: str) -> Iterator[Entry]:
 def _sent(asked: StrategyCase) -> dict[tuple[str, ...], dict[str, int]]:
     """Axes -> what is sent over them in a step, by a rank at each coordinate of the stages."""
     plan, found = asked.plan, dict[tuple[str, ...], dict[str, int]]()
-    lines = [None] if plan.pipeline is None else stages_by_coordinate(plan)
     for each in sent(plan):
-        times = sum(mine is None or not each.stages.isdisjoint(mine) for mine in lines)
+        times = sum(not each.stages.isdisjoint(mine) for mine in stages_by_coordinate(plan))
         count = (each.forward_bytes + each.backward_bytes) * times
         if count:
             row = found.setdefault(each.axes, {})

@@ -17,7 +17,7 @@ from shardlang.step.stages import coordinates_of
 def cast_together(plan: Plan, stage: int, steps: Sequence[Step]) -> Mapping[tuple[int, Form], int]:
     """A step of a stage and the vector that it reads -> the step that reads its matrix, by their
     numbers: the gradient of the vector waits for that of the matrix."""
-    coordinate = plan.pipeline.coordinates[stage] if plan.pipeline is not None else 0
+    coordinate = plan.coordinates[stage]
     vectors, found, before = _vectors(plan).get(coordinate, {}), dict[tuple[int, Form], int](), (-1, -1)
     reads = ((at, value) for at, step in enumerate(steps) for value in parameters_read(plan, step))
     for at, value in reads if vectors else ():

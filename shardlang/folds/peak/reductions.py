@@ -49,8 +49,8 @@ class Buckets:
         plan, items = self.plan, list[tuple[InTurn, object, int]]()
         for each, param in ((each, plan.params[each[0]]) for each in values if each[0] not in plan.memory_of):
             if not param.sparse and (gradient_sums(plan)[param.value] or param.zero):
-                stages = tuple(plan.pipeline.param_stages[param.value]) if plan.pipeline is not None else ()
-                items.append((each, (bucket_kind(plan, param), stages), self.sizes[param.value].whole))
+                kind = bucket_kind(plan, param), plan.stages_of(param.value)
+                items.append((each, kind, self.sizes[param.value].whole))
         return [members for _, members in filled(items, plan.bucket_bytes)]
 
 

@@ -31,8 +31,7 @@ def parts(peak: Peak) -> str:
 @remembered
 def lacks(plan: Plan) -> str | None:
     """The part that is not counted: the two halves of a backward are followed as one."""
-    rows = plan.pipeline.actions if plan.pipeline is not None else ()
-    split = any(action.half for row in rows for action in row)
+    split = any(action.half for row in plan.actions for action in row)
     return "what a backward that is cut in two holds between its halves" if split else None
 
 

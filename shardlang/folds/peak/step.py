@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 
-from shardlang.facts.actions import Action, alone
+from shardlang.facts.actions import Action
 from shardlang.folds.peak.casts import cast_together
 from shardlang.folds.peak.course import Section, follow, repeats, sections
 from shardlang.folds.peak.flowing import FLOWING
@@ -26,7 +26,7 @@ from shardlang.step.blocks.kinds import kinds_of
 from shardlang.step.parameters import all_held, of_alike
 from shardlang.step.passes import passes
 from shardlang.step.saved_activations import form_bytes, saved_activations
-from shardlang.step.stages import stages_by_coordinate
+from shardlang.step.stages import coordinates_of, messages, stages_by_coordinate
 from shardlang.step.zero3_gathers import Brought, orders
 
 # Parts that belong to one microbatch of a stage.
@@ -78,12 +78,7 @@ def peaks_by_action(plan: Plan, coordinate: int) -> list[Peak]:
 def _lines(plan: Plan) -> list[_Line]:
     """The coordinates. SingleLayers where the plan tells a run once whose layers differ in this."""
     stages = _stages_of(plan)
-    mine: list[tuple[int, ...] | None] = [None] if plan.pipeline is None else [*stages_by_coordinate(plan)]
-    if plan.pipeline is None:
-        rows: Sequence[Sequence[Action]] = [alone(plan.microbatches)]
-    else:
-        rows = plan.pipeline.actions
-    lines = [_Line(stages, at, row) for at, row in zip(mine, rows, strict=True)]
+    lines = [_Line(stages, at, row) for at, row in zip(stages_by_coordinate(plan), plan.actions, strict=True)]
     if not all(repeats(course, stages.windows) for kind in stages.courses.values() for course in kind):
         raise SingleLayers
     return lines
@@ -129,9 +124,7 @@ class _Stages:
         plan, found = self.plan, dict[int, list[InTurn]]()
         for value, turn in plan.graph.in_turns((*plan.params, *plan.graph.data)):
             if value in plan.produced and value not in plan.memory_of:
-                stages = plan.pipeline.param_stages.get(value, ()) if plan.pipeline is not None else ()
-                on = {plan.pipeline.coordinates[stage] for stage in stages} if plan.pipeline is not None else {0}
-                for coordinate in on:
+                for coordinate in coordinates_of(plan, value):
                     found.setdefault(coordinate, []).append((value, turn))
         return found
 
@@ -156,30 +149,16 @@ def _stages_of(plan: Plan) -> _Stages:
     return _Stages(plan, windows(plan))
 
 
-@remembered
-def messages(plan: Plan) -> Mapping[int, tuple[int, int]]:
-    """Stage -> bytes of the values that it receives in a microbatch, and of their gradients."""
-    stages = plan.pipeline.coordinates if plan.pipeline is not None else ()
-    found = dict.fromkeys(range(len(stages)), (0, 0))
-    for planned in transfers(plan):
-        op = plan.graph.ops[planned.op]
-        value, size = op.results[0], plan.local_bytes(op.results[0], planned.results[0])
-        there, back = found[plan.stage(op.id)]
-        found[plan.stage(op.id)] = there + size, back + size * plan.graph.values[value].gradient
-    return found
-
-
 class _Line:
     """One coordinate's step."""
 
-    def __init__(self, of: _Stages, stages: tuple[int, ...] | None, actions: Sequence[Action]) -> None:
+    def __init__(self, of: _Stages, stages: tuple[int, ...], actions: Sequence[Action]) -> None:
         self.plan, self.of, self.stages, self.actions = of.plan, of, stages, actions
-        self.mine = stages or (0,)
+        self.mine = stages
         self.kind = tuple([of.kinds.get(stage) for stage in self.mine])
         for stage in self.mine:
             of.course(stage)
-        pipeline = self.plan.pipeline
-        self.there = of.there.get(pipeline.coordinates[self.mine[0]] if pipeline is not None else 0, [])
+        self.there = of.there.get(self.plan.coordinates[self.mine[0]], [])
         self._begin()
         self.best, self.best_at = Peak(NONE, {}), 0
         self.seen: list[Peak] | None = None
@@ -238,22 +217,15 @@ class _Line:
 
     def _message(self, action: Action) -> int:
         """Bytes that an action receives from another rank."""
-        pipeline = self.plan.pipeline
-        if pipeline is None or action.apart:
-            return 0
         stage = action.stage + (not action.forward)  # the later one of the two
-        if stage in (0, len(pipeline.coordinates)) or pipeline.coordinates[stage] == pipeline.coordinates[stage - 1]:
+        if action.apart or stage == len(self.plan.coordinates) or not self.plan.crosses(stage):
             return 0
         return messages(self.plan)[stage][not action.forward]
 
     def _gives(self, action: Action) -> bool:
         """Whether an action sends anything to another rank, and lets go of what was sent before."""
-        pipeline = self.plan.pipeline
-        if pipeline is None or action.apart:
-            return False
-        other = action.stage + (1 if action.forward else -1)
-        on = pipeline.coordinates
-        return 0 <= other < len(on) and on[other] != on[action.stage]
+        stage = action.stage + action.forward  # the later one of the two
+        return not action.apart and stage < len(self.plan.coordinates) and self.plan.crosses(stage)
 
     # --- one by one
 

@@ -14,7 +14,7 @@ from shardlang.folds.traffic import handed_bytes, sent
 from shardlang.frozen.records import dataclass, remembered
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.plan import ParamPlan, Plan
-from shardlang.step.stages import stages_by_coordinate
+from shardlang.step.stages import coordinates_of, stages_by_coordinate, used
 
 # Of a group of two, and of more: github.com/NVIDIA/nccl/issues/964. Beyond two nodes it does not
 # grow: issues/864.
@@ -45,7 +45,7 @@ def communicators(plan: Plan) -> tuple[tuple[Communicator, ...], ...]:
     something is sent over, and one for each direction of the messages of two stages; at the end one
     more, by which the first rank takes the weights of one stage after the other. Ranks of a
     coordinate may differ: these are of the one that has most."""
-    mine = stages_by_coordinate(plan) if plan.pipeline is not None else [(0,)]
+    mine = stages_by_coordinate(plan)
     if plan.ranks == 1:
         return ((),) * len(mine)
     return tuple(_of(plan, at, frozenset(stages)) for at, stages in enumerate(mine))
@@ -60,8 +60,7 @@ def _of(plan: Plan, coordinate: int, stages: frozenset[int]) -> tuple[Communicat
         before = found.get(at, Communicator(ranks))
         if ranks > 1:
             found[at] = Communicator(ranks, max(before.peers, peers and ranks - 1))
-    on = plan.pipeline.coordinates if plan.pipeline is not None else ()
-    found.update({edge: Communicator(2) for edge in channels(on, _channels(plan), coordinate)})
+    found.update({edge: Communicator(2) for edge in channels(plan.coordinates, _channels(plan), coordinate)})
     return tuple(found.values())
 
 
@@ -80,10 +79,8 @@ def _over(plan: Plan, stages: frozenset[int]) -> Iterator[tuple[tuple[str, ...],
         if each.axes and each.what != "gradients" and "send" not in each.collectives and each.stages & stages:
             yield each.axes, (0,), "all_to_all" in each.collectives
     for param in plan.params.values():
-        used = plan.pipeline.param_stages.get(param.value, ()) if plan.pipeline is not None else (0,)
-        if stages & set(used) and plan.graph.values[param.value].gradient:
-            on = plan.pipeline.coordinates if plan.pipeline is not None else (0,)
-            joined = tuple(sorted({on[stage] for stage in used}))
+        if used(plan, param.value, stages) and plan.graph.values[param.value].gradient:
+            joined = tuple(sorted(coordinates_of(plan, param.value)))
             yield from ((axes, joined, False) for axes in _reduced(plan, param) if axes or len(joined) > 1)
 
 
@@ -99,9 +96,7 @@ def _reduced(plan: Plan, param: ParamPlan) -> Iterator[tuple[str, ...]]:
 @remembered
 def _channels(plan: Plan) -> frozenset[tuple[int, int]]:
     """The coordinates (from, to) of messages between stages in a step."""
-    if plan.pipeline is None:
-        return frozenset()
-    on, found = plan.pipeline.coordinates, set[tuple[int, int]]()
+    on, found = plan.coordinates, set[tuple[int, int]]()
     for planned in plan.ops:
         if plan.graph.ops[planned.op].operator == TRANSFER:
             forward, backward = handed_bytes(plan, planned)

@@ -77,8 +77,7 @@ class MeshPositions:
     @property
     def _stages(self) -> int:
         """Coordinates along the axis of the stages."""
-        pipeline = self.plan.pipeline
-        return pipeline.mesh.axis_size(pipeline.axis) if pipeline is not None else 1
+        return len(self.plan.actions)
 
     def microbatch(self, place: int) -> int:
         return place % self.plan.microbatches
@@ -96,10 +95,7 @@ class MeshPositions:
 
     def stages(self, value: int) -> tuple[int, ...]:
         """The stages that have a value: its maker, or the users of a parameter or field."""
-        pipeline = self.plan.pipeline
-        if pipeline is None:
-            return (0,)
         maker = makers(self.plan).get(value)
         if maker is not None:
-            return (pipeline.op_stage[self.plan.ops[maker].op],)
-        return pipeline.param_stages.get(value) or (0,)
+            return (self.plan.stage(self.plan.ops[maker].op),)
+        return self.plan.stages_of(value) or (0,)

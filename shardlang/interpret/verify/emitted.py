@@ -76,7 +76,7 @@ class _Homes:
         """The variables of the functions of one file, and of those that they call."""
         scope, plan = forward.scope, self.made.plan
         stage = scope.stage or 0
-        at = plan.pipeline.coordinates[stage] if plan.pipeline is not None else 0
+        at = plan.coordinates[stage]
         call = self._next(at, file, "", "")
         inside: list[LayerCall] = []
         own = {*forward.trained.steps_here, *forward.shown.steps_here}
