@@ -15,6 +15,7 @@ from shardlang.plan.reads import inputs
 from shardlang.step.gradient_sums import bucket_kind, gradient_sums
 from shardlang.step.own_optimizers import gathered
 from shardlang.step.parameters import of_alike, part_bytes, stored_type
+from shardlang.step.passes import passes
 from shardlang.step.stages import coordinates_of
 from shardlang.types.dim import BYTES
 
@@ -47,11 +48,10 @@ class Parameters:
     def first_read(self) -> Mapping[Step, list[int]]:
         """Step -> the trained parameters that it is the first to read."""
         seen, found = set[int](), dict[Step, list[int]]()
-        for step in self.plan.steps:
-            for value in self.uses([step]):
-                if value in self.read and value not in seen:
-                    seen.add(value)
-                    found.setdefault(step, []).append(value)
+        for step in (step for of in passes(self.plan).values() for step in of.steps):
+            for value in self.uses([step]) & self.read - seen:
+                seen.add(value)
+                found.setdefault(step, []).append(value)
         return found
 
     def uses(self, steps: Iterable[Step]) -> set[int]:

@@ -32,8 +32,8 @@ class _Planned:
         self.plan = plan
         self.steps = Steps(plan)
         self.parameters = Parameters(plan)
-        self.phases = phases(plan) if plan.microbatches > 1 else None
-        self._body = {*(self.phases.body if self.phases is not None else plan.steps)}
+        self.phases = phases(plan)
+        self._body = {*self.phases.body}
         self._segments: dict[object, Segment] = {}
         self._copies: dict[tuple[str, str, int], Items] = {}
 
@@ -163,7 +163,7 @@ class _Planned:
         ahead: dict[Item, int] = {}
         after: dict[Item, int] = {}
         each = self.plan.microbatches
-        runs = ((once.ahead, ahead, each), (once.known, ahead, 1), (once.after, after, 1)) if once is not None else ()
+        runs = (once.ahead, ahead, each), (once.known, ahead, 1), (once.after, after, 1)
         for steps, into, times in runs:
             here = (self._here(passes(self.plan)[stage], {*steps}) for stage in stages)
             for step in dict.fromkeys(step for each in here for step in each):

@@ -14,6 +14,7 @@ from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp, Step
 from shardlang.step.gradient_sums import gradient_sums, summed_bytes
 from shardlang.step.own_optimizers import gathered
 from shardlang.step.parameters import part_bytes
+from shardlang.step.passes import computed_again
 from shardlang.step.phases import phases
 from shardlang.step.saved_activations import saved_activations
 from shardlang.step.stages import conversion_stages, handed, stages_by_coordinate
@@ -66,7 +67,7 @@ def _sent_values(plan: Plan) -> Iterator[Sent]:
         axes, by = plan.meshes[c.to.mesh].ranked(c.move.axes), c.move.kind.collectives
         value, stages = plan.graph.values[c.value], frozenset(here[c.id])
         path, forward, backward = value.path, forward * value.times, backward * value.times
-        again = forward if saved_activations(plan).runs_again(Step("conversion", c.id)) else 0
+        again = forward if Step("conversion", c.id) in computed_again(plan) else 0
         yield Sent("values", path, stages, axes, by, forward, backward - again)
         if again:
             yield Sent("values", path, stages, axes, ("", by[0]), 0, again)
@@ -75,7 +76,7 @@ def _sent_values(plan: Plan) -> Iterator[Sent]:
         for factor, axes, forward, backward in planned.inside:
             kind, times = op.rule.factors[factor].collective, plan.graph.times(op)
             forward, backward = forward * times, backward * times
-            twice = forward if saved_activations(plan).runs_again(Step("op", op.id)) else 0
+            twice = forward if Step("op", op.id) in computed_again(plan) else 0
             stages = frozenset((plan.stage(op.id),))
             yield Sent("values", op.path, stages, axes, (kind, kind), forward, backward + twice)
         to, (forward, backward) = plan.stage(op.id), handed_bytes(plan, planned)
@@ -105,9 +106,8 @@ def conversion_bytes(plan: Plan) -> list[tuple[int, int]]:
     """Per conversion what it sends in a step, forward and backward: what runs once is not counted
     with every part, and what is taken ahead of the forward is counted there too. Backward
     has what it takes again."""
-    once = [(c.move.forward_bytes, c.move.backward_bytes) for c in plan.conversions]
-    found = once if plan.microbatches == 1 else _in_time(plan)
-    again = (saved_activations(plan).runs_again(Step("conversion", c.id)) for c in plan.conversions)
+    found = _in_time(plan)
+    again = (Step("conversion", c.id) in computed_again(plan) for c in plan.conversions)
     return [(forward, backward + forward * twice) for (forward, backward), twice in zip(found, again, strict=True)]
 
 

@@ -179,10 +179,11 @@ class Units:
 
     def _stops_before(self, step: Step) -> bool:
         """Whether torch ends before a step that is the last to save anything, since it saves only
-        what it reads: that comes before it is computed."""
+        what it reads: that comes before it is computed, but in functions of the runtime, which
+        those are that send."""
         plan = self.passes.plan
         own = {("made by", plan.ops[step.index].op), *makes(plan)[step]} if step.kind == "op" else set()
-        return own.isdisjoint(self.passes.reads(step))
+        return own.isdisjoint(self.passes.reads(step)) and not (step.kind == "op" and plan.ops[step.index].inside)
 
     def given(self, unit: int) -> Iterator[Any]:
         """The memories that a unit reads of others."""
@@ -197,6 +198,13 @@ def passes(plan: Plan) -> Mapping[int, StagePasses]:
     """Those of each stage (0 without)."""
     steps = steps_of_stages(plan)
     return {stage: StagePasses(plan, stage, steps.get(stage, ())) for stage in range(len(plan.coordinates))}
+
+
+@remembered
+def computed_again(plan: Plan) -> frozenset[Step]:
+    """The steps that backward computes again."""
+    works = ((of, work) for of in passes(plan).values() for work in of.backward if work.way is Way.AGAIN)
+    return frozenset(of.steps[at] for of, work in works for at in work.steps)
 
 
 def received(plan: Plan, step: Step) -> bool:

@@ -13,8 +13,8 @@ from shardlang.cost.scripts import Scripts
 from shardlang.cost.work import Collective, Item
 from shardlang.frozen.records import dataclass
 from shardlang.plan.plan import Plan, Step
-from shardlang.step.phases import Phases, phases
-from shardlang.step.saved_activations import saved_activations
+from shardlang.step.passes import computed_again
+from shardlang.step.phases import phases
 
 # Seconds of what a step sends, and those that ranks wait for it.
 Both = tuple[float, float]
@@ -38,8 +38,7 @@ class Waits:
     @cached_property
     def _once(self) -> frozenset[Step]:
         """The steps that microbatches do not repeat."""
-        found = phases(self.plan) if self.plan.microbatches > 1 else Phases()
-        return frozenset((*found.known, *found.after))
+        return frozenset((*phases(self.plan).known, *phases(self.plan).after))
 
     def conversion(self, number: int) -> Both:
         """Those of a conversion in a step of training."""
@@ -51,7 +50,7 @@ class Waits:
 
     def _of(self, step: Step) -> Both:
         steps, times = self._steps, 1 if step in self._once else self.plan.microbatches
-        again = steps.again(step) if saved_activations(self.plan).runs_again(step) else ()
+        again = steps.again(step) if step in computed_again(self.plan) else ()
         items: dict[Item, int] = {}
         for item in (*steps.forward(step), *again, *steps.backward(step)):
             if isinstance(item, Collective):
