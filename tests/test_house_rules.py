@@ -257,3 +257,41 @@ def test_no_test_asserts_wall_time() -> None:
     assert not asserted, "\n".join(asserted)
     pytest_has = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
     assert pytest_has["timeout"] == LIMIT
+
+
+# What makes a plan, and its steps as values; all else asks those of `step/`.
+_MAKERS = ("plan/", "step/", "emit/")
+_LETTERS = re.compile(r"""(?:kind|\[0\]|for kind in|Action\(.*,)[^"'\n]{0,12}["'][FBIWE]{1,5}["']""")
+
+
+def test_only_step_and_emit_read_the_order_of_steps() -> None:
+    """The order of a plan's steps, which of them backward computes again, and what a kind of action does."""
+    read = {
+        "the order of steps": lambda node: isinstance(node.value, ast.Attribute | ast.Name)
+        and ast.unparse(node.value).rpartition(".")[2] == "plan" and node.attr == "steps",
+        "recompute groups": lambda node: ast.unparse(node.value).rpartition(".")[2] == "plan"
+        and node.attr == "recompute",
+    }  # fmt: skip
+    found = [
+        f"{_name(path)}:{node.lineno} reads {what}"
+        for path, tree in _trees()
+        if not _name(path).startswith(_MAKERS)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        for what, reads in read.items()
+        if reads(node)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_letters_of_actions_stand_in_one_table() -> None:
+    """Elsewhere an action is asked what it does. Schedules write rows of letters, and read them from files."""
+    writers = {"facts/actions.py", "plan/pipeline/actions.py", "plan/pipeline/schedules.py"}
+    found = [
+        f"{_name(path)}:{number} {row.strip()}"
+        for path in MODULES
+        if _name(path) not in writers
+        for number, row in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if _LETTERS.search(row)
+    ]
+    assert not found, "\n".join(found)

@@ -14,10 +14,11 @@ from shardlang.folds.pipeline_report import whole_mesh
 from shardlang.frozen.records import remembered
 from shardlang.paths.patterns import count
 from shardlang.plan.plan import Plan, Step
-from shardlang.step.passes import StagePasses, Way, passes, received
+from shardlang.step.passes import StagePasses, passes
 from shardlang.step.phases import phases
 from shardlang.step.saved_activations import saved_activations
 from shardlang.step.stages import messages, stages_by_coordinate
+from shardlang.step.units import PassWay, received
 from shardlang.step.zero3_gathers import orders
 
 
@@ -40,11 +41,14 @@ class _Planned:
     def work(self) -> Workload:
         plan, pipeline = self.plan, self.plan.pipeline
         stages = tuple([self._stage(of) for of in passes(plan).values()])
-        named = (pipeline.axis, pipeline.schedule) if pipeline is not None else ("", "")
         meshes = tuple([whole_mesh(plan, i) for i in range(len(plan.meshes))])
         coordinates = tuple([self._coordinate(each) for each in stages_by_coordinate(plan)])
-        known = plan.bucket_bytes, step_flops(plan.graph), hidden_flops(plan), step_tokens(plan)
-        return Workload(plan.ranks, meshes, plan.microbatches, stages, coordinates, plan.actions, *named, *known)
+        return Workload(
+            plan.ranks, meshes, plan.microbatches, stages=stages, coordinates=coordinates, actions=plan.actions,
+            axis=pipeline.axis if pipeline is not None else "",
+            schedule=pipeline.schedule if pipeline is not None else "", bucket_bytes=plan.bucket_bytes,
+            flops=step_flops(plan.graph), hidden=hidden_flops(plan), tokens=step_tokens(plan),
+        )  # fmt: skip
 
     def _here(self, of: StagePasses, some: Collection[Step]) -> list[Step]:
         """The steps of some that a stage runs, in order."""
@@ -106,7 +110,7 @@ class _Planned:
         """Step -> the items of what backward does for it: again its forward, and back."""
         found: dict[Step, list[Items]] = {}
         for work in of.backward:
-            items = self.steps.backward if work.way is Way.BACK else self.steps.again
+            items = self.steps.backward if work.way is PassWay.BACK else self.steps.again
             for step in (of.steps[at] for at in work.steps):
                 found.setdefault(step, []).append(items(step))
         return found

@@ -31,8 +31,8 @@ from shardlang.ops.texts import TORCH_DTYPES
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, form, layout_of, made_form, steps_for, transfers
 from shardlang.step.blocks.forms import Forms
-from shardlang.step.passes import received
 from shardlang.step.phases import phases
+from shardlang.step.units import received
 
 
 @dataclass(frozen=True)

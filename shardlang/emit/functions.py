@@ -364,10 +364,9 @@ class FunctionBody:
 
     def _again(self, group: int, *call: str) -> Code:
         """The call of a function that backward calls again, or that saves on the host."""
-        of = owners(self.plan)
-        if of.to_host(group):
+        if owners(self.plan).to_host(group):
             return RT("saved_on_host", *call)
-        return RT("recompute", *call, **({"drop_results": True} if of.drops(group) else {}))
+        return RT("recompute", *call, **({"drop_results": True} if owners(self.plan).drops(group) else {}))
 
     def _comment(self, writer: StatementWriter, call: BlockCall) -> str:
         return "; ".join(writer.comment(value, layout_of(self.plan, (value, at))) for value, at in call.gives)

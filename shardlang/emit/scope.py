@@ -13,8 +13,9 @@ from shardlang.frozen.records import dataclass
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, final_form, form, inputs, transfers
 from shardlang.plan.rewrite.stage_transfers import loss_stage
-from shardlang.step.passes import passes, received
+from shardlang.step.passes import passes
 from shardlang.step.phases import Phases, phases
+from shardlang.step.units import received
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,6 @@ def program_text(
         forward, evaluate = ("stages=stages, pipeline=schedule", "finish=finish")
     functions = _fitted([f"{forward}, loss_pending={literal(loss_pending)}", _mapping("metrics_pending", metrics)])
     tests = [*_fitted([evaluate, _mapping("eval_pending", totals)]), *_joined(plan, evaluation)] if evaluated else []
-    recomputed = owners(plan).groups
     lines = [
         f"name={name}, strategy={literal(plan.strategy)}, ranks={plan.ranks}",
         f"mesh=mesh, groups={literal(groups.listed(0))}, seed={training.seed}",
@@ -61,8 +60,8 @@ def program_text(
         f"{_length(training)}, bucket_bytes={plan.bucket_bytes:_}",
         *_optional(training),
         *(["own=own"] if own_files(plan) else []),
-        *(["drops=True"] if any(group.drops for group in recomputed) else []),
-        *(["to_host=True"] if any(group.to_host for group in recomputed) else []),
+        *(["drops=True"] if any(group.drops for group in owners(plan).groups) else []),
+        *(["to_host=True"] if any(group.to_host for group in owners(plan).groups) else []),
         *_work(plan),
     ]
     body = "\n".join(f"{line}," for line in lines)

@@ -47,7 +47,7 @@ def blocks(plan: Plan, lines: Mapping[Step, dict[str, int]], folded: bool) -> li
         }
 
     owners = saved_activations.owners(plan)
-    return list(items(call_tree(plan, plan.steps)))
+    return list(items(call_tree(plan)))
 
 
 def same_layers(plan: Plan, path: str) -> list[str]:
@@ -61,7 +61,7 @@ def same_layers(plan: Plan, path: str) -> list[str]:
                     found[:] = in_runs(inner.path for inner in run) if len(run) > 1 else found
                     look(next(inner for inner in run if is_below(path, inner.path)))
 
-    look(call_tree(plan, plan.steps))
+    look(call_tree(plan))
     return found
 
 

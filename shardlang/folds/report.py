@@ -22,7 +22,7 @@ from shardlang.ops.families.internal import TO_DEVICE, TO_HOST
 from shardlang.ops.rule import ROWS
 from shardlang.paths.patterns import in_turn
 from shardlang.plan.plan import ParamPlan, Plan, PlannedOp, Step
-from shardlang.plan.reads import layout_of
+from shardlang.plan.reads import layout_of, makes
 from shardlang.step.gradient_sums import gradient_sums, summed_bytes
 from shardlang.step.parameters import all_held
 from shardlang.step.saved_activations import again
@@ -235,7 +235,7 @@ class _Operators:
         waiting: list[int] = []
         latest: tuple[PlannedOp, list[Report]] | None = None
         at = -1
-        for step in self.plan.steps:
+        for step in makes(self.plan):
             if step.kind == "conversion":
                 if not sends(self.plan, self.plan.conversions[step.index]):
                     continue

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardlang.plan.reads import Form, form, makes, transfers
 from shardlang.step.saved_activations import device_bytes
-
-if TYPE_CHECKING:
-    from shardlang.step.passes import StagePasses
+from shardlang.step.units import StageSteps, Units
 
 
 class KeptMemories:
@@ -20,13 +18,13 @@ class KeptMemories:
     of: unit that it is computed again with (-1: it stays from forward on) -> the memories, with
     their bytes. home: memory -> its unit."""
 
-    def __init__(self, passes: StagePasses) -> None:
-        self.passes, facts, units = passes, passes.facts, passes.units
-        made = {form: at for at, step in enumerate(passes.steps) for form in makes(passes.plan)[step]}
+    def __init__(self, stage: StageSteps, units: Units) -> None:
+        self.among, self.units, facts = stage, units, stage.facts
+        made = {form: at for at, step in enumerate(stage.steps) for form in makes(stage.plan)[step]}
         self.home: dict[Any, int] = {}
-        self.of: dict[int, dict[Any, int]] = {-1: self._on_device(facts.kept.get((passes.stage, -1), {}))}
+        self.of: dict[int, dict[Any, int]] = {-1: self._on_device(facts.kept.get((stage.stage, -1), {}))}
         for (at, group), kept in facts.kept.items():
-            for root, size in self._on_device(kept).items() if at == passes.stage and group >= 0 else ():
+            for root, size in self._on_device(kept).items() if at == stage.stage and group >= 0 else ():
                 unit = self.home[root] = self._unit(group, root, made)
                 self.of.setdefault(unit, {})[root] = size
         self.home.update(dict.fromkeys(self.of[-1], -1))
@@ -34,23 +32,23 @@ class KeptMemories:
             for root in units.given(unit):
                 if root in made and root not in self.home and units.of.get(made[root], unit) != unit:
                     maker = self.home[root] = units.of[made[root]]
-                    self.of.setdefault(maker, {})[root] = device_bytes(passes.plan, root)
+                    self.of.setdefault(maker, {})[root] = device_bytes(stage.plan, root)
 
     def _unit(self, group: int, root: Any, made: Mapping[Form, int]) -> int:
         """The unit that a kept memory of a group comes back with."""
-        units, places = self.passes.units, self._places
+        units, places = self.units, self._places
         maker = places[root[1]] if root[0] == "made by" else made.get(root, -1)
         return units.to_host.get(group, units.of.get(maker, -1))
 
     @cached_property
     def _places(self) -> Mapping[int, int]:
         """Operator (id) -> the number of its step."""
-        plan = self.passes.plan
-        return {plan.ops[step.index].op: at for at, step in enumerate(self.passes.steps) if step.kind == "op"}
+        plan = self.among.plan
+        return {plan.ops[step.index].op: at for at, step in enumerate(self.among.steps) if step.kind == "op"}
 
     def _on_device(self, kept: Mapping[Any, int]) -> dict[Any, int]:
         """The bytes of what is kept on the device."""
-        plan = self.passes.plan
+        plan = self.among.plan
         if not plan.memory_of:
             return dict(kept)
         values = {root: plan.graph.ops[root[1]].results[0] if root[0] == "made by" else root[0] for root in kept}
@@ -59,13 +57,13 @@ class KeptMemories:
     @cached_property
     def freed(self) -> Mapping[int, Sequence[Any]]:
         """The number of a step -> the kept memories that nothing needs after its backward."""
-        units, found = self.passes.units, dict[Any, int]()
+        units, found = self.units, dict[Any, int]()
         ends: dict[int, int] = {}  # unit -> the same of all that is kept of it
         begins: dict[int, int] = {}  # unit -> the first that asks for it
         given: dict[int, int] = {}  # unit -> the same of what it gives to others, who let it go together
         outside: dict[int, list[Any]] = {}
-        for at, step in enumerate(self.passes.steps):
-            for root in self.passes.reads(step):
+        for at, step in enumerate(self.among.steps):
+            for root in self.among.reads(step):
                 found.setdefault(root, at)
                 if (unit := self.home.get(root, -1)) >= 0:
                     ends[unit], begins[unit] = min(ends.get(unit, at), at), at
@@ -92,8 +90,8 @@ class KeptMemories:
 
     def _crossing(self) -> set[Any]:
         """Memories of what stages receive and send, which are held to the end of a backward."""
-        plan, found = self.passes.plan, set[Any]()
+        plan, found = self.among.plan, set[Any]()
         for planned in transfers(plan):
             forms = (plan.graph.ops[planned.op].results[0], -1), form(planned.operands[0])
-            found.update(self.passes.facts.memory(at) for at in forms)
+            found.update(self.among.facts.memory(at) for at in forms)
         return found

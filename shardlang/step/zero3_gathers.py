@@ -19,8 +19,9 @@ from shardlang.ops.families.internal import TRANSFER
 from shardlang.paths.patterns import count
 from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import Plan
-from shardlang.step.passes import Halves, StagePasses, parameters_read, passes
+from shardlang.step.passes import BackwardCut, StagePasses, passes
 from shardlang.step.stages import stages_by_coordinate
+from shardlang.step.units import parameters_read
 
 Params = frozenset[InTurn]
 
@@ -76,9 +77,9 @@ class Orders:
         are of the first."""
         whole = self.passes[BACKWARD, of.stage]
         first, second = (TO_INPUTS, of.stage), (TO_PARAMETERS, of.stage)
-        if of.halves is Halves.ALL_FIRST:
+        if of.halves is BackwardCut.ALL_FIRST:
             return {first: whole, second: []}
-        if of.halves is Halves.ALL_SECOND:
+        if of.halves is BackwardCut.ALL_SECOND:
             return {first: [], second: whole}
         graph = self.plan.graph
         ops = [graph.ops[self.plan.ops[step.index].op] for step in of.steps if step.kind == "op"]

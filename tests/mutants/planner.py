@@ -282,7 +282,7 @@ FAULTS = (
           "    _require_cuts([(groups", "    ([(groups", EQUAL),
     Fault("a stage begins right beside a run", "the peak of pipelines of deep models", "plan/pipeline/assemble.py",
           "numbers.start - end < ENDS and", "numbers.start - end < 0 and", EQUAL),
-    Fault("a run is one layer in the peak", "the memory of deep models", "folds/peak/windows.py",
+    Fault("a run is one layer in the peak", "the memory of deep models", "step/windows.py",
           "range(self.times.get(window, 1))", "range(1)", (*EQUAL, *RUNS)),
     Fault("a run has one gradient of each parameter", "the buckets of deep models", "graph/graph.py",
           "for turn in range(count(run)) for value in mine", "for turn in range(1) for value in mine", (*EQUAL, *RUNS)),

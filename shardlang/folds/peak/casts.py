@@ -10,8 +10,8 @@ from shardlang.frozen.records import remembered
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form
 from shardlang.step.parameters import all_held
-from shardlang.step.passes import parameters_read
 from shardlang.step.stages import coordinates_of
+from shardlang.step.units import parameters_read
 
 
 def cast_together(plan: Plan, stage: int, steps: Sequence[Step]) -> Mapping[tuple[int, Form], int]:

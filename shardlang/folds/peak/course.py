@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from shardlang.folds.peak.ledger import NONE, OVER, Beside, Event, Ledger, PassPeak
-from shardlang.folds.peak.windows import Windows
 from shardlang.frozen.records import dataclass
+from shardlang.step.windows import Windows
 
 
 @dataclass(frozen=True)

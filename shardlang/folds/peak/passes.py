@@ -23,8 +23,9 @@ from shardlang.ops.working_memory import WorkingMemory
 from shardlang.plan.plan import Step
 from shardlang.plan.reads import Form, final_form, form, inputs, layout_of, makes, transfers
 from shardlang.step.parameters import gradient_bytes
-from shardlang.step.passes import StagePasses, Way, Work, received
+from shardlang.step.passes import StagePasses
 from shardlang.step.saved_activations import form_bytes, fused
+from shardlang.step.units import PassWay, PassWork, received
 
 KEPT, NAMED, MESSAGES = "activations", "values", "messages"
 
@@ -71,7 +72,7 @@ class StagePass:
             if doing == "forward":
                 self._over(ledger, before, at)
             step, work = self.steps[at], self._work(at)
-            self._use(ledger, at, self.passes.parameters(Work(Way.FORWARD, (at,))))
+            self._use(ledger, at, self.passes.parameters(PassWork(PassWay.FORWARD, (at,))))
             made: dict[Any, int] = {f: self.size(f) for f in makes(self.plan)[step] if self._is_memory(step, f)}
             more = ("made by", self.plan.ops[step.index].op) if step.kind == "op" else None
             if doing == "forward" and self.kept.home.get(more, -1) in self.units.to_host.values():
@@ -123,7 +124,7 @@ class StagePass:
         """From the gradient of the loss, or those received, to the parameters and what is sent."""
         ledger = Ledger()
         now, before = Backward(ledger, open_=dict(self.kept.of[-1])), -1
-        for at in (at for work in self.passes.backward if work.way is Way.BACK for at in work.steps):
+        for at in (at for work in self.passes.backward if work.way is PassWay.BACK for at in work.steps):
             now.readers.update(v for v, c in inputs(self.plan)[self.steps[at]] if c < 0)
         self._begin(now)
         for at, works in self._backward():
@@ -140,11 +141,11 @@ class StagePass:
         ledger.note(Event(OVER, -1))
         return ledger
 
-    def _backward(self) -> Iterator[tuple[int, list[Work]]]:
+    def _backward(self) -> Iterator[tuple[int, list[PassWork]]]:
         """The steps that backward goes through, each with what it first computes again or brings."""
-        asked = list[Work]()
+        asked = list[PassWork]()
         for work in self.passes.backward:
-            if work.way is Way.BACK:
+            if work.way is PassWay.BACK:
                 yield work.steps[0], asked
                 asked = []
             else:
@@ -188,7 +189,7 @@ class StagePass:
                     new[form] += 0 if passed else self._gradient(form)
             made = sum(new.values())
             if step.kind == "op":
-                self._use(ledger, at, self.passes.parameters(Work(Way.BACK, (at,))))
+                self._use(ledger, at, self.passes.parameters(PassWork(PassWay.BACK, (at,))))
             rows = any(self.plan.params[v].sparse for v, _ in new if v in self.plan.params)
             ledger.look("backward", at, made if rows else max(made, work.backward))
             for _, memory, _ in results:
@@ -247,10 +248,10 @@ class StagePass:
             own = 0 if apart and whole.held else size
             now.ledger.note(Event(WHOLE, at, inputs(self.plan)[self.steps[at]].index(form), own))
 
-    def _again(self, now: Backward, work: Work) -> None:
+    def _again(self, now: Backward, work: PassWork) -> None:
         """Computes a unit again, or brings it from the host."""
         kept = self.kept.of.get(work.unit, {})
-        if work.way is Way.AGAIN:
+        if work.way is PassWay.AGAIN:
             self._run(now.ledger, "again", work.steps, kept)
             now.open_.update(kept)
             return

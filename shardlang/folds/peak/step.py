@@ -16,7 +16,6 @@ from shardlang.folds.peak.gathers import COMING, Gathers, of_each
 from shardlang.folds.peak.ledger import NONE, USED, Beside, Event, Rise, When
 from shardlang.folds.peak.passes import KEPT, MESSAGES, NAMED, StagePass
 from shardlang.folds.peak.reductions import BucketInFlight, Buckets, Gradients, ParameterBytes, sizes_of
-from shardlang.folds.peak.windows import Windows, windows
 from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import InTurn
 from shardlang.paths.patterns import SingleLayers
@@ -27,6 +26,7 @@ from shardlang.step.parameters import all_held, of_alike
 from shardlang.step.passes import passes
 from shardlang.step.saved_activations import form_bytes, saved_activations
 from shardlang.step.stages import coordinates_of, messages, stages_by_coordinate
+from shardlang.step.windows import Windows, windows
 from shardlang.step.zero3_gathers import Brought, orders
 
 # Parts that belong to one microbatch of a stage.

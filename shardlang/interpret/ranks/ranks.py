@@ -92,8 +92,7 @@ class _Pass:
         return [cut_out(whole, block_of(mesh, rank, shape, layout, part_sizes)).clone() for rank in range(mesh.size)]
 
     def compute(self) -> None:
-        for step in self.plan.steps:
-            form = makes(self.plan)[step][0]
+        for step, (form, *_) in makes(self.plan).items():
             try:
                 if step.kind == "op":
                     self.forms[form] = self.operate(self.plan.ops[step.index])

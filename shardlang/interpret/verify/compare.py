@@ -153,7 +153,7 @@ _PHASES = ("value", "step", "figure", "gradient", "stored gradient", "state", "p
 def forms_of(plan: Plan) -> list[Form]:
     """All forms of all values in the order in which they are there."""
     begun = [(value, -1) for value in plan.produced if value not in makers(plan)]
-    return begun + [form for step in plan.steps for form in makes(plan)[step]]
+    return begun + [form for made in makes(plan).values() for form in made]
 
 
 @dataclass

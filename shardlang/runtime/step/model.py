@@ -120,9 +120,7 @@ class RankModel:
         averaged = self.program.trained_by if self.program.ema is not None else ()
         self.averages = {path: mapped.clone(self.trained[path].detach()) for path in averaged if path in self.trained}
         program, pipeline = self.program, self.program.pipeline
-        row = alone(program.microbatches)
-        if pipeline is not None:
-            row = pipeline.table[program.mesh[pipeline.axis].index]
+        row = pipeline.table[program.mesh[pipeline.axis].index] if pipeline is not None else alone(program.microbatches)
         step = [(action.kind, action.stage) for action in row]
         units: dict[Pass, list[list[Zero3Parameter]]] = {}
         for stage in (program.stages_here if pipeline is not None else (0,)) if self.stored else ():
