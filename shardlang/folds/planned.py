@@ -1,5 +1,5 @@
-"""A checked program, a strategy and a rank count -> the plan, and whether a device's memory has room
-for it."""
+"""A checked program, a strategy and a rank count -> the plan, which is held to the memory of a
+device."""
 
 from __future__ import annotations
 

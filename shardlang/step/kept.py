@@ -13,7 +13,7 @@ from shardlang.step.units import StageSteps, Units
 
 
 class KeptMemories:
-    """What a stage keeps for backward, on the device.
+    """The memories that a stage keeps on the device for backward.
 
     of: unit that it is computed again with (-1: it stays from forward on) -> the memories, with
     their bytes. home: memory -> its unit."""

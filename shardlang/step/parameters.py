@@ -1,5 +1,5 @@
-"""A parameter of a plan -> the bytes that a rank holds of it, of its gradient and of its optimizer's
-state, and those that it sends where ZeRO cuts it."""
+"""A parameter of a plan -> the bytes that a rank holds of it, of its gradient and of the state of
+its optimizer, and those that it sends where ZeRO cuts it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A plan -> the two passes of each stage in a microbatch: what forward computes, what backward goes
-through and computes again, in order, and what is kept from one for the other.
+"""A plan -> the two passes of each stage in a microbatch: the steps of forward, the works of
+backward, in order, and the memories that are kept from one for the other.
 
-Backward goes from the last step to the first, as torch's autograd does. What is not kept is
-computed again, a unit at a time, before the first step that asks for any of it; a unit first asks
-for what it is computed from."""
+Backward goes from the last step to the first, as torch's autograd does. It computes dropped values
+again, a unit at a time, before the first step that asks for any of them; a unit first asks for its
+own inputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StagePasses(StageSteps):
 
     @cached_property
     def backward(self) -> Sequence[PassWork]:
-        """What backward does, in order."""
+        """The works of backward, in order."""
         found, done = list[PassWork](), set[int]()
 
         def ask(unit: int) -> None:

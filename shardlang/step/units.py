@@ -16,14 +16,14 @@ from shardlang.step.saved_activations import fused, saved_activations
 
 
 class PassWay(Enum):
-    """FORWARD; AGAIN: forward within backward; FROM_HOST: nothing is computed, what a unit has saved
-    comes back; BACK: the gradients of what a step reads."""
+    """FORWARD; AGAIN: forward within backward; FROM_HOST: nothing is computed, the saved memories of
+    a unit come back; BACK: the gradients of the forms that a step reads."""
 
     FORWARD, AGAIN, FROM_HOST, BACK = "forward", "again", "from host", "backward"
 
 
 class PassWork(NamedTuple):
-    """What a pass does next. steps: their numbers in the stage, ascending; of BACK one. unit: that
+    """A work of a pass. steps: their numbers in the stage, ascending; of BACK one. unit: that
     is computed again, or comes from the host. begun: the steps of the call that follows in a unit,
     where torch ends before it is computed: what it reads is there, and it makes nothing."""
 
@@ -99,7 +99,7 @@ class Units:
         return [unit for unit in self.steps if unit not in self.to_host.values()]
 
     def run_again(self, unit: int) -> PassWork:
-        """What of a unit backward computes again."""
+        """The work of computing a unit again."""
         facts, steps = self.among.facts, self.among.steps
         numbers = [at for at in self.steps[unit] if facts.runs_again(steps[at])]
         drops = not numbers or facts.owners.drops(facts.owners.of(steps[numbers[-1]]))
@@ -107,17 +107,15 @@ class Units:
             return PassWork(PassWay.AGAIN, tuple(numbers), unit)
         last = steps[numbers.pop()]
         call = {last, Step("op", fused(self.among.plan).get(last.index, -1))}
-        return PassWork(
-            PassWay.AGAIN, tuple(numbers), unit, tuple([at for at in self.steps[unit] if steps[at] in call])
-        )
+        begun = tuple([at for at in self.steps[unit] if steps[at] in call])
+        return PassWork(PassWay.AGAIN, tuple(numbers), unit, begun)
 
     def _stops_before(self, step: Step) -> bool:
         """Whether torch ends before a step that is the last to save anything, since it saves only
         what it reads: that comes before it is computed, but in functions of the runtime, which
         those are that send."""
-        plan = self.among.plan
-        own = {("made by", plan.ops[step.index].op), *makes(plan)[step]} if step.kind == "op" else set()
-        return own.isdisjoint(self.among.reads(step)) and not (step.kind == "op" and plan.ops[step.index].inside)
+        plan, op = self.among.plan, self.among.plan.ops[step.index]
+        return not op.inside and {("made by", op.op), *makes(plan)[step]}.isdisjoint(self.among.reads(step))
 
     def given(self, unit: int) -> Iterator[Any]:
         """The memories that a unit reads of others."""

@@ -27,9 +27,9 @@ def call_tree(
     plan: Plan, steps: Sequence[Step] | None = None, ends: Collection[Form] = (), blocks: Blocks | None = None,
     forms: Forms | None = None,
 ) -> BlockCall:  # fmt: skip
-    """The root of the calls that `steps` (None: all) are of, without those that are no lines. ends: forms
-    that are read after these steps. blocks: where the numbers of blocks are kept, so that several
-    trees share them. forms: what is there before."""
+    """The root of the calls that `steps` (None: all) are of, without those that are no lines. ends:
+    forms that are read after these steps. blocks: where the numbers of blocks are kept, so that
+    several trees share them. forms: what is there before."""
     tree = BlockTree(forms or Forms(plan), plan.steps if steps is None else steps, ends)
     return _Folding(tree, tree.ordered(), blocks or Blocks()).root()
 
