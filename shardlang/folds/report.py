@@ -74,7 +74,7 @@ def report(plan: Plan, folded: bool = True) -> Report:
         **overview(plan, most, by_stages[fullest]),
         "per_rank": {
             **_of_coordinate(plan, fullest, by_stages[fullest], most),
-            "stages": None if (mine := by_stages[fullest]) is None else [*mine],
+            "stages": [*by_stages[fullest]] if plan.pipeline is not None else None,
         },
     }
 

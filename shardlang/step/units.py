@@ -16,8 +16,8 @@ from shardlang.step.saved_activations import fused, saved_activations
 
 
 class PassWay(Enum):
-    """FORWARD; AGAIN: forward within backward; FROM_HOST: nothing is computed, the saved memories of
-    a unit come back; BACK: the gradients of the forms that a step reads."""
+    """FORWARD; AGAIN: forward within backward; FROM_HOST: nothing is computed, the memories that a
+    unit has saved come back; BACK: the gradients of the forms that a step reads."""
 
     FORWARD, AGAIN, FROM_HOST, BACK = "forward", "again", "from host", "backward"
 

@@ -10,7 +10,7 @@ import pytest
 
 from shardlang.folds.memory import memory
 from shardlang.plan.plan import Plan
-from shardlang.step.saved_activations import SavedActivations
+from shardlang.step.saved_activations import saved_activations
 from shardlang.step.zero3_gathers import orders
 from tests.emit.sources import planned
 from tests.end_to_end.alive import alive
@@ -125,7 +125,7 @@ def kept(text: str, rules: str, ranks: int, precision: str, folder: Path) -> tup
     found = alive(program, ranks, folder / "run", "s")
     plan = planned(program, ranks, "s")
     gathered = memory(plan).copies if any(param.keep for param in plan.params.values()) else fleeting(plan)
-    return SavedActivations(plan).of(0) + gathered, max(sum(size for _, size in rank) for rank in found)
+    return saved_activations(plan).of(0) + gathered, max(sum(size for _, size in rank) for rank in found)
 
 
 def fleeting(plan: Plan) -> int:
@@ -160,6 +160,6 @@ def test_stages(again: str, tmp_path: Path) -> None:
     lines = "\n  stages over pp {\n    0: embed, blocks[0]\n    1: blocks[1], norm\n  }"
     rules = f'mesh pp = 2{lines}\n  microbatches 2\n  schedule "gpipe"{again}'
     program = GPT2.replace("RULES", rules).replace("PRECISION", "f32")
-    said, sent, loss = SavedActivations(planned(program, 2, "s")), 4 * 16 * 64 * 4, 4
+    said, sent, loss = saved_activations(planned(program, 2, "s")), 4 * 16 * 64 * 4, 4
     found = [sum(size for _, size in rank) for rank in alive(program, 2, tmp_path / "run", "s")]
     assert found == [2 * said.of(0) + 2 * sent, 2 * said.of(1) + loss]

@@ -142,7 +142,7 @@ class StagePass:
         return ledger
 
     def _backward(self) -> Iterator[tuple[int, list[PassWork]]]:
-        """The steps that backward goes through, each with what comes first: again, or from the host."""
+        """The steps that backward goes through, each with the works before it."""
         asked = list[PassWork]()
         for work in self.passes.backward:
             if work.way is PassWay.BACK:
