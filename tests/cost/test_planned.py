@@ -12,7 +12,7 @@ from shardlang.cost.work import Attention, Collective, Item, Pass, Product, Work
 from shardlang.folds.flops import step_flops
 from shardlang.folds.traffic import sent
 from shardlang.plan.plan import Plan
-from tests.cost.plans import NAMES, PLANS
+from tests.cost.plans import NAMES, PLANS, small
 
 
 def items(passed: Pass) -> Iterator[tuple[Item, int]]:
@@ -75,3 +75,19 @@ def test_items_compute_what_the_plan_computes(make: Callable[[], Plan]) -> None:
                     total += item.flops * count * made.microbatches
     ranks_of_a_stage = plan.ranks // (len(made.coordinates) if plan.pipeline is not None else 1)
     assert total * ranks_of_a_stage == step_flops(plan.graph)
+
+
+def test_a_layer_is_computed_again_up_to_what_torch_needs() -> None:
+    """Torch's checkpoint ends before a product that is the last to save anything: it saves what it reads. So each
+    layer computes one product less again than its forward has (torch.utils.checkpoint, early stop)."""
+    plan = small("mesh dp = 2; split batch over dp; at blocks[*]: recompute", 2)
+    (stage,) = work(plan).stages
+    first = Counter(item.place.path for item, n in items(stage.forward) if isinstance(item, Product) for _ in range(n))
+    again = Counter(
+        item.place.path
+        for item, n in items(stage.backward)
+        if isinstance(item, Product) and item.phase == "again"
+        for _ in range(n)
+    )
+    layers = Counter({path: n for path, n in first.items() if "blocks[*]" in path})
+    assert layers - again == {path: n for path, n in layers.items() if path.endswith("down.return")} and again
