@@ -210,8 +210,8 @@ FAULTS = (
         "the second half gathers what is used several times",
         "bytes of ZeRO 3 under zero_bubble",
         "step/zero3_gathers.py",
-        "{*self._again(steps)} - self._several(mine)",
-        "{*self._again(steps)}",
+        "apart = read - self._several(ops)",
+        "apart = read",
         ("end_to_end/test_pipelines.py",),
     ),
     Fault(
@@ -226,10 +226,10 @@ FAULTS = (
         "a gradient that comes in two parts has arrived with the first",
         "when the sum of a bucket begins",
         "runtime/step/pipeline.py",
-        '        if action.kind == "B":\n            self.model.reducer.start(self.due[at])\n'
+        '        if not action.half:\n            self.model.reducer.start(self.due[at])\n'
         "        with self.model.gathers.during((action.kind, action.stage)):\n"
         "            self._half(kept, ends, action)\n"
-        '        if action.kind == "W":  # in which a gradient may arrive in several parts\n            self',
+        '        if action.apart:  # in which a gradient may arrive in several parts\n            self',
         "        with self.model.gathers.during((action.kind, action.stage)):\n"
         "            self.model.reducer.start(self.due[at])\n"
         "            self._half(kept, ends, action)\n"

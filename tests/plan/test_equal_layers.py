@@ -148,11 +148,14 @@ def files(text: str, runs: Cuts | None, sink: Sink, ranks: int = 4) -> Mapping[s
     return driver.emit_plan(plan, sink) if plan is not None else None
 
 
-def shown(text: str, runs: Cuts | None, sink: Sink) -> str:
-    """The page of `shardc plan`."""
+def shown(text: str, runs: Cuts | None, sink: Sink) -> tuple[str, str]:
+    """The pages of `shardc plan` and of `shardc report`."""
     program = driver.check_source(Source("deep.shard", text), sink, runs=runs)
     plan = driver.plan_program(program, None, 4, sink) if program is not None else None
-    return "\n".join(line.text for line in lines(report(plan), 100, Detail(), False)) if plan is not None else ""
+    if plan is None:
+        return "", ""
+    page = "\n".join(line.text for line in lines(report(plan), 100, Detail(), False))
+    return page, driver.page_of_plans([plan], sink)
 
 
 def told_in_runs(text: str, sink: Sink, ranks: int = 4) -> tuple[Mapping[str, str] | None, Cuts | None]:

@@ -11,6 +11,7 @@ from shardlang import driver
 from shardlang.cli import files, options, output
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.overwrite_guard import PAGE
+from shardlang.paths.patterns import Cuts
 
 
 @click.command(
@@ -29,9 +30,15 @@ def command(asked: options.Asked, target: str, strategies: tuple[str, ...]) -> i
     if len(strategies) > 2:
         raise click.UsageError(f"a page has one plan or two, and {len(strategies)} strategies are given")
     files.claimed(Path(target), PAGE)
-    sink, memory = Sink(), Sink()
-    plans = [replace(asked, strategy=name).plan(sink, memory) for name in strategies or (None,)]
-    page = driver.page_of_plans([plan for plan in plans if plan is not None], sink) if not sink.failed else None
+
+    def made(runs: Cuts | None, sink: Sink) -> tuple[str | None, Sink]:
+        memory = Sink()
+        plans = [replace(asked, strategy=name).plan(sink, memory, runs) for name in strategies or (None,)]
+        shown = [plan for plan in plans if plan is not None]
+        return driver.page_of_plans(shown, sink) if not sink.failed else None, memory
+
+    sink = Sink()
+    page, memory = driver.in_runs(made, sink)
     code = output.show(sink, besides=memory)
     if page is None or sink.failed:
         return code
