@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardlang.frozen.records import dataclass
+from shardlang.paths.patterns import count
 from shardlang.paths.runs import called, in_runs, patterns, unindexed
 from shardlang.plan.plan import Plan
 from shardlang.views.values import Form, forms
@@ -112,7 +113,7 @@ def _values(left: PlanFacts, right: PlanFacts) -> Rows:
             groups.setdefault((_layouts(a), _layouts(b)), []).append(name)
     rows = [
         {
-            "paths": patterns(names), "count": len(names), "left": _form(a, names, ours, waits[0]),
+            "paths": patterns(names), "count": sum(map(count, names)), "left": _form(a, names, ours, waits[0]),
             "right": _form(b, names, theirs, waits[1]),
         }
         for (a, b), names in groups.items()
@@ -148,8 +149,9 @@ def _form(
 ) -> dict[str, Any] | None:
     if layouts is None:
         return None
-    most = max((every[name] for name in names), key=lambda form: form.bytes)
-    sizes = {"forward_bytes": most.forward_bytes, "backward_bytes": most.backward_bytes}
+    forms = [(every[name], count(name)) for name in names]
+    forward, backward = max(((f.forward_bytes // n, f.backward_bytes // n) for f, n in forms), key=sum)
+    sizes = {"forward_bytes": forward, "backward_bytes": backward}
     classes = dict.fromkeys(unindexed(name).replace("[]", "[*]") for name in names)
     seconds = sum(waits.get(name, 0.0) for name in classes) if waits is not None else None
     return {"layout": layouts[0], "read": list(layouts[1]), **sizes, "exposed_s": seconds}

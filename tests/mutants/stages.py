@@ -226,10 +226,10 @@ FAULTS = (
         "a gradient that comes in two parts has arrived with the first",
         "when the sum of a bucket begins",
         "runtime/step/pipeline.py",
-        '        if not action.half:\n            self.model.reducer.start(self.due[at])\n'
+        "        if not action.half:\n            self.model.reducer.start(self.due[at])\n"
         "        with self.model.gathers.during((action.kind, action.stage)):\n"
         "            self._half(kept, ends, action)\n"
-        '        if action.apart:  # in which a gradient may arrive in several parts\n            self',
+        "        if action.apart:  # in which a gradient may arrive in several parts\n            self",
         "        with self.model.gathers.during((action.kind, action.stage)):\n"
         "            self.model.reducer.start(self.due[at])\n"
         "            self._half(kept, ends, action)\n"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import click
 
@@ -10,6 +12,7 @@ from shardlang import driver
 from shardlang.cli import options, output
 from shardlang.cli.diff_text import lines
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.paths.patterns import Cuts
 
 
 @click.command(
@@ -38,14 +41,18 @@ def command(
     if len(strategies) > 2:
         raise click.UsageError(f"two plans are compared, and {len(strategies)} strategies are given")
     names: list[str | None] = [*strategies] if len(strategies) == 2 else [next(iter(strategies), None)] * 2
-    sink, memory = Sink(), Sink()
-    sides = zip((files[0], files[-1]), names, strict=True)
-    plans = [replace(asked, file=file, strategy=name).plan(sink, memory) for file, name in sides]
-    code = output.show(sink, besides=memory)
-    if sink.failed:
-        return code
-    from shardlang.views.diff import difference
 
-    found = difference(*(driver.seen_plan(plan, sink) for plan in plans if plan is not None))
-    output.answer(found, as_json, lambda room: lines(found, room, full))
+    def made(runs: Cuts | None, sink: Sink) -> tuple[Mapping[str, Any] | None, Sink]:
+        from shardlang.views.diff import difference
+
+        sides, memory = zip((files[0], files[-1]), names, strict=True), Sink()
+        plans = [replace(asked, file=file, strategy=name).plan(sink, memory, runs) for file, name in sides]
+        seen = [driver.seen_plan(plan, sink) for plan in plans if plan is not None]
+        return difference(*seen) if not sink.failed else None, memory
+
+    sink = Sink()
+    found, memory = driver.in_runs(made, sink) if len(files) == 1 else made(None, sink)
+    code = output.show(sink, besides=memory)
+    if found is not None:
+        output.answer(found, as_json, lambda room: lines(found, room, full))
     return code
