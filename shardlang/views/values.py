@@ -23,11 +23,6 @@ class Form:
     forward_bytes: int = 0
     backward_bytes: int = 0
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of both directions."""
-        return self.forward_bytes + self.backward_bytes
-
 
 @remembered
 def forms(plan: Plan) -> Mapping[str, Form]:

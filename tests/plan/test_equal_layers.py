@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -19,6 +20,7 @@ from shardlang.folds.report import report
 from shardlang.paths.patterns import Cuts, SingleLayers
 from shardlang.plan.layouts.equal_layers import EqualLayers
 from shardlang.sources.source import Source
+from shardlang.views.diff import difference
 
 # What a line of a layer does with the value of the one before.
 LINES = (
@@ -139,6 +141,15 @@ def written(seed: int) -> str:
     })  # fmt: skip
 
 
+PLAIN = """
+strategy t {
+  mesh dp = auto
+  split batch over dp
+  zero 2 over dp
+}
+"""
+
+
 def files(text: str, runs: Cuts | None, sink: Sink, ranks: int = 4) -> Mapping[str, str] | None:
     """The emitted files, as `driver.compile_source` makes them; of a program with runs if there are any."""
     program = driver.check_source(Source("deep.shard", text), sink, runs=runs)
@@ -148,14 +159,15 @@ def files(text: str, runs: Cuts | None, sink: Sink, ranks: int = 4) -> Mapping[s
     return driver.emit_plan(plan, sink) if plan is not None else None
 
 
-def shown(text: str, runs: Cuts | None, sink: Sink) -> tuple[str, str]:
-    """The pages of `shardc plan` and of `shardc report`."""
-    program = driver.check_source(Source("deep.shard", text), sink, runs=runs)
-    plan = driver.plan_program(program, None, 4, sink) if program is not None else None
-    if plan is None:
-        return "", ""
-    page = "\n".join(line.text for line in lines(report(plan), 100, Detail(), False))
-    return page, driver.page_of_plans([plan], sink)
+def shown(text: str, runs: Cuts | None, sink: Sink) -> tuple[str, str, object]:
+    """The pages of `shardc plan` and of `shardc report`, and what `shardc diff` tells beside data parallelism."""
+    program = driver.check_source(Source("deep.shard", text + PLAIN), sink, runs=runs)
+    plans = [driver.plan_program(program, name, 4, sink, Sink()) if program is not None else None for name in "st"]
+    if plans[0] is None or plans[1] is None:
+        return "", "", None
+    page = "\n".join(line.text for line in lines(report(plans[0]), 100, Detail(), False))
+    seen = [driver.seen_plan(plan, sink) for plan in plans if plan is not None]
+    return page, driver.page_of_plans(plans[:1], sink), difference(*seen)
 
 
 def told_in_runs(text: str, sink: Sink, ranks: int = 4) -> tuple[Mapping[str, str] | None, Cuts | None]:
@@ -180,7 +192,7 @@ def judged(text: str) -> str:
         assert all(d.code < "SH460" for d in sink.found)  # no fault of ours
         return "reported"
     assert told == each
-    assert shown(text, cuts, Sink()) == shown(text, None, Sink())
+    assert driver.in_runs(partial(shown, text), Sink()) == shown(text, None, Sink())
     return "runs"
 
 
