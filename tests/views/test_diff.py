@@ -78,7 +78,11 @@ def test_values_have_the_seconds_that_are_waited_for_them() -> None:
 def test_bytes_of_values_are_all_that_is_sent() -> None:
     for plan in (plan_of("transformer.shard", "three_d", 8), plan_of("wide_deep.shard", "host_device", 4)):
         every = forms(plan).values()
-        assert sum(f.bytes for f in every) == sum(s.forward_bytes + s.backward_bytes for s in sent(plan)) > 0
+        assert (
+            sum(f.forward_bytes + f.backward_bytes for f in every)
+            == sum(s.forward_bytes + s.backward_bytes for s in sent(plan))
+            > 0
+        )
 
 
 def test_equal_plans_say_so_and_exit_with_0(capsys: pytest.CaptureFixture[str]) -> None:
