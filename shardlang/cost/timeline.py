@@ -19,6 +19,7 @@ from shardlang.cost.prices import Prices
 from shardlang.cost.scripts import Axes, Beat, Bucket, CollectiveTime, Scripts
 from shardlang.cost.work import Items, Workload
 from shardlang.facts.actions import Action
+from shardlang.facts.gathers import Gathered
 from shardlang.frozen.records import dataclass
 from shardlang.plan.pipeline.schedules import SCHEDULES
 
@@ -176,7 +177,6 @@ class _Coordinate:
         self.sums: dict[tuple[str, Axes], float] = {}  # of what has been sent, when it ends
         self.latest: tuple[float, CollectiveTime] | None = None  # of ZeRO's
         self.then: list[CollectiveTime] = []
-        self.first = {a.stage: n for n, a in reversed([*enumerate(actions)]) if a.forward}
         self.brought = self._gathers() if scripts.prices.work.zero3 else []
         self.units = (jobs for found in self.brought for units in found.values() for jobs in units)
         self.coming = self._begin(0.0) if scripts.overlap.ahead else None
@@ -201,17 +201,16 @@ class _Coordinate:
     def _gathers(self) -> list[dict[int, list[tuple[CollectiveTime, ...]]]]:
         """For each action the places of beats, with the units that are brought for each: not what
         is there, which the last unit of the pass before may be."""
-        found, there = list[dict[int, list[tuple[CollectiveTime, ...]]]](), frozenset[tuple[int, int, str]]()
-        for at, action in enumerate(self.actions):
+        found, gathered = list[dict[int, list[tuple[CollectiveTime, ...]]]](), Gathered[tuple[int, int, str]]()
+        for action in self.actions:
             brought: dict[int, list[tuple[CollectiveTime, ...]]] = {}
             script = self.scripts.script(action.stage, action.kind)
             for place, beat in enumerate(script):
                 layer = place if action.forward else len(script) - 1 - place
                 for unit in beat.units:
                     mine = frozenset((action.stage, layer if "[" in path else -1, path) for path in unit.paths)
-                    if at == self.first.get(action.stage) if unit.keep else not mine <= there:
+                    if gathered.brings(mine, mine if unit.keep else ()):
                         brought.setdefault(place, []).append(unit.jobs)
-                    there = there if unit.keep else mine if not mine <= there else there
             found.append(brought)
         return found
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from shardlang.facts.actions import BACKWARD, FORWARD, TO_INPUTS, TO_PARAMETERS
+from shardlang.facts.gathers import Gathered
 from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import InTurn, Op
 from shardlang.ops.families.internal import TRANSFER
@@ -209,14 +210,12 @@ class Orders:
 
     def _brought(self, at: tuple[str, int], there: Params) -> tuple[Params, ...]:
         """The gathers of a pass. there: what is there before it."""
-        found = []
+        found, gathered = list[Params](), Gathered(there)
         for unit in self.passes.get(at, ()):
             turns = range(count(unit.layer))
             for turn in turns if at[0] == FORWARD else turns[::-1]:
                 params = frozenset((p, turn) for p in unit.params if not self.plan.params[p].keep)
-                if not params <= there:
-                    found.append(params)
-                    there = params
+                found += [params] if gathered.brings(params) else []
         return tuple(found)
 
 

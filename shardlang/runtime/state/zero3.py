@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from shardlang.facts.gathers import Gathered
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, world
 from shardlang.runtime.comm.record import naming
@@ -129,15 +130,11 @@ class GatherQueue:
     def __init__(self, passes: Sequence[Sequence[Sequence[Zero3Parameter]]]) -> None:
         self.units: list[GatheredUnit] = []
         self.begins: list[int] = []
-        there, kept = set[Zero3Parameter](), set[Zero3Parameter]()
+        gathered = Gathered[Zero3Parameter]()
         for units in passes:
             self.begins.append(len(self.units))
             for members in units:
-                new = {m for m in members if m.keep} - kept
-                fleeting = {m for m in members if not m.keep}
-                kept |= new
-                there, again = (there, set[Zero3Parameter]()) if fleeting <= there else (fleeting, fleeting)
-                if wanted := new | again:
+                if wanted := gathered.brings(members, [m for m in members if m.keep]):
                     self.units.append(GatheredUnit([m for m in members if m in wanted]))
         self.begins.append(len(self.units))
         self.restart()
