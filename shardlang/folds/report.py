@@ -19,7 +19,6 @@ from shardlang.folds.traffic import conversion_bytes, copied_bytes, copy_bytes, 
 from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST
-from shardlang.ops.rule import ROWS
 from shardlang.paths.patterns import in_turn
 from shardlang.plan.plan import ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.reads import layout_of, makes
@@ -300,7 +299,7 @@ class _Operators:
         for number, (factor, axes, forward, backward) in enumerate(planned.inside):
             exchanged, kind = op.rule.factors[factor].exchanged, op.rule.factors[factor].collective
             tensor, shape = self._statistic(planned, factor, not exchanged)
-            if exchanged == ROWS:
+            if exchanged is not None and exchanged.asked:
                 tensor, shape = self._sent(planned, number)
             groups, texts = _groups(plan, axes, planned.mesh, {plan.stage(op.id)}), [tensor["layout"]] * 2
             by, name, sizes = (kind, kind), tensor["name"], (forward, backward)

@@ -227,7 +227,8 @@ class Planned:
         if declared.updates and not training:
             return  # it takes the statistics that are kept
         learns = gradient and declared.differentiable and self._gradient(op.operands) and self._gradient(op.results)
-        within = {(op.rule.factors[f].exchanged or STATISTICS, axes) for f, axes, _, _ in planned.inside}
+        made = ((op.rule.factors[f].exchanged, axes) for f, axes, _, _ in planned.inside)
+        within = {(how.name if how is not None else STATISTICS, axes) for how, axes in made}
         for what, axes in sorted(within):
             yield Line(what, AxisGroup(planned.mesh, axes), gradient=learns, span=op.span)
         counted = op.attrs.get("ignore_index") is not None and len(op.operands) == 2

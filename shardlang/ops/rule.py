@@ -8,17 +8,14 @@ tuple and is never split."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
 
 from shardlang.frozen.records import dataclass
 
 DimFactors = tuple[int, ...]
-
-
-ROWS, RING, HALVES = "rows", "ring", "halves"
-_COLLECTIVES = {"": "all_reduce", ROWS: "all_to_all", HALVES: "all_to_all", RING: "permute"}
 
 
 class Split(Enum):
@@ -30,6 +27,27 @@ class Split(Enum):
 
 
 Statistics = tuple[tuple[int, ...], tuple[int, ...]]
+# Over which axes, and the bytes that a rank sends forward and backward in a step.
+SentInside = tuple[tuple[str, ...], int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What ranks exchange within an operator where one of its factors is split; families declare
+    theirs.
+
+    name: of its lines in the proof (matched/table.py). collective: by which it is sent. sent: the
+    bytes, of an operator and the factor. asked, of a FREE factor: another operand asks for its
+    elements by number; it may be split over axes that split that operand too, and the result is
+    then split as that operand is (`shared_axes`). along, of a WHOLE factor: it may be split just as
+    another one is. pieces: in how many pieces a rank's part is cut."""
+
+    name: str
+    collective: str
+    sent: Callable[[SplitOp, int], Iterable[SentInside]]
+    asked: bool = False
+    along: bool = False
+    pieces: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +55,23 @@ class Factor:
     """`name` is for people (a dim's name). `statistics`: the all-reduces of an INSIDE factor,
     forward and backward, for cost and for the plan's table: of each, how many tensors of the first
     operand's shape less all INSIDE factors it sums. exchanged: what ranks exchange where the factor
-    is split, or "". ROWS, of a FREE factor: another operand asks for them by number. It may be
-    split over axes that split that operand too; the result is then split as that operand is, and
-    rows are sent to who asks (`shared_axes`). RING, of a WHOLE factor: it may be split just as
-    another one is, and its parts go to all. HALVES, of a FREE factor: parts are exchanged, so that
-    ranks have as much work."""
+    is split."""
 
     name: str
     size: int
     split: Split = Split.FREE
     statistics: Statistics = ((), ())
-    exchanged: str = ""
+    exchanged: Exchange | None = None
 
     @property
     def collective(self) -> str:
         """The collective that the operator itself runs where the factor is split."""
-        return _COLLECTIVES[self.exchanged]
+        return self.exchanged.collective if self.exchanged is not None else "all_reduce"
 
     @property
     def whole(self) -> bool:
         """Whether no rule may split it."""
-        return self.split is Split.WHOLE and not self.exchanged
+        return self.split is Split.WHOLE and self.exchanged is None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -101,7 +115,29 @@ def _in_two_dims(tensor: tuple[DimFactors, ...]) -> list[int]:
 def shared_axes(rule: FactorRule, axes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """From axes by factor: those that split an exchanged factor and another one too."""
     for f, factor in enumerate(rule.factors):
-        if factor.exchanged in (ROWS, RING) and axes[f]:
+        if factor.exchanged is not None and (factor.exchanged.asked or factor.exchanged.along) and axes[f]:
             others = {axis for g, mine in enumerate(axes) if g != f for axis in mine}
             return tuple(axis for axis in axes[f] if axis in others)
     return ()
+
+
+@dataclass(frozen=True)
+class SplitOp:
+    """An operator whose factors are split over ranks. axes: by factor. degree: the ranks along some
+    axes. itemsizes: of the operands, then of the results. trained: it has a backward. times: the
+    microbatches of a step."""
+
+    rule: FactorRule
+    axes: Sequence[tuple[str, ...]]
+    degree: Callable[[Sequence[str]], int]
+    itemsizes: Sequence[int]
+    trained: bool
+    times: int
+
+    def elements(self, factors: Iterable[int]) -> int:
+        """The elements that a rank has of factors."""
+        return math.prod([-(-self.rule.factors[f].size // self.degree(self.axes[f])) for f in factors])
+
+    def local(self, at: int) -> list[int]:
+        """The shape of an operand on a rank."""
+        return [self.elements(dim) for dim in self.rule.operands[at]]

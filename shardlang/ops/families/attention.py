@@ -6,14 +6,14 @@ so they are gathered over an axis that cuts the queries' sequence, or sent round
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from shardlang.ops.code import RT, Code, F
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, declaring
 from shardlang.ops.factors import Factors, quoted, refuse_shape, require, require_dims, sized
-from shardlang.ops.rule import HALVES, RING, DimFactors, FactorRule, Split, factor_rule
+from shardlang.ops.rule import DimFactors, Exchange, FactorRule, SentInside, Split, SplitOp, factor_rule
 from shardlang.ops.saved_activations import Aliasing, LocalOp, Residuals, elements, own, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import cut, group_text, key_text, offset_text
@@ -166,6 +166,42 @@ def _pairs(queries: int, keys: int, causal: bool, window: int | None) -> int:
     return queries * keys - (queries * (queries - 1) + far * (far + 1) - before * (before + 1)) // 2
 
 
+def _attended_bytes(op: SplitOp, at: int) -> int:
+    """Bytes of an operand on a rank, in all microbatches, as wide as the widest is."""
+    wide = max(op.local(i)[-1] for i in (1, 2))
+    return math.prod(op.local(at)[:-1]) * wide * op.itemsizes[at] * op.times
+
+
+def _widened(op: SplitOp) -> int:
+    """How many times as wide as keys the sums of their gradients are: in f32 at least."""
+    return max(4, op.itemsizes[1]) // op.itemsizes[1]
+
+
+def _halves_sent(op: SplitOp, queries: int) -> Iterator[SentInside]:
+    """Halves that are exchanged so that causal ranks have as much work: of the queries and the
+    result, in a ring of keys and values too, and of their gradients. Each of two ranks keeps one
+    half; where there are more, some keep none."""
+    axes = op.axes[queries]
+    q, k = (_attended_bytes(op, at) for at in (0, 1))
+    k *= 2 * any(factor.exchanged is RING and op.axes[f] for f, factor in enumerate(op.rule.factors))
+    part = 2 if op.degree(axes) == 2 else 1
+    yield axes, (2 * q + k) // part, (2 * q + k * _widened(op)) // part * op.trained
+
+
+def _ring_sent(op: SplitOp, keys: int) -> Iterator[SentInside]:
+    """Keys and values that go round a ring, forward and again backward, and their gradients in f32,
+    which go a step further to come home; and what says which keys are kept."""
+    axes = op.axes[keys]
+    ranks, both = op.degree(axes), 2 * _attended_bytes(op, 1)
+    keep = any(keys in dim for dims in op.rule.operands[3:4] for dim in dims)
+    kept = math.prod(op.local(3)) * op.times if keep else 0
+    yield axes, (ranks - 1) * (both + kept), ((ranks - 1) * both + ranks * both * _widened(op)) * op.trained
+
+
+HALVES = Exchange("halves", "all_to_all", _halves_sent, pieces=2)
+RING = Exchange("ring", "permute", _ring_sent, along=True)
+
+
 def _exchanges(rule: FactorRule, at: int, cut: Sequence[object]) -> bool:
     """Whether the places of operand `at` are exchanged. cut: per factor, whether it is."""
     return any(rule.factors[f].exchanged and cut[f] for f in rule.operands[at][-2])
@@ -189,7 +225,7 @@ class _Attention(Operator):
         in both: each rank takes the part of its pairs."""
         marks = {rule.operands[1][-2]: RING} if ring else {}
         marks |= {rule.operands[0][-2]: HALVES} if attrs["causal"] else {}
-        factors = [replace(f, exchanged=marks.get((at,), "")) for at, f in enumerate(rule.factors)]
+        factors = [replace(f, exchanged=marks.get((at,))) for at, f in enumerate(rule.factors)]
         if not marks:
             return rule
         paired = {dims[-2] for dims in rule.operands[:2]}

@@ -4,11 +4,13 @@ Over a split dim a rank looks up what it has, and the sum is pending."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from shardlang.ops.code import RT, TORCH, Code, F, around, atom, infix, method
 from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Precision, declare
 from shardlang.ops.factors import Factors, marked, quoted, refuse_twice, require, same_dims, sized
 from shardlang.ops.families.reductions import single_position
-from shardlang.ops.rule import DimFactors, Split, shared_axes
+from shardlang.ops.rule import DimFactors, Exchange, SentInside, Split, SplitOp, shared_axes
 from shardlang.ops.saved_activations import Aliasing, LocalOp, Residuals, elements, nothing, own, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.streams import looked_up
@@ -18,6 +20,29 @@ from shardlang.types.dim import BYTES, TensorType, term_size, term_text
 
 PICK = "pick"
 STEP = "scanned"  # a place of what a scan goes through
+
+
+def _rows_sent(op: SplitOp, table: int) -> Iterator[SentInside]:
+    """Rows that are sent to the ranks that look them up: the numbers asked for, with how many there
+    are for each member, then the rows and their gradients; as many for each member, and none asked
+    for twice."""
+    axes = shared_axes(op.rule, op.axes)
+    if not axes:
+        return
+    ids = next(dims for dims in op.rule.operands if all(table not in dim for dim in dims))
+    others = [f for f in range(len(op.rule.factors)) if f != table]
+    ranks = op.degree(axes)
+
+    def sent(itemsize: int, factors: Sequence[int]) -> int:
+        return -(-(ranks - 1) * op.elements(factors) * itemsize // ranks) * op.times
+
+    asked = sent(8, [f for f in others if any(f in dim for dim in ids)]) + 8 * (ranks - 1) * op.times
+    rows = sent(op.itemsizes[-1], others)
+    yield axes, asked, 0
+    yield axes, rows, rows * op.trained
+
+
+ROWS = Exchange("rows", "all_to_all", _rows_sent, asked=True)
 
 
 def _infer_embedding(site: CallSite) -> Inference:
@@ -34,7 +59,7 @@ def _infer_embedding(site: CallSite) -> Inference:
     # The places of ids over the dim of the rows, or of the width, are another index than these.
     (mine,), (rows,) = factors.by_place([ids.dims]), factors.by_place([table.dims])
     if len(rows[0]) == 1:
-        factors.exchanged(rows[0][0])
+        factors.exchanged(rows[0][0], ROWS)
     rule = factors.rule((mine, rows), ((*mine, rows[1]),), ((1,),))
     return Inference((TensorType(table.dtype, (*ids.dims, table.dims[1])),), rule, {"padding": padding})
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
-from shardlang.ops.rule import HALVES, ROWS, FactorRule, Split, shared_axes
+from shardlang.ops.rule import FactorRule, Split, shared_axes
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign, legal_products, local_size
 from shardlang.plan.layouts.inside import all_reduce_bytes, inside_bytes
 from shardlang.plan.layouts.op_classes import OpClass
@@ -81,7 +81,7 @@ def _masked(rule: FactorRule, given: Assignment, axis: str) -> list[Assignment]:
     """In the place of an exchange of rows: all ranks look up everything among the rows that they
     have, and the sum is pending."""
     shared = shared_axes(rule, given.factors)
-    if axis not in shared or all(factor.exchanged != ROWS for factor in rule.factors):
+    if axis not in shared or not any(factor.exchanged and factor.exchanged.asked for factor in rule.factors):
         return []
     factors = [axes if rule.factors[f].exchanged else _less(axes, shared) for f, axes in enumerate(given.factors)]
     return [assign(tuple(factors), given.through, given.replicated, given.mesh)]
@@ -106,7 +106,7 @@ def _splits(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> Iterator
     for f, factor in sorted(enumerate(kind.rule.factors), key=lambda x: bool(given.factors[x[0]])):
         fixed = kind.demand is not None and kind.demand.factors[f] is not None
         mine = given.factors[f]
-        pieces = 2 if factor.exchanged == HALVES else 1
+        pieces = factor.exchanged.pieces if factor.exchanged is not None else 1
         whole = factor.split is Split.WHOLE or factor.size % (mesh.degree(mine) * size * pieces)
         if fixed or whole or f in kind.uneven_in_product:
             continue

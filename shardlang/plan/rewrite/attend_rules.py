@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Op
 from shardlang.ops.declaration import REGISTRY
-from shardlang.ops.rule import HALVES
 from shardlang.plan.demand import AttendRule, Demand
 from shardlang.plan.dim_factors import of_factors
 from shardlang.plan.rewrite.insert import Rewriting
@@ -57,12 +56,12 @@ def check_attended(
 
 def _lack(op: Op, marked: Sequence[int], demand: Demand, mesh: Mesh, by_hand: Mapping[int, tuple[int, ...]]) -> str:
     """How a sequence is no multiple of the chunks that all ranks together compute; "" if it is."""
-    even = any(op.rule.factors[f].exchanged == HALVES for f in marked)
+    pieces = max((how.pieces for f in marked if (how := op.rule.factors[f].exchanged) is not None), default=1)
     for f in marked:
         factor, ranks = op.rule.factors[f], mesh.degree(demand.factors[f] or ())
-        chunks = 2 * ranks if even else ranks
+        chunks = pieces * ranks
         if ranks > 1 and factor.size % chunks:
-            each = "two chunks" if even else "a chunk"
+            each = "two chunks" if pieces > 1 else "a chunk"
             return f"each of {ranks} ranks {each} of `{factor.name}`, and {factor.size} is no multiple of {chunks}"
         if ranks > 1 and len(parts := by_hand.get(f, ())) == ranks and len({*parts}) > 1:
             return f"all ranks as much of `{factor.name}`, and its parts are {', '.join(map(str, parts))}"

@@ -14,7 +14,7 @@ from shardlang.check.selectors import Specificity
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import LEAF, Graph, Op
-from shardlang.ops.rule import RING, ROWS, FactorRule
+from shardlang.ops.rule import FactorRule
 from shardlang.plan.demand import Demand
 from shardlang.plan.dim_factors import DimRun, dim_runs, spread, stranded_factor
 from shardlang.plan.strategy.axis_sizes import divisors, either
@@ -113,7 +113,7 @@ class SplitRules:
         for split in splits.values():
             self._apply(op, split, factors, given)
         for f, factor in enumerate(op.rule.factors):
-            if factor.exchanged == RING and given[f] not in given[:f] + given[f + 1 :]:
+            if factor.exchanged and factor.exchanged.along and given[f] not in given[:f] + given[f + 1 :]:
                 factors[f], given[f] = None, ()
         self._check_minor(op, list(splits.values()), given)
         pairs = [(c.rule.span, axes) for w in splits.values() for c, axes in zip(w.winners, w.axes, strict=True) if c]
@@ -297,7 +297,8 @@ def _exchanged(rule: FactorRule, splits: list[FactorSplit]) -> bool:
         return False
     for table, ids in (splits, splits[::-1]):
         (rows, *further) = table.run.factors
-        if further or rule.factors[rows].exchanged not in (ROWS, RING):
+        how = rule.factors[rows].exchanged
+        if further or how is None or not (how.asked or how.along):
             continue
         asks = not any(f in dims and rows in dims for operand in rule.operands for dims in [sum(operand, ())]
                        for f in ids.run.factors)  # fmt: skip
