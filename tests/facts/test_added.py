@@ -133,6 +133,59 @@ class _Variance(Function):"""),
     )],
 }  # fmt: skip
 
+# Each value one place further along a dim, the last one in the place of the first: where the dim lies split, each rank
+# gives its last to the next one.
+TURN: Patch = {
+    "ops/families/reductions.py": [(
+        "# --- maxima", """def _turn_sent(op, factor):
+    slice = op.elements(f for f in range(len(op.rule.factors)) if f != factor) * op.itemsizes[0] * op.times
+    yield op.axes[factor], slice, slice * op.trained
+
+
+TURN = Exchange("turn", "permute", _turn_sent)
+
+
+def _infer_turned(site):
+    dim, (type,) = single_position(site, site.static["over"]), site.operands
+    factors = Factors(marked([type.dims[dim]], Split.INSIDE))
+    dims = factors.dims(type.dims)
+    factors.exchanged(dims[dim][0], TURN)
+    return Inference((type,), factors.rule((dims,), (dims,), ((0,),)), {"dims": (dim,)})
+
+
+def _emit_turned(site):
+    dim = site.attrs["dims"][0]
+    group = group_text(site, site.rule.operands[0][dim])
+    return RT("turned", site.operands[0], dim, *([group] if group else []))
+
+
+declare("turned", (_X, Param("over", "dims")), _infer_turned, _emit_turned, "One place further along a dim.",
+        saved=nothing)
+
+
+# --- maxima"""),
+        ("import DimFactors, Split, Statistics", "import DimFactors, Exchange, Split, Statistics"),
+    ],
+    "runtime/functions/statistics.py": [
+        ('__all__ = [', '__all__ = ["turned", '),
+        ("class _Variance(Function):", """def turned(x, dim, group=None):
+    last, others = x.narrow(dim, x.shape[dim] - 1, 1), x.narrow(dim, 0, x.shape[dim] - 1)
+    if group is not None:
+        last = collectives.permute(last, group, tuple((at - 1) % group.size for at in range(group.size)))
+    return torch.cat([last, others], dim)
+
+
+class _Variance(Function):"""),
+    ],
+    "interpret/meaning/statistics.py": [(
+        '    "logsumexp": _logsumexp,',
+        '    "turned": lambda call, x: x.roll(1, call.attrs["dims"]),\n    "logsumexp": _logsumexp,',
+    )],
+    "matched/table.py": [(
+        '    "ring_attention": (HALVES, RING),', '    "ring_attention": (HALVES, RING),\n    "turned": ("turn",),',
+    )],
+}  # fmt: skip
+
 ELEMENT_TYPE: Patch = {"facts/dtypes.py": [(
     '    "i32": DtypeFacts(4, "int32", "<i4"),',
     '    "i32": DtypeFacts(4, "int32", "<i4"),\n    "i16": DtypeFacts(2, "int16", "<i2"),',
@@ -265,6 +318,24 @@ def test_an_operator_with_collectives_inside_is_added_in_three_files(tmp_path: P
     assert 0 < 2 * (sent["length"] - sent["none"]) == sent["logsumexp"] - sent["none"]
     seconds = [said[name]["predicted"]["step_s"] for name in ("none", "length", "logsumexp")]
     assert seconds == sorted(seconds) and len({*seconds}) == 3
+
+
+def test_an_exchange_is_added_in_four_files(tmp_path: Path) -> None:
+    assert len(TURN) == 4
+    tree, said, losses = patched(tmp_path, TURN), {}, []
+    for name, text in (("turned", "turned(h, over = hidden)"), ("none", "h")):
+        program = DIGITS.replace("return down(h)", f"return down({text})").replace("epochs = 10", "steps = 3")
+        (tree / f"{name}.shard").write_text(f"use std.clusters: h100_pod\n{program}", "utf-8")
+        said[name] = json.loads(shardc(tree, "plan", f"{name}.shard", "--ranks", "4", "--strategy", "both", "--json"))
+    sent = [said[name]["per_rank"]["forward_bytes"] for name in ("turned", "none")]
+    assert sent[0] - sent[1] == 64 // 2 * 4  # a number for each example that a rank has
+    assert said["turned"]["predicted"]["step_s"] > said["none"]["predicted"]["step_s"] > 0
+    told = shardc(tree, "verify", "turned.shard", "--ranks", "4", "--strategy", "both")
+    assert "4 ranks compute what one device does" in told
+    for ranks, strategy in (("4", ["--strategy", "both"]), ("1", [])):
+        told = shardc(tree, "run", "turned.shard", "--ranks", ranks, *strategy)
+        losses.append(told.split("lowest eval.loss")[1].split()[0])
+    assert losses[0] == losses[1]
 
 
 def test_an_element_type_is_added_in_one_file(tmp_path: Path) -> None:

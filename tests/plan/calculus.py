@@ -80,7 +80,7 @@ def _along(rule: FactorRule, op: PlannedOp, axis: str, gradient: list[bool]) -> 
 def _exchange(rule: FactorRule, axis: str, op: PlannedOp, gradient: list[bool]) -> Iterator[str]:
     """Rows of a table for who asks: everything with a dim of them is split, and nothing pending."""
     if set(shared_axes(rule, op.factor_axes)) != {a for f, x in zip(rule.factors, op.factor_axes, strict=True)
-                                                  if f.exchanged and f.exchanged.name != "halves" for a in x}:  # fmt: skip
+                                                  if f.exchanged and f.exchanged.pieces == 1 for a in x}:  # fmt: skip
         yield "exchanges rows over some of the axes that split them"
     cut = {f for f, axes in enumerate(op.factor_axes) if axis in axes}
     has = [any(f in cut for dim in dims for f in dim) for dims in (*rule.operands, *rule.results)]
