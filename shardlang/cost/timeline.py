@@ -19,7 +19,7 @@ from shardlang.cost.prices import Prices
 from shardlang.cost.scripts import Axes, Beat, Bucket, CollectiveTime, Scripts
 from shardlang.cost.work import Items, Workload
 from shardlang.facts.actions import Action
-from shardlang.facts.gathers import Gathered
+from shardlang.facts.gathers import GatherState
 from shardlang.frozen.records import dataclass
 from shardlang.plan.pipeline.schedules import SCHEDULES
 
@@ -201,7 +201,7 @@ class _Coordinate:
     def _gathers(self) -> list[dict[int, list[tuple[CollectiveTime, ...]]]]:
         """For each action the places of beats, with the units that are brought for each: not what
         is there, which the last unit of the pass before may be."""
-        found, gathered = list[dict[int, list[tuple[CollectiveTime, ...]]]](), Gathered[tuple[int, int, str]]()
+        found, gathered = list[dict[int, list[tuple[CollectiveTime, ...]]]](), GatherState[tuple[int, int, str]]()
         for action in self.actions:
             brought: dict[int, list[tuple[CollectiveTime, ...]]] = {}
             script = self.scripts.script(action.stage, action.kind)

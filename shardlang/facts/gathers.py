@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Gathered(Generic[T]):
-    """What is there: the last unit that came (`there`), and what is kept to the end of a step."""
+class GatherState(Generic[T]):
+    """The last unit that came (`there`), and all that is kept to the end of a step."""
 
     def __init__(self, there: Set[T] = frozenset()) -> None:
         self.there, self.kept = there, set[T]()

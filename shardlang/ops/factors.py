@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from shardlang.facts.dtypes import INTEGERS
 from shardlang.ops.declaration import CallRefused, CallSite, Inference, written
-from shardlang.ops.rule import DimFactors, Exchange, Factor, FactorRule, Split, Statistics, factor_rule
+from shardlang.ops.rule import DimFactors, InsideExchange, Factor, FactorRule, Split, Statistics, factor_rule
 from shardlang.types.dim import BYTES, FLOATS, Dim, TensorType, Term, term_size, term_text, told_apart
 
 Mark = tuple[Split, Statistics]
@@ -63,7 +63,7 @@ class Factors:
         self._factors.append(Factor(term_text(term), size))
         return (len(self._factors) - 1,)
 
-    def exchanged(self, factor: int, how: Exchange) -> None:
+    def exchanged(self, factor: int, how: InsideExchange) -> None:
         """A factor of which ranks exchange something where it is split."""
         self._factors[factor] = replace(self._factors[factor], exchanged=how)
 

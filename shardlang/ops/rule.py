@@ -32,8 +32,8 @@ SentInside = tuple[tuple[str, ...], int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """What ranks exchange within an operator where one of its factors is split; families declare
+class InsideExchange:
+    """An exchange of ranks within an operator, where one of its factors is split. Families declare
     theirs.
 
     name: of its lines in the proof (matched/table.py). collective: by which it is sent. sent: the
@@ -61,7 +61,7 @@ class Factor:
     size: int
     split: Split = Split.FREE
     statistics: Statistics = ((), ())
-    exchanged: Exchange | None = None
+    exchanged: InsideExchange | None = None
 
     @property
     def collective(self) -> str:

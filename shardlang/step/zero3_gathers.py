@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from shardlang.facts.actions import BACKWARD, FORWARD, TO_INPUTS, TO_PARAMETERS
-from shardlang.facts.gathers import Gathered
+from shardlang.facts.gathers import GatherState
 from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import InTurn, Op
 from shardlang.ops.families.internal import TRANSFER
@@ -210,7 +210,7 @@ class Orders:
 
     def _brought(self, at: tuple[str, int], there: Params) -> tuple[Params, ...]:
         """The gathers of a pass. there: what is there before it."""
-        found, gathered = list[Params](), Gathered(there)
+        found, gathered = list[Params](), GatherState(there)
         for unit in self.passes.get(at, ()):
             turns = range(count(unit.layer))
             for turn in turns if at[0] == FORWARD else turns[::-1]:

@@ -142,7 +142,7 @@ TURN: Patch = {
     yield op.axes[factor], slice, slice * op.trained
 
 
-TURN = Exchange("turn", "permute", _turn_sent)
+TURN = InsideExchange("turn", "permute", _turn_sent)
 
 
 def _infer_turned(site):
@@ -164,7 +164,7 @@ declare("turned", (_X, Param("over", "dims")), _infer_turned, _emit_turned, "One
 
 
 # --- maxima"""),
-        ("import DimFactors, Split, Statistics", "import DimFactors, Exchange, Split, Statistics"),
+        ("import DimFactors, Split, Statistics", "import DimFactors, InsideExchange, Split, Statistics"),
     ],
     "runtime/functions/statistics.py": [
         ('__all__ = [', '__all__ = ["turned", '),

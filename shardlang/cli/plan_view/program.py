@@ -55,6 +55,14 @@ class ShownLayers:
     same: str = ""
 
 
+@dataclass(frozen=True)
+class ShownStages:
+    """Stages in a row that have as many equal layers, which were shown before, and hand on alike."""
+
+    layers: list[ShownLayers]
+    handed: Statement
+
+
 @dataclass
 class Reading:
     """Blocks of the report -> statements and layers."""
@@ -146,7 +154,10 @@ class _Writing:
         self, items: Sequence[Statement | ShownLayers], layers: tuple[str, ...], stage: str
     ) -> Iterator[PlanLine]:
         """layers: the paths of their layers, innermost first; stage: what it shows already."""
-        for item in items:
+        for item in self._joined(items):
+            if isinstance(item, ShownStages):
+                yield from self._in_stages(item, layers)
+                continue
             if isinstance(item, Statement):
                 yield from self._statement(item, layers)
                 continue
@@ -158,6 +169,51 @@ class _Writing:
             yield PlanLine(_margin(layers) + self._heading(item, layers, "" if mine == stage else mine), "layer")
             yield from self.lines(item.items, (path, *layers), mine)
 
+    def _joined(self, items: Sequence[Statement | ShownLayers]) -> Iterator[Statement | ShownLayers | ShownStages]:
+        """The items, where stages are alike several of them as one."""
+        at = 0
+        while at < len(items):
+            key, end = self._alike(items, at), at + 2
+            while key is not None and self._alike(items, end) == key:
+                end += 2
+            if end - at < 4:
+                yield items[at]
+                at += 1
+            else:
+                layers = [item for item in items[at:end] if isinstance(item, ShownLayers)]
+                yield ShownStages(layers, next(item for item in items[at:end] if isinstance(item, Statement)))
+                at = end
+
+    def _alike(self, items: Sequence[Statement | ShownLayers], at: int) -> object:
+        """The same for layers that were shown before and what is handed on behind them, where these
+        are alike; None for all else."""
+        layer, handed = items[at : at + 2] if at + 1 < len(items) else (None, None)
+        if not isinstance(layer, ShownLayers) or not layer.same or not isinstance(handed, Statement):
+            return None
+        if not handed.operators or handed.operators[-1]["operator"] != TRANSFER:
+            return None
+        sends = [line.text for entry in self._told(handed.sent) for line in self._sent(entry, "", "")]
+        tensor = _tensor(handed.operators[-1]["local_shapes"]["result"])
+        return layer.same, len(layer.block["layers"]), self._notes(layer.block), tensor, sends
+
+    def _in_stages(self, found: ShownStages, layers: tuple[str, ...]) -> Iterator[PlanLine]:
+        first, margin = found.layers[0], _margin(layers)
+        name = ", ".join(in_runs(_below(path, layers) for each in found.layers for path in each.block["layers"]))
+        stages = sorted({stage for each in found.layers for stage in self._stages(each.block["items"])})
+        count = len(first.block["layers"])
+        often = f"{count} in each of stages {stages[0]} to {stages[-1]}"
+        notes = [first.block["model"], often, *self._notes(first.block), f"as {first.same}"]
+        yield PlanLine(margin + one_line(f"{name}: {', '.join(notes)}"), "layer")
+        tensor = _tensor(found.handed.operators[-1]["local_shapes"]["result"])
+        yield from self._beside(margin, "the result of each, handed to the next stage", tensor)
+        for entry in self._told(found.handed.sent):
+            yield from self._sent(entry, f"{margin}  ", " of each")
+
+    def _notes(self, block: Found) -> list[str]:
+        notes = ["recomputed"] if block["recomputed"] else []
+        notes += ["saved on host"] if block["saved_on_host"] else []
+        return [*notes, *(["recomputed in part"] if block["recomputed_in_part"] else [])]
+
     def _stages(self, items: Sequence[Found]) -> set[int]:
         found: set[int] = set()
         for item in items:
@@ -168,10 +224,7 @@ class _Writing:
         block = layer.block
         name = ", ".join(in_runs(_below(path, layers) for path in block["layers"]))
         notes = [f"{len(block['layers'])} times"] if len(block["layers"]) > 1 else []
-        notes += ["recomputed"] if block["recomputed"] else []
-        notes += ["saved on host"] if block["saved_on_host"] else []
-        notes += ["recomputed in part"] if block["recomputed_in_part"] else []
-        notes += [stage] if stage else []
+        notes += [*self._notes(block), *([stage] if stage else [])]
         notes += [f"as {layer.same}"] if layer.same else []
         return one_line(f"{name}: {', '.join([block['model'], *notes])}")
 

@@ -13,7 +13,7 @@ from typing import Any
 from shardlang.ops.code import RT, Code, F
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, declaring
 from shardlang.ops.factors import Factors, quoted, refuse_shape, require, require_dims, sized
-from shardlang.ops.rule import DimFactors, Exchange, FactorRule, SentInside, Split, SplitOp, factor_rule
+from shardlang.ops.rule import DimFactors, InsideExchange, FactorRule, SentInside, Split, SplitOp, factor_rule
 from shardlang.ops.saved_activations import Aliasing, LocalOp, Residuals, elements, own, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import cut, group_text, key_text, offset_text
@@ -198,8 +198,8 @@ def _ring_sent(op: SplitOp, keys: int) -> Iterator[SentInside]:
     yield axes, (ranks - 1) * (both + kept), ((ranks - 1) * both + ranks * both * _widened(op)) * op.trained
 
 
-HALVES = Exchange("halves", "all_to_all", _halves_sent, pieces=2)
-RING = Exchange("ring", "permute", _ring_sent, along=True)
+HALVES = InsideExchange("halves", "all_to_all", _halves_sent, pieces=2)
+RING = InsideExchange("ring", "permute", _ring_sent, along=True)
 
 
 def _exchanges(rule: FactorRule, at: int, cut: Sequence[object]) -> bool:

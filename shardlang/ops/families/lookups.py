@@ -10,7 +10,7 @@ from shardlang.ops.code import RT, TORCH, Code, F, around, atom, infix, method
 from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Precision, declare
 from shardlang.ops.factors import Factors, marked, quoted, refuse_twice, require, same_dims, sized
 from shardlang.ops.families.reductions import single_position
-from shardlang.ops.rule import DimFactors, Exchange, SentInside, Split, SplitOp, shared_axes
+from shardlang.ops.rule import DimFactors, InsideExchange, SentInside, Split, SplitOp, shared_axes
 from shardlang.ops.saved_activations import Aliasing, LocalOp, Residuals, elements, nothing, own, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.streams import looked_up
@@ -42,7 +42,7 @@ def _rows_sent(op: SplitOp, table: int) -> Iterator[SentInside]:
     yield axes, rows, rows * op.trained
 
 
-ROWS = Exchange("rows", "all_to_all", _rows_sent, asked=True)
+ROWS = InsideExchange("rows", "all_to_all", _rows_sent, asked=True)
 
 
 def _infer_embedding(site: CallSite) -> Inference:

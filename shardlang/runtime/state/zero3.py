@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from shardlang.facts.gathers import Gathered
+from shardlang.facts.gathers import GatherState
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, world
 from shardlang.runtime.comm.record import naming
@@ -130,7 +130,7 @@ class GatherQueue:
     def __init__(self, passes: Sequence[Sequence[Sequence[Zero3Parameter]]]) -> None:
         self.units: list[GatheredUnit] = []
         self.begins: list[int] = []
-        gathered = Gathered[Zero3Parameter]()
+        gathered = GatherState[Zero3Parameter]()
         for units in passes:
             self.begins.append(len(self.units))
             for members in units:
