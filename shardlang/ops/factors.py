@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from shardlang.facts.dtypes import INTEGERS
 from shardlang.ops.declaration import CallRefused, CallSite, Inference, written
-from shardlang.ops.rule import DimFactors, InsideExchange, Factor, FactorRule, Split, Statistics, factor_rule
+from shardlang.ops.rule import DimFactors, Factor, FactorRule, InsideExchange, Split, Statistics, factor_rule
 from shardlang.types.dim import BYTES, FLOATS, Dim, TensorType, Term, term_size, term_text, told_apart
 
 Mark = tuple[Split, Statistics]

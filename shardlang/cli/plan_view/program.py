@@ -57,7 +57,7 @@ class ShownLayers:
 
 @dataclass(frozen=True)
 class ShownStages:
-    """Stages in a row that have as many equal layers, which were shown before, and hand on alike."""
+    """Stages in a row with as many equal layers, which were shown before, and alike messages."""
 
     layers: list[ShownLayers]
     handed: Statement

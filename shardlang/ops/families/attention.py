@@ -13,7 +13,7 @@ from typing import Any
 from shardlang.ops.code import RT, Code, F
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, declaring
 from shardlang.ops.factors import Factors, quoted, refuse_shape, require, require_dims, sized
-from shardlang.ops.rule import DimFactors, InsideExchange, FactorRule, SentInside, Split, SplitOp, factor_rule
+from shardlang.ops.rule import DimFactors, FactorRule, InsideExchange, SentInside, Split, SplitOp, factor_rule
 from shardlang.ops.saved_activations import Aliasing, LocalOp, Residuals, elements, own, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import cut, group_text, key_text, offset_text
