@@ -95,5 +95,5 @@ def passes(plan: Plan) -> Mapping[int, StagePasses]:
 @remembered
 def computed_again(plan: Plan) -> frozenset[Step]:
     """The steps that backward computes again."""
-    works = ((of, work) for of in passes(plan).values() for work in of.backward if work.way is PassWay.AGAIN)
-    return frozenset(of.steps[at] for of, work in works for at in work.steps)
+    units = ((of, unit) for of in passes(plan).values() for unit in of.units.again)
+    return frozenset(of.steps[at] for of, unit in units for at in of.units.run_again(unit).steps)
