@@ -57,3 +57,10 @@ def test_many_patterns_take_no_time_for_what_they_do_not_cover() -> None:
         for n in range(2_000):
             assert places.covered(f"a[{n}]") and not places.covered(f"a[*].q{n}") and not places.covered(f"b[{n}].**")
             assert places.nearest(f"b[{n}].q{n}") is None
+
+
+def test_a_number_that_no_layer_has_is_offered_the_nearest() -> None:
+    places = PathIndex([f"blocks[{n}].experts[{m}].up" for n in range(3) for m in range(8)])
+    assert places.nearest("blocks[200].experts[4].up") == "blocks[2].experts[4].up"
+    assert places.nearest("blocks[1].experts[9].up") == "blocks[1].experts[7].up"
+    assert places.nearest("blocks[*].experts[9].up") == "blocks[0].experts[7].up"

@@ -80,12 +80,11 @@ class PathIndex:
         near = names if names in self._alike else nearest(names, [name for name in self._names if ":" not in name])
         if near is None:
             return None
-        first = self._alike[near][0]
         if near.count("[0]") != len(written):
-            return first
+            return self._alike[near][0]
         rest = iter(written)
         meant = _NUMBER.sub(lambda _: next(rest), near)
-        return meant if meant != pattern and self.covered(meant) else first
+        return meant if meant != pattern and self.covered(meant) else min(self._alike[near], key=_far_from(written))
 
     def by_path(self, patterns: Iterable[tuple[str, Span]], sink: Sink) -> dict[str, list[tuple[int, str]]]:
         """Each path that is covered -> the numbers of the patterns that do, ascending, and what of
@@ -97,6 +96,17 @@ class PathIndex:
             if self.too_many(span, sink):
                 break
         return found
+
+
+def _far_from(written: Sequence[str]) -> Callable[[str], list[int]]:
+    """How far the numbers of a path are from those that are written; `*` is near to all."""
+
+    def far(path: str) -> list[int]:
+        numbers = (int(number.strip("[]").rpartition("-")[2]) for number in _NUMBER.findall(path))
+        given = (each.strip("[]") for each in written)
+        return [abs(n - int(each)) if each.isdigit() else 0 for n, each in zip(numbers, given, strict=False)]
+
+    return far
 
 
 def _lead(pattern: str) -> str:
