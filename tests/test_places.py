@@ -42,7 +42,7 @@ def test_a_number_of_a_layer_asks_for_a_cut_of_its_run() -> None:
     [
         ("blocs[*].w", "blocks[*].w"),
         ("blocs[3].w", "blocks[3].w"),
-        ("blocks[9].w", "blocks[0].w"),
+        ("blocks[9].w", "blocks[7].w"),
         ("embd.w", "embed.w"),
         ("other", None),
     ],
