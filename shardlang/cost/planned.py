@@ -66,7 +66,7 @@ class _Planned:
         backward = self._gathered(backward, parts[::-1], ("B", stage))
         backward = self._reduced(backward, parts[::-1])
         received = messages(self.plan)[stage] if self.plan.crosses(stage) else (0, 0)
-        return StageWork(run(forward), run(backward), received)
+        return StageWork(run(forward), run(backward), received, of.halves)
 
     def _parts(self, steps: Sequence[Step]) -> list[tuple[str, list[Step]]]:
         """Runs of steps: of each layer of an array; outside of arrays each reads the parameters of

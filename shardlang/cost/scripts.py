@@ -99,24 +99,12 @@ class Scripts:
         """The beats of a stage's pass, in order."""
         key = stage, kind
         if key not in self._scripts:
-            of, phases = self.prices.work.stages[stage], self._phases(stage, kind)
+            of = self.prices.work.stages[stage]
+            phases = _PHASES.get(of.cut.amounts_to(kind), ())
             passed: Pass = of.forward if kind == actions.FORWARD else of.backward
             beats = [beat for segment in passed for beat in [self._beat(segment, phases)] * segment.times]
             self._scripts[key] = beats if phases else []
         return self._scripts[key]
-
-    def _phases(self, stage: int, kind: str) -> tuple[str, ...]:
-        """The second half has nothing where the first computes forward again, and all where no
-        gradient goes back further (runtime/step/pipeline.py)."""
-        first, second = actions.TO_INPUTS, actions.TO_PARAMETERS
-        if kind not in (first, second):
-            return _PHASES[kind]
-        backward = self.prices.work.stages[stage].backward
-        if any(item.phase == AGAIN for segment in backward for item in segment.items):
-            return _PHASES[actions.BACKWARD] if kind == first else ()
-        if not stage:
-            return () if kind == first else _PHASES[actions.BACKWARD]
-        return _PHASES[kind]
 
     def _beat(self, segment: Segment, phases: tuple[str, ...]) -> Beat:
         key = id(segment), phases

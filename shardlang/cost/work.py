@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from shardlang.facts.actions import Action
+from shardlang.facts.actions import Action, BackwardCut
 from shardlang.frozen.records import dataclass
 from shardlang.types.dim import BYTES
 from shardlang.types.mesh import Mesh
@@ -185,11 +185,13 @@ Pass = Sequence[Segment]
 class StageWork:
     """A microbatch on a stage. forward: with items of FORWARD; backward: with items of AGAIN,
     INPUTS and WEIGHTS, from the last layer to the first. received: bytes that it gets from the
-    stage before, and gives back to it as gradients (none where that is on the same rank)."""
+    stage before, and gives back to it as gradients (none where that is on the same rank). cut: its
+    backward, where a schedule cuts it."""
 
     forward: Pass
     backward: Pass
     received: tuple[int, int] = (0, 0)
+    cut: BackwardCut = BackwardCut.CUT
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from enum import Enum
 from typing import NamedTuple
 
 _WORD = re.compile(r"(\d+)([FBIW])(\d+)|([()])|\*(\d+)(?:\+(\d+))?")
@@ -28,6 +29,21 @@ ACTIONS: Mapping[str, ActionFacts] = {
     TO_INPUTS: ActionFacts("backward to the inputs", "inputs"),
     TO_PARAMETERS: ActionFacts("backward to the parameters", "weights"),
 }
+
+
+class BackwardCut(Enum):
+    """The two parts of a stage's backward, for a schedule that cuts it
+    (runtime/step/split_backward.py): the gradients of what the stage received are made in the first
+    and those of parameters in the second (CUT), or all in the first, where anything is computed
+    again, or all in the second, where no gradient goes back further."""
+
+    CUT, ALL_FIRST, ALL_SECOND = "cut", "all first", "all second"
+
+    def amounts_to(self, kind: str) -> str:
+        """The kind of action that one of `kind` is here; "" for one that does nothing."""
+        if kind not in (TO_INPUTS, TO_PARAMETERS) or self is BackwardCut.CUT:
+            return kind
+        return BACKWARD if (kind == TO_INPUTS) == (self is BackwardCut.ALL_FIRST) else ""
 
 
 class Action(NamedTuple):

@@ -8,9 +8,9 @@ own inputs."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
 from functools import cached_property
 
+from shardlang.facts.actions import BackwardCut
 from shardlang.frozen.records import remembered
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.plan import Plan, Step
@@ -18,15 +18,6 @@ from shardlang.plan.reads import inputs
 from shardlang.step.kept import KeptMemories
 from shardlang.step.stages import steps_of_stages
 from shardlang.step.units import PassWay, PassWork, StageSteps, Units, parameters_read
-
-
-class BackwardCut(Enum):
-    """The two parts of a backward that a schedule cuts (runtime/step/split_backward.py): the
-    gradients of what the stage received are made in the first and those of parameters in the
-    second (CUT), or all in the first, where anything is computed again, or all in the second, where
-    no gradient goes back further."""
-
-    CUT, ALL_FIRST, ALL_SECOND = "cut", "all first", "all second"
 
 
 class StagePasses(StageSteps):
@@ -65,6 +56,7 @@ class StagePasses(StageSteps):
 
     @cached_property
     def halves(self) -> BackwardCut:
+        """The parts of its backward, where a schedule cuts it."""
         graph = self.plan.graph
         if self.units.again:
             return BackwardCut.ALL_FIRST

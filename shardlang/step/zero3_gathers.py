@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import NamedTuple
 
-from shardlang.facts.actions import BACKWARD, FORWARD, TO_INPUTS, TO_PARAMETERS
+from shardlang.facts.actions import BACKWARD, FORWARD, TO_INPUTS, TO_PARAMETERS, BackwardCut
 from shardlang.facts.gathers import GatherState
 from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import InTurn, Op
@@ -20,7 +20,7 @@ from shardlang.ops.families.internal import TRANSFER
 from shardlang.paths.patterns import count
 from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import Plan
-from shardlang.step.passes import BackwardCut, StagePasses, passes
+from shardlang.step.passes import StagePasses, passes
 from shardlang.step.stages import stages_by_coordinate
 from shardlang.step.units import parameters_read
 
@@ -76,16 +76,14 @@ class Orders:
         """Those of the two parts of a backward that reads so many. The second part comes to each
         parameter by itself, the last one first, but for those that are used several times, which
         are of the first."""
-        whole = self.passes[BACKWARD, of.stage]
-        first, second = (TO_INPUTS, of.stage), (TO_PARAMETERS, of.stage)
-        if of.halves is BackwardCut.ALL_FIRST:
-            return {first: whole, second: []}
-        if of.halves is BackwardCut.ALL_SECOND:
-            return {first: [], second: whole}
-        graph = self.plan.graph
+        graph, whole, stage = self.plan.graph, self.passes[BACKWARD, of.stage], of.stage
+        if of.halves is not BackwardCut.CUT:
+            each = {kind: of.halves.amounts_to(kind) for kind in (TO_INPUTS, TO_PARAMETERS)}
+            return {(kind, stage): whole if made else [] for kind, made in each.items()}
         ops = [graph.ops[self.plan.ops[step.index].op] for step in of.steps if step.kind == "op"]
         apart = read - self._several(ops)
-        return {first: whole, second: self._units(of.stage, [p for p in reversed(graph.params) if p in apart])}
+        later = self._units(stage, [p for p in reversed(graph.params) if p in apart])
+        return {(TO_INPUTS, stage): whole, (TO_PARAMETERS, stage): later}
 
     def _several(self, mine: Sequence[Op]) -> set[int]:
         """The parameters that meet the way from what a stage receives at several of its operators,

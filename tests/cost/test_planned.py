@@ -9,10 +9,11 @@ import pytest
 
 from shardlang.cost.planned import work
 from shardlang.cost.work import Attention, Collective, Item, Pass, Product, Workload
+from shardlang.facts.actions import BackwardCut
 from shardlang.folds.flops import step_flops
 from shardlang.folds.traffic import sent
 from shardlang.plan.plan import Plan
-from tests.cost.plans import NAMES, PLANS, small
+from tests.cost.plans import NAMES, PLANS, plan_of, small
 
 
 def items(passed: Pass) -> Iterator[tuple[Item, int]]:
@@ -91,3 +92,47 @@ def test_a_layer_is_computed_again_up_to_what_torch_needs() -> None:
     )
     layers = Counter({path: n for path, n in first.items() if "blocks[*]" in path})
     assert layers - again == {path: n for path, n in layers.items() if path.endswith("down.return")} and again
+
+
+FROZEN = """
+use std.nn: Linear
+
+dim batch = 64, pixels = 64, hidden = 128, classes = 10
+
+model Net {
+  layer up = Linear(pixels, hidden)
+  layer down = Linear(hidden, classes)
+
+  forward(image: [batch, pixels]) -> [batch, classes] {
+    return image |> up |> relu |> down
+  }
+}
+
+strategy s {
+  mesh pp = 2
+  stages over pp {
+    0: up
+    1: down
+  }
+  microbatches 4
+  schedule "zero_bubble"
+}
+
+train {
+  model = Net()
+  data = digits(split = "train", batch = batch)
+  loss = cross_entropy(model(image), label)
+  optimizer = sgd(lr = 0.1)
+  FREEZE
+  epochs = 1
+}
+"""
+
+
+def test_a_backward_that_goes_no_further_is_all_in_its_second_part() -> None:
+    """As runtime/step/split_backward.py has it: no gradient goes back to a stage that learns nothing."""
+    cuts = [
+        [stage.cut for stage in work(plan_of(FROZEN.replace("FREEZE", freeze), "s", 2)).stages]
+        for freeze in ("", "freeze at up")
+    ]
+    assert cuts == [[BackwardCut.ALL_SECOND, BackwardCut.CUT], [BackwardCut.ALL_SECOND] * 2]
