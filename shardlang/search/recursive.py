@@ -76,5 +76,7 @@ def _sizes(of: Open, splitting: Splitting, wanted: SearchRequest) -> dict[str, i
 def _seconds(of: Open, splitting: Splitting, sizes: Mapping[str, int], stages: str) -> float:
     """The seconds of a microbatch of few layers on so many ranks."""
     alone = {**sizes, **({stages: 1} if stages else {})}
-    chosen = splitting.chosen(tuple(alone.items())) if of.share(alone) else None
+    if not of.share(alone):
+        return math.inf
+    chosen = of.program.in_runs(lambda program: splitting.on(program).chosen(tuple(alone.items())))
     return chosen.seconds if chosen is not None else math.inf

@@ -1,18 +1,18 @@
-"""All points of a deep program -> the fastest, by estimates, and what any other takes at least.
+"""All points of a deep program -> those that are planned whole, and what any other takes at least.
 
 Points wait in the order of a bound that no simulation undercuts. The next is bounded closer, and in
-the end simulated, until nothing that waits can be faster than the best."""
+the end planned, until nothing that waits can be faster than the best."""
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from itertools import count
 
 from shardlang.frozen.records import dataclass
 from shardlang.search.deep.priced import Priced
-from shardlang.search.deep.usual import usual
 from shardlang.search.pipelines import Pipe, pipe
 from shardlang.search.profiles import Estimate, Profiles
 from shardlang.search.request import SearchRequest
@@ -20,8 +20,8 @@ from shardlang.search.rough_time import Guess
 from shardlang.search.space import Cuts, Point, course_facts, courses, heads, zeros
 from shardlang.syntax import ast
 
-# Seconds of a processor for the bound of a point, to simulate an action, and for what is around
-# that.
+# Seconds of a processor for the bound of a point, to simulate an action of a plan, and for what is
+# around that.
 A_BOUND, AN_ACTION, A_SIMULATION = 1e-4, 1.5e-5, 15e-3
 # Ways to compute layers again.
 AGAIN = ("all but products", "")
@@ -41,62 +41,48 @@ class SearchNode:
 
 @dataclass
 class Reached:
-    """made: estimates that fit, with their seconds; short: of what does not, the least memory.
-    open: the least that anything else takes; looked: points that were bounded or simulated."""
+    """best: the least seconds of what was planned; short: of what does not fit, the least memory.
+    open: the least that anything else takes; looked: points that were planned, or lack memory."""
 
-    made: list[tuple[float, int, Estimate]] = field(default_factory=list)
+    best: float = math.inf
     short: tuple[int, Point] | None = None
     open: float = 0.0
     looked: int = 0
     total: int = 0
     spent: float = 0.0
 
-    @property
-    def best(self) -> float:
-        return min((seconds for seconds, _, _ in self.made), default=float("inf"))
-
 
 @dataclass
 class BestFirst:
-    """The search. guess: at the seconds of a point, for which there is no profile yet."""
+    """The search. guess: at the seconds of a point, for which there is no profile yet. whole: plans
+    the point of an estimate; the least seconds so far, and those of a processor for all plans."""
 
     profiles: Profiles
     wanted: SearchRequest
     guess: Guess
+    whole: Callable[[Estimate], tuple[float, float]]
     waiting: list[tuple[float, float, int, SearchNode]] = field(default_factory=list)
     number: Iterator[int] = field(default_factory=count)
     reached: Reached = field(default_factory=Reached)
     priced: Priced | None = None
+    plans: float = 0.0
 
     def run(self, ways: Callable[[dict[str, int]], Sequence[Cuts]], budget: float, most: float) -> Reached:
         """The search through all points, for so many seconds of a processor, which are counted by
         what is done. most: those until it ends though nothing fits."""
         found = self.reached
-        every = [head for head in heads(self.profiles.of, self._ways(ways)) if self._used(head)]
+        every = [head for head in heads(self.profiles.of, ways) if self._used(head)]
         self.priced = Priced(self.profiles, self.wanted.hardware, self._reference(every)) if every else None
         for head in every:
             self._add(head)
-        while self.waiting and self._spent() < (budget if found.made else most):
+        while self.waiting and self._spent() < (budget if found.best < math.inf else most):
             _, bound, _, node = heapq.heappop(self.waiting)
             if bound < found.best:
                 self.wanted.tell(f"{found.looked} of {found.total:,} points")
                 self._open(bound, node)
         floor = self.priced.floor if self.priced is not None else 0.0
-        found.open = min((max(bound, floor) for _, bound, _, _ in self.waiting), default=float("inf"))
+        found.open = min((max(bound, floor) for _, bound, _, _ in self.waiting), default=math.inf)
         return found
-
-    def _ways(self, ways: Callable[[dict[str, int]], Sequence[Cuts]]) -> Callable[[dict[str, int]], Sequence[Cuts]]:
-        """With the way that keeps least, for large programs fit in no other."""
-        of, array = self.profiles.of, self.profiles.array
-        known: dict[tuple[int, ...], Sequence[Cuts]] = {}
-
-        def every(degrees: dict[str, int]) -> Sequence[Cuts]:
-            key = tuple(degrees.get(axis, 1) for axis in of.open_axes)
-            if key not in known:
-                known[key] = usual(of, array, degrees)
-            return tuple(dict.fromkeys([*ways(degrees), *known[key]]))
-
-        return every
 
     def _used(self, head: Point) -> bool:
         """Whether every axis of `split auto` that has ranks splits anything."""
@@ -113,7 +99,7 @@ class BestFirst:
         return Point(sizes, microbatches=share, zero=((0, False),) * len(of.zeros))
 
     def _spent(self) -> float:
-        return self.reached.spent + self.profiles.spent
+        return self.reached.spent + self.profiles.spent + self.plans
 
     def _push(self, bound: float, node: SearchNode, levels: Sequence[Point] = ()) -> None:
         """Keeps what may be better than the best. A guess at levels of ZeRO says when its turn is:
@@ -164,7 +150,7 @@ class BestFirst:
         elif node.level == 2:
             self._bounded(bound, node.point, found)
         else:
-            self._simulated(node, found)
+            self._planned(node, found)
 
     def _bounded(self, bound: float, point: Point, found: Pipe) -> None:
         """A point with its level of ZeRO, with nothing computed again; if that does not fit, in
@@ -192,10 +178,10 @@ class BestFirst:
             least = priced.least(point, profile, found, (plain, again))
             if least is not None:
                 self._push(max(bound, least), SearchNode(3, point, what))
-            elif not self.reached.made:
+            elif self.reached.best == math.inf:
                 self._lacks(priced.needs(point, profile, found, again), point)
 
-    def _simulated(self, node: SearchNode, found: Pipe) -> None:
+    def _planned(self, node: SearchNode, found: Pipe) -> None:
         estimate, reached = self.profiles.estimate(node.point, node.again), self.reached
         if estimate is None:
             return
@@ -206,9 +192,8 @@ class BestFirst:
                 self._again(0.0, node.point, found)
             return
         reached.looked += 1
-        actions = sum(map(len, found.actions))
-        reached.spent += A_SIMULATION + actions * AN_ACTION
-        reached.made.append((self.wanted.seconds(estimate.work), reached.looked, estimate))
+        reached.spent += A_SIMULATION + sum(map(len, found.actions)) * AN_ACTION
+        reached.best, self.plans = self.whole(estimate)
 
     def _lacks(self, memory: int, point: Point) -> None:
         self.reached.looked += 1

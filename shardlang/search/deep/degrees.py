@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from shardlang.cost.work import Coordinate, Gather, Item, MemoryBound, Place, Reduction, Segment, Update
+from shardlang.cost.work import Gather, Place, Reduction, Segment
 from shardlang.facts.buckets import filled
 from shardlang.frozen.records import dataclass
 from shardlang.plan.bytes.gradient_sums import bucket_kind, sum_bytes
@@ -56,28 +56,6 @@ class Degrees:
             else:  # rows of tables: as many as each rank has
                 parts.append((kind, axes, size * (many - 1) * few // (many * max(1, few - 1))))
         return replace(reduction, parts=tuple(parts))
-
-    def once(self, coordinate: Coordinate, cut: Sequence[str]) -> Coordinate:
-        """The work once a step. cut: the axes over which ZeRO cuts parameters."""
-        few, many = self.of(cut)
-        gathers = tuple([self.gather(each) for each in coordinate.gathers])
-        if few == many:
-            return replace(coordinate, gathers=gathers)
-        updates = tuple([_update(each, few, many) for each in coordinate.updates])
-        after = {_item(item, few, many): count for item, count in coordinate.after.items()}
-        return replace(coordinate, updates=updates, gathers=gathers, after=after)
-
-
-def _update(update: Update, few: int, many: int) -> Update:
-    return replace(update, elements=max(1, update.elements * few // many))
-
-
-def _item(item: Item, few: int, many: int) -> Item:
-    """Copies are made of the rows that a rank updates."""
-    if not isinstance(item, MemoryBound) or item.place.operator != "copy":
-        return item
-    read, written, elements = (max(1, n * few // many) for n in (item.read, item.written, item.elements))
-    return replace(item, read=read, written=written, elements=elements)
 
 
 def published(plan: Plan, values: Sequence[int], degrees: Degrees, bucket: int) -> Iterator[Gather]:
