@@ -9,12 +9,16 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.frozen.records import dataclass
-from shardlang.search.deep.best_first import AGAIN, BestFirst
-from shardlang.search.fit_memory import FittedPoint, Fitting, Short, costs
+from shardlang.paths.patterns import SingleLayers
+from shardlang.plan.planner import laid_out
+from shardlang.search.deep.best_first import BestFirst
+from shardlang.search.fit_memory import AGAIN, FittedPoint, Fitting, Short, costs
 from shardlang.search.layers import arrays
-from shardlang.search.profiles import Estimate, Profiles, without_stages
+from shardlang.search.profiles import Profiles, without_stages
 from shardlang.search.recursive import halved
 from shardlang.search.request import DYNAMIC, EXACT, RECURSIVE, SearchRequest
 from shardlang.search.rough_time import Guess
@@ -23,8 +27,7 @@ from shardlang.search.splits.ways import Splitting
 from shardlang.syntax import ast
 from shardlang.terminal.display import duration
 
-# Of the budget, for the search among the points of a deep program once one was found that fits; the
-# rest is for its buckets, and for a plan that leaves memory free.
+# Of the budget, for the points of a deep program once one is found that fits.
 SEARCH = 0.35
 # The part of a device's memory whose price is told.
 MARGIN = 0.05
@@ -45,7 +48,7 @@ class Outcome:
     short: Short | None
     looked: int
     total: int
-    all: bool
+    all: bool = False
     open: float | None = None
     stopped: str = ""
     spare: FittedPoint | None = None
@@ -66,20 +69,50 @@ class _Best:
         least = f", the best takes {duration(self.found[0].seconds)}" if self.found else ""
         self.wanted.tell(f"{text}{least}")
 
-    def add(self, made: FittedPoint | Short | None) -> None:
+    def add(self, made: FittedPoint | Short | None) -> float:
+        """Keeps what may be told; the least seconds so far."""
         if isinstance(made, Short) and (self.short is None or made.memory < self.short.memory):
             self.short = made
         if isinstance(made, FittedPoint):
             self.found = sorted([*self.found, made], key=lambda found: found.seconds)[: 2 * self.wanted.count]
+        return self.found[0].seconds if self.found else math.inf
 
-    def checked(self) -> list[FittedPoint]:
+    def outcome(self, looked: int, total: int, profiles: Profiles | None = None, **more: Any) -> Outcome:
         """The best whose programs can be emitted; of large programs only the first is looked at."""
-        found = list[FittedPoint]()
+        found, large = list[FittedPoint](), len(self.fitting.of.program.graph.ops) > LARGE
         for made in self.found:
-            known = found and len(made.plan.graph.ops) > LARGE
-            if len(found) < self.wanted.count and (known or self.wanted.sound(made.plan)):
+            if len(found) < self.wanted.count and ((found and large) or self._sound(made)):
                 found.append(made)
-        return found
+        return Outcome(found, self.short, looked, total, spare=self._spare(found, profiles), **more)
+
+    def _sound(self, made: FittedPoint) -> bool:
+        """Whether the program of a plan can be emitted: where it has lines of single layers, of the
+        plan that has each by itself."""
+        try:
+            return self.wanted.sound(made.plan)
+        except SingleLayers:
+            whole = laid_out(self.fitting.of.program, made.strategy, self.wanted.ranks, Sink())
+            return whole is not None and self.wanted.sound(whole)
+
+    def _spare(self, found: Sequence[FittedPoint], profiles: Profiles | None) -> FittedPoint | None:
+        """The fastest of the best that leaves `MARGIN` of the memory free; where the budget lasts,
+        the first is planned so too."""
+        fitting, wanted = self.fitting, self.wanted
+        if wanted.limit is None or not found:
+            return None
+        limit, first = int((1 - MARGIN) * wanted.limit), found[0]
+        fits = [each for each in found if each.memory <= limit]
+        if (
+            first not in fits
+            and first.strategy not in fitting.of.program.strategies
+            and fitting.spent() < wanted.budget
+        ):
+            less, point = replace(fitting, limit=limit), replace(first.point, layers=())
+            room, again = replace(wanted, limit=limit).room, point.again or AGAIN[0]
+            guess = profiles.estimate(point, again, room) if profiles is not None else None
+            made = less.near(replace(guess.point, bucket=point.bucket), guess.plain) if guess else less.best(point)
+            fits += [made] if isinstance(made, FittedPoint) else []
+        return min(fits, key=lambda each: each.seconds, default=None)
 
 
 def searched(fitting: Fitting, given: Iterable[FittedPoint], wanted: SearchRequest) -> Outcome:
@@ -93,7 +126,7 @@ def searched(fitting: Fitting, given: Iterable[FittedPoint], wanted: SearchReque
         if not best.found:
             raise
         looked = sum(fitting.plans.values())
-        return Outcome(best.checked(), None, looked, max(looked, best.total), False, stopped=str(signal) or "Ctrl-C")
+        return best.outcome(looked, max(looked, best.total), stopped=str(signal) or "Ctrl-C")
 
 
 def _searched(best: _Best, fitting: Fitting, wanted: SearchRequest) -> Outcome:
@@ -102,28 +135,21 @@ def _searched(best: _Best, fitting: Fitting, wanted: SearchRequest) -> Outcome:
     array = profiles.array if profiles is not None else None
     splitting = Splitting(fitting.of, without_stages(fitting.of), wanted, array)
     if wanted.mode == RECURSIVE:
-        return _halved(best, splitting)
+        looked = sum(1 for made in halved(fitting, splitting, wanted) for _ in [best.add(made)])
+        return best.outcome(looked, looked)
     cost = costs(fitting.of.told)
     most = int(wanted.budget / cost) if profiles is not None else None
     few_points = list(islice(points(fitting.of, splitting), None if most is None else most + 1))
     if profiles is not None and most is not None and len(few_points) > most:
-        return _deep(best, profiles, guess, splitting)
+        reached = BestFirst(profiles, wanted, guess, fitting, best.add).run(splitting, SEARCH)
+        return best.outcome(reached.looked, reached.total, profiles, open=reached.open)
     waiting = sorted(few_points, key=guess)
     if wanted.mode == EXACT and len(waiting) * cost > wanted.budget:
         # Of more points than are planned, those come first that `dynamic_programming` looks at.
         ahead = points(fitting.of, replace(splitting, wanted=replace(wanted, mode=DYNAMIC), known={}))
         waiting = list(dict.fromkeys([*sorted(ahead, key=guess), *waiting]))
     looked = _whole(best, waiting)
-    every = looked == len(waiting) and splitting.all and not fitting.of.large
-    return Outcome(best.checked(), best.short, looked, len(waiting), every, spare=_spare(best, None))
-
-
-def _halved(best: _Best, splitting: Splitting) -> Outcome:
-    """The outcome of halving the ranks: no other points are looked at."""
-    made = halved(best.fitting, splitting, best.wanted)
-    for found in made.found:
-        best.add(found)
-    return Outcome(best.checked(), made.short, made.looked, made.looked, False, spare=_spare(best, None))
+    return best.outcome(looked, len(waiting), all=looked == len(waiting) and splitting.all and not fitting.of.large)
 
 
 def _whole(best: _Best, waiting: Sequence[Point]) -> int:
@@ -146,43 +172,3 @@ def _profiles(of: Open, limit: int | None) -> Profiles | None:
     hosts = any(isinstance(rule, ast.Place) and rule.where is not None for rule in of.rules)
     usable = len(found) == 1 and found[0].equal and not named and not written and not hosts
     return Profiles(of, found[0], limit) if usable else None
-
-
-def _deep(best: _Best, profiles: Profiles, guess: Guess, splitting: Splitting) -> Outcome:
-    """Bounds points, and plans those whole that may be the best."""
-    wanted, fitting = best.wanted, best.fitting
-
-    def whole(estimate: Estimate) -> tuple[float, float]:
-        best.add(fitting.near(estimate.point, estimate.plain))
-        return best.found[0].seconds if best.found else math.inf, fitting.spent()
-
-    search = BestFirst(profiles, wanted, guess, whole)
-    reached = search.run(splitting, SEARCH * wanted.budget, wanted.budget)
-    if reached.best == math.inf and reached.short is not None:
-        best.add(fitting.best(replace(reached.short[1], layers=())))
-    spare = _spare(best, profiles)
-    return Outcome(best.checked(), best.short, reached.looked, reached.total, False, reached.open, spare=spare)
-
-
-def _spare(best: _Best, profiles: Profiles | None) -> FittedPoint | None:
-    """The fastest of the best that leaves `MARGIN` of the memory free; where the budget lasts, the
-    first is planned so too."""
-    found, wanted, fitting = best.checked(), best.wanted, best.fitting
-    if wanted.limit is None or not found:
-        return None
-    limit, first = int((1 - MARGIN) * wanted.limit), found[0]
-    fits = [each for each in found if each.memory <= limit]
-    written = first.strategy in fitting.of.program.strategies
-    if first not in fits and not written and fitting.spent() < wanted.budget:
-        point, room = replace(first.point, layers=()), replace(wanted, limit=limit).room
-        made = _nearer(replace(fitting, limit=limit), point, profiles, room)
-        fits += [made] if isinstance(made, FittedPoint) else []
-    return min(fits, key=lambda each: each.seconds, default=None)
-
-
-def _nearer(fitting: Fitting, point: Point, profiles: Profiles | None, room: int | None) -> FittedPoint | Short | None:
-    """A point within less memory, by an estimate where there are profiles."""
-    guessed = profiles.estimate(point, point.again or AGAIN[0], room) if profiles is not None else None
-    if guessed is None:
-        return fitting.best(point)
-    return fitting.near(replace(guessed.point, bucket=point.bucket), guessed.plain)

@@ -25,7 +25,8 @@ from shardlang.search.fill_holes import filled
 from shardlang.search.space import BUCKETS, MB, Open, Point, Seconds
 from shardlang.syntax import ast
 
-AGAIN = ("", "all but products")
+# Ways to compute layers again.
+AGAIN = ("all but products", "")
 # Plans that are kept for points that differ in nothing but ZeRO and buckets.
 ALIKE = 16
 # What an estimate has beyond a device's memory by so much does not fit.

@@ -3,13 +3,10 @@ which order."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from functools import cached_property
 from itertools import pairwise
 
-from shardlang.facts.actions import Action, alone
 from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph
 from shardlang.paths import patterns
@@ -32,14 +29,6 @@ class Pipe:
     size: int
     count: int
     schedule: str = ""
-    _runs: dict[int, Mapping[int, int]] = field(default_factory=dict, init=False, compare=False)
-
-    @cached_property
-    def actions(self) -> tuple[tuple[Action, ...], ...]:
-        """Those of each coordinate."""
-        if not self.axis:
-            return (alone(self.count),)
-        return SCHEDULES[self.schedule].make(len(self.layers), self.size, self.count)
 
     @cached_property
     def on(self) -> Sequence[tuple[int, ...]]:
@@ -53,18 +42,12 @@ class Pipe:
         """Whether a stage is sent what it reads; none is behind the last."""
         return 0 < stage < len(self.layers) and self.coordinates[stage] != self.coordinates[stage - 1]
 
-    def pieces(self, stage: int) -> list[tuple[int, int]]:
-        """The runs of a profile that a stage is made of, in order, each with its layer (-1: none):
-        0 is what is before the layers, 1 the first, 3 the last, 2 one between, 4 what is after."""
-        last = max(mine.stop for mine in self.layers) - 1
-        layers = [(1 if layer == 0 else 3 if layer == last else 2, layer) for layer in self.layers[stage]]
-        return [*[(0, -1)] * (stage == 0), *layers, *[(4, -1)] * (stage == len(self.layers) - 1)]
-
     def runs(self, stage: int) -> Mapping[int, int]:
-        """How often each of them is in a stage."""
-        if stage not in self._runs:
-            self._runs[stage] = Counter(run for run, _ in self.pieces(stage))
-        return self._runs[stage]
+        """How often the runs of a profile are in a stage: 0 is what is before the layers, 1 the
+        first, 3 the last, 2 one between, 4 what is after."""
+        mine, last = self.layers[stage], self.layers[-1].stop - 1
+        first, end, (begins, ends) = 0 in mine, last in mine, (stage == 0, stage == len(self.layers) - 1)
+        return {0: begins, 1: first, 2: len(mine) - first - end, 3: end, 4: ends}
 
 
 def pipe(of: Open, array: LayerArray, point: Point) -> Pipe | None:

@@ -126,17 +126,23 @@ def _propagated(
     program: CheckedProgram, strategy: ast.Strategy, title: str, wanted: SearchRequest, sink: Sink
 ) -> Tuned | None:
     """The strategy as it is: what its rules leave open has the layouts that send fewest bytes."""
+    found = _as_written(program, strategy, wanted)
+    if found is None:
+        laid_out(program, strategy, wanted.ranks, sink)  # tells why
+    elif wanted.limit is None or found.memory <= wanted.limit:
+        return Tuned(strategy, title, Outcome((found,), None, 1, 1, True))
+    else:
+        of = Open(program, strategy, wanted.ranks)
+        _report_nothing(of, Outcome((), Short(found.point, found.memory), 1, 1, True), wanted, sink)
+    return None
+
+
+def _as_written(program: CheckedProgram, strategy: ast.Strategy, wanted: SearchRequest) -> FittedPoint | None:
+    """A strategy without holes; None where it has mistakes."""
     plan = planned(program, partial(laid_out, strategy=strategy, ranks=wanted.ranks, sink=Sink()))
     if plan is None:
-        laid_out(program, strategy, wanted.ranks, sink)  # tells why
         return None
-    memory = max(needed(plan))
-    found = FittedPoint(Point(_sizes(plan)), strategy, plan, wanted.seconds(work(plan)), memory)
-    if wanted.limit is not None and memory > wanted.limit:
-        of = Open(program, strategy, wanted.ranks)
-        _report_nothing(of, Outcome((), Short(found.point, memory), 1, 1, True), wanted, sink)
-        return None
-    return Tuned(strategy, title, Outcome((found,), None, 1, 1, True))
+    return FittedPoint(Point(_sizes(plan)), strategy, plan, wanted.seconds(work(plan)), max(needed(plan)))
 
 
 def _sizes(plan: Plan) -> tuple[tuple[str, int], ...]:
@@ -147,14 +153,9 @@ def _sizes(plan: Plan) -> tuple[tuple[str, int], ...]:
 def _written(program: CheckedProgram, of: ast.Strategy, wanted: SearchRequest) -> Iterable[FittedPoint]:
     """The whole strategies of the file that fit, where nothing is pinned."""
     for strategy in program.strategies if _is_all_open(of) else ():
-        if strategy.name.text in program.unread:
-            continue
-        plan = planned(program, partial(laid_out, strategy=strategy, ranks=wanted.ranks, sink=Sink()))
-        if plan is None:
-            continue
-        memory = max(needed(plan))
-        if wanted.limit is None or memory <= wanted.limit:
-            yield FittedPoint(Point(_sizes(plan)), strategy, plan, wanted.seconds(work(plan)), memory)
+        found = _as_written(program, strategy, wanted) if strategy.name.text not in program.unread else None
+        if found is not None and (wanted.limit is None or found.memory <= wanted.limit):
+            yield found
 
 
 def _report_solver(sink: Sink) -> None:

@@ -13,8 +13,9 @@ from itertools import count
 
 from shardlang.frozen.records import dataclass
 from shardlang.search.deep.priced import Priced
+from shardlang.search.fit_memory import AGAIN, FittedPoint, Fitting, Short
 from shardlang.search.pipelines import Pipe, pipe
-from shardlang.search.profiles import Estimate, Profiles
+from shardlang.search.profiles import Profiles
 from shardlang.search.request import SearchRequest
 from shardlang.search.rough_time import Guess
 from shardlang.search.space import Cuts, Point, course_facts, courses, heads, zeros
@@ -23,20 +24,16 @@ from shardlang.syntax import ast
 # Seconds of a processor for the bound of a point, to simulate an action of a plan, and for what is
 # around that.
 A_BOUND, AN_ACTION, A_SIMULATION = 1e-4, 1.5e-5, 15e-3
-# Ways to compute layers again.
-AGAIN = ("all but products", "")
 
 
 @dataclass(frozen=True, slots=True)
 class SearchNode:
-    """A point, as far as it is chosen. level: -1 a mesh, 0 without a profile, 1 without ZeRO, 2
-    with it, 3 with what is computed again, if anything is. known: seconds of what is not its
-    parameters', from level 1 on."""
+    """A point, as far as it is chosen. level: -1 a mesh, 0 without a profile, 1 with its level of
+    ZeRO, 2 with what is computed again, if anything is."""
 
     level: int
     point: Point
     again: str | None = None
-    known: float | None = None
 
 
 @dataclass
@@ -54,34 +51,36 @@ class Reached:
 
 @dataclass
 class BestFirst:
-    """The search. guess: at the seconds of a point, for which there is no profile yet. whole: plans
-    the point of an estimate; the least seconds so far, and those of a processor for all plans."""
+    """The search. guess: at the seconds of a point, for which there is no profile yet. add: keeps
+    what is planned; the least seconds so far."""
 
     profiles: Profiles
     wanted: SearchRequest
     guess: Guess
-    whole: Callable[[Estimate], tuple[float, float]]
+    fitting: Fitting
+    add: Callable[[FittedPoint | Short | None], float]
     waiting: list[tuple[float, float, int, SearchNode]] = field(default_factory=list)
     number: Iterator[int] = field(default_factory=count)
     reached: Reached = field(default_factory=Reached)
     priced: Priced | None = None
-    plans: float = 0.0
 
-    def run(self, ways: Callable[[dict[str, int]], Sequence[Cuts]], budget: float, most: float) -> Reached:
-        """The search through all points, for so many seconds of a processor, which are counted by
-        what is done. most: those until it ends though nothing fits."""
-        found = self.reached
+    def run(self, ways: Callable[[dict[str, int]], Sequence[Cuts]], part: float) -> Reached:
+        """The search through all points, for a part of the budget of seconds of a processor, which
+        are counted by what is done; as long as nothing fits, for all of it."""
+        found, budget = self.reached, self.wanted.budget
         every = [head for head in heads(self.profiles.of, ways) if self._used(head)]
         self.priced = Priced(self.profiles, self.wanted.hardware, self._reference(every)) if every else None
         for head in every:
             self._add(head)
-        while self.waiting and self._spent() < (budget if found.best < math.inf else most):
+        while self.waiting and self._spent() < budget * (part if found.best < math.inf else 1):
             _, bound, _, node = heapq.heappop(self.waiting)
             if bound < found.best:
                 self.wanted.tell(f"{found.looked} of {found.total:,} points")
                 self._open(bound, node)
         floor = self.priced.floor if self.priced is not None else 0.0
         found.open = min((max(bound, floor) for _, bound, _, _ in self.waiting), default=math.inf)
+        if found.best == math.inf and found.short is not None:
+            self.add(self.fitting.best(replace(found.short[1], layers=())))
         return found
 
     def _used(self, head: Point) -> bool:
@@ -99,14 +98,15 @@ class BestFirst:
         return Point(sizes, microbatches=share, zero=((0, False),) * len(of.zeros))
 
     def _spent(self) -> float:
-        return self.reached.spent + self.profiles.spent + self.plans
+        return self.reached.spent + self.profiles.spent + self.fitting.spent()
 
-    def _push(self, bound: float, node: SearchNode, levels: Sequence[Point] = ()) -> None:
+    def _push(self, bound: float, node: SearchNode, levels: Sequence[Point] = (), known: float | None = None) -> None:
         """Keeps what may be better than the best. A guess at levels of ZeRO says when its turn is:
-        before the last the bound knows nothing of what is sent, or of memory."""
+        before the last the bound knows nothing of what is sent, or of memory. known: seconds of what
+        is not its parameters'."""
         self.reached.spent += A_BOUND
         if bound < self.reached.best:
-            turn = max(bound, self.guess(node.point, levels, node.known)) if levels else bound
+            turn = max(bound, self.guess(node.point, levels, known)) if levels else bound
             heapq.heappush(self.waiting, (turn, bound, next(self.number), node))
 
     def _pipe(self, point: Point) -> Pipe | None:
@@ -137,20 +137,21 @@ class BestFirst:
         found, priced = self._pipe(node.point), self.priced
         assert found is not None and priced is not None
         if node.level == 0:
-            # The level of ZeRO that does least beside the model's own work.
-            levels = list(zeros(self.profiles.of, node.point))
-            point = levels[0]
-            profile = self.profiles.profile(point, None)
-            if profile is not None:
-                first = priced.first(point, profile, found)
-                self._push(max(bound, first), SearchNode(1, node.point, None, first), levels)
+            self._add_levels(bound, node.point, found)
         elif node.level == 1:
-            for point in zeros(self.profiles.of, node.point):
-                self._push(bound, SearchNode(2, point, None, node.known), [point])
-        elif node.level == 2:
             self._bounded(bound, node.point, found)
         else:
             self._planned(node, found)
+
+    def _add_levels(self, bound: float, point: Point, found: Pipe) -> None:
+        """A point with each level of ZeRO, whose turn comes by the seconds without it."""
+        levels = list(zeros(self.profiles.of, point))
+        profile, priced = self.profiles.profile(levels[0], None), self.priced
+        if profile is None or priced is None:
+            return
+        first = priced.first(levels[0], profile, found)
+        for each in levels:
+            self._push(max(bound, first), SearchNode(1, each), [each], first)
 
     def _bounded(self, bound: float, point: Point, found: Pipe) -> None:
         """A point with its level of ZeRO, with nothing computed again; if that does not fit, in
@@ -160,7 +161,7 @@ class BestFirst:
             return
         least = priced.least(point, profile, found, None)
         if least is not None:
-            self._push(max(bound, least), SearchNode(3, point))
+            self._push(max(bound, least), SearchNode(2, point))
         else:
             self._again(bound, point, found)
 
@@ -177,7 +178,7 @@ class BestFirst:
                 continue
             least = priced.least(point, profile, found, (plain, again))
             if least is not None:
-                self._push(max(bound, least), SearchNode(3, point, what))
+                self._push(max(bound, least), SearchNode(2, point, what))
             elif self.reached.best == math.inf:
                 self._lacks(priced.needs(point, profile, found, again), point)
 
@@ -192,8 +193,8 @@ class BestFirst:
                 self._again(0.0, node.point, found)
             return
         reached.looked += 1
-        reached.spent += A_SIMULATION + sum(map(len, found.actions)) * AN_ACTION
-        reached.best, self.plans = self.whole(estimate)
+        reached.spent += A_SIMULATION + 2 * found.count * len(found.layers) * AN_ACTION
+        reached.best = self.add(self.fitting.near(estimate.point, estimate.plain))
 
     def _lacks(self, memory: int, point: Point) -> None:
         self.reached.looked += 1

@@ -108,7 +108,7 @@ class Priced:
         for stage in range(len(found.layers)):
             made = SegmentCost()
             for run, times in found.runs(stage).items():
-                made = made.then(runs[run].times(times))
+                made = made.then(runs[run].times(times)) if times else made
             stages.append(made)
         turn = found.count // max(1, found.count // found.size)
         return PipelineBound(found.size, stages, found.count, turn, found.schedule in KNOWN, sent, each)
