@@ -111,6 +111,7 @@ class _Best:
             room, again = replace(wanted, limit=limit).room, point.again or AGAIN[0]
             guess = profiles.estimate(point, again, room) if profiles is not None else None
             made = less.near(replace(guess.point, bucket=point.bucket), guess.plain) if guess else less.best(point)
+            made = less.between(first, made) if isinstance(made, FittedPoint) and guess else made
             fits += [made] if isinstance(made, FittedPoint) else []
         return min(fits, key=lambda each: each.seconds, default=None)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
-from itertools import count, pairwise
+from itertools import pairwise
 
 from shardlang.check.program import CheckedProgram
 from shardlang.cost.planned import work
@@ -27,6 +27,8 @@ from shardlang.syntax import ast
 
 # Ways to compute layers again.
 AGAIN = ("all but products", "")
+# Layers of a coordinate that are computed again, and the bytes that it needs so.
+Again = tuple[int, int]
 # Plans that are kept for points that differ in nothing but ZeRO and buckets.
 ALIKE = 16
 # What an estimate has beyond a device's memory by so much does not fit.
@@ -95,8 +97,8 @@ class Fitting:
     _laid: dict[tuple[int, Point], Plan] = field(default_factory=dict)
 
     def plan(self, point: Point) -> Plan | None:
-        """The plan of a point; None where it is illegal. In a large space smaller buckets are taken,
-        as long as that takes less."""
+        """The plan of a point; None where it is illegal. In a large space smaller buckets are
+        taken, as long as that takes less."""
         sizes = sorted((n for n in BUCKETS if n <= point.bucket and self.of.large), reverse=True)
 
         def layout(program: CheckedProgram) -> Plan | None:
@@ -114,7 +116,7 @@ class Fitting:
         return planned(self.of.program, layout, point.layers)
 
     def _laid_out(self, program: CheckedProgram, point: Point) -> Plan | None:
-        """The plan of a point, with the layouts of one that differs in nothing but ZeRO and buckets."""
+        """The plan, with the layouts of one that differs in nothing but ZeRO and buckets."""
         of, laid, key = self.of, self._laid, (id(program.graph), replace(point, zero=(), bucket=0))
         plan = laid_out(program, filled(of, point, self.title), of.ranks, Sink(), laid.get(key), of.known)
         if plan is not None and laid.setdefault(key, plan) is plan and len(laid) > ALIKE:
@@ -184,22 +186,37 @@ class Fitting:
             yield self._fewest_of(replace(point, again=what), plan, on)
 
     def _fewest_of(self, point: Point, plan: Plan, on: Sequence[Sequence[str]]) -> FittedPoint | Short:
-        """With the fewest layers of each coordinate computed again beside those of a point. low:
-        layers that are too few, high: enough, each with the bytes that are needed then."""
-        limit, least, turns = self.limit or 0, self.made(point, plan), count()
-        low = [(len({*mine} & {*point.layers}), needs) for mine, needs in zip(on, needed(plan), strict=True)]
-        every = [len(mine) if needs > limit else some for mine, (some, needs) in zip(on, low, strict=True)]
-        best, needs = self._at(point, every, on)
-        if not isinstance(best, FittedPoint):
-            return min((each for each in (least, best) if each is not None), key=lambda each: each.memory)
-        high = [*zip(every, needs, strict=True)]
+        """With the fewest layers of each coordinate computed again beside those of a point."""
+        least, low = self.made(point, plan), _again(point, plan, on)
+        every = [some if self._fits(needs) else len(mine) for mine, (some, needs) in zip(on, low, strict=True)]
+        most, needs = self._at(point, every, on)
+        if not isinstance(most, FittedPoint):
+            return min((each for each in (least, most) if each is not None), key=lambda each: each.memory)
+        return self._narrowed(most, low, [*zip(every, needs, strict=True)], on)
+
+    def between(self, less: FittedPoint, most: FittedPoint) -> FittedPoint:
+        """With as few layers computed again as fit: no fewer than of a point that needs too much,
+        and no more than of one that fits."""
+        on = _layers(most.plan, self.of.layers)
+        low, high = (_again(each.point, each.plan, on) for each in (less, most))
+        high = [a if self._fits(a[1]) else b for a, b in zip(low, high, strict=True)]
+        return self._narrowed(most, low, high, on)
+
+    def _fits(self, needs: int) -> bool:
+        return self.limit is None or needs <= self.limit
+
+    def _narrowed(
+        self, best: FittedPoint, low: list[Again], high: list[Again], on: Sequence[Sequence[str]]
+    ) -> FittedPoint:
+        """The fewest layers between those that are too few and those that are enough, which the
+        best so far has."""
+        point, turn, needs = best.point, 0, [0]
         while needs and any(b - a > 1 for (a, _), (b, _) in zip(low, high, strict=True)):
-            turn = next(turns)
-            middle = [_between(a, b, limit, turn) for a, b in zip(low, high, strict=True)]
+            middle = [_between(a, b, self.limit or 0, turn) for a, b in zip(low, high, strict=True)]
             made, needs = self._at(point, middle, on)
             for at, both in enumerate(zip(middle, needs, strict=bool(needs))):
-                (low if both[1] > limit else high)[at] = both
-            best = made if isinstance(made, FittedPoint) else best
+                (high if self._fits(both[1]) else low)[at] = both
+            best, turn = made if isinstance(made, FittedPoint) else best, turn + 1
         enough = [some for some, _ in high]
         tested = _with(point, enough, on).layers == best.point.layers
         last = best if tested else self._at(point, enough, on)[0]
@@ -207,12 +224,12 @@ class Fitting:
 
     def _at(
         self, point: Point, counts: Sequence[int], on: Sequence[Sequence[str]]
-    ) -> tuple[FittedPoint | Short | None, Sequence[int]]:
+    ) -> tuple[FittedPoint | Short | None, list[int]]:
         """A point with so many layers of each coordinate computed again, and the bytes that each
-        needs; (None, ()) where it is illegal."""
+        needs; (None, []) where it is illegal."""
         here = _with(point, counts, on)
         plan = self.plan(here)
-        return (self.made(here, plan), needed(plan)) if plan is not None else (None, ())
+        return (self.made(here, plan), [*needed(plan)]) if plan is not None else (None, [])
 
     def made(self, point: Point, plan: Plan) -> FittedPoint | Short:
         """A point by its plan."""
@@ -228,9 +245,14 @@ def _with(point: Point, counts: Sequence[int], on: Sequence[Sequence[str]]) -> P
     return replace(point, layers=layers)
 
 
-def _between(low: tuple[int, int], high: tuple[int, int], limit: int, turn: int) -> int:
-    """The layers between two numbers of them, each with the bytes that are needed then, at which a
-    line between both meets the limit; in later turns those in the middle, as it was no line."""
+def _again(point: Point, plan: Plan, on: Sequence[Sequence[str]]) -> list[Again]:
+    """How many layers each coordinate computes again, and the bytes that it needs so."""
+    return [(len({*mine} & {*point.layers}), needs) for mine, needs in zip(on, needed(plan), strict=True)]
+
+
+def _between(low: Again, high: Again, limit: int, turn: int) -> int:
+    """The layers at which a line between too few and enough of them meets the limit; in later turns
+    those in the middle, as it was no line."""
     (a, most), (b, least) = low, high
     if b - a <= 1:
         return b

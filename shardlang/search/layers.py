@@ -8,7 +8,7 @@ from shardlang.paths.patterns import count
 
 
 @dataclass(frozen=True)
-class LayerArray:
+class ArrayOfLayers:
     """An array of layers: its path, and how many there are. equal: whether a run of them is told
     once."""
 
@@ -30,7 +30,7 @@ class LayerArray:
         return [graph.values[v] for op in first for v in op.results if v in read]
 
 
-def arrays(graph: Graph) -> list[LayerArray]:
+def arrays(graph: Graph) -> list[ArrayOfLayers]:
     """The outermost arrays of more than three layers, each called once."""
     found: dict[str, list[str]] = {}
     for call in graph.calls:
@@ -38,7 +38,7 @@ def arrays(graph: Graph) -> list[LayerArray]:
         if call.path.endswith("]") and "[" not in array:
             found.setdefault(array, []).append(call.path)
     return [
-        LayerArray(array, number, number > len(layers))
+        ArrayOfLayers(array, number, number > len(layers))
         for array, layers in found.items()
         if len({*layers}) == len(layers) and (number := sum(map(count, layers))) > 3
     ]

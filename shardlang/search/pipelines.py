@@ -13,7 +13,7 @@ from shardlang.paths import patterns
 from shardlang.plan.pipeline.balance import parts, stage_starts
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.strategy.axis_sizes import evaluate
-from shardlang.search.layers import LayerArray
+from shardlang.search.layers import ArrayOfLayers
 from shardlang.search.space import Open, Point, stage_count
 from shardlang.syntax import ast
 
@@ -50,13 +50,13 @@ class Pipe:
         return {0: begins, 1: first, 2: len(mine) - first - end, 3: end, 4: ends}
 
 
-def pipe(of: Open, array: LayerArray, point: Point) -> Pipe | None:
+def pipe(of: Open, array: ArrayOfLayers, point: Point) -> Pipe | None:
     """The pipeline of a point, found once; None where it has none so."""
     key = point.sizes, point.virtual, point.microbatches, point.schedule
     return of.found.table((pipe, key), lambda: _pipe(of, array, point))
 
 
-def _pipe(of: Open, array: LayerArray, point: Point) -> Pipe | None:
+def _pipe(of: Open, array: ArrayOfLayers, point: Point) -> Pipe | None:
     degrees = {**of.program.statics, **dict(point.sizes)}
     size, count = stage_count(of, dict(point.sizes)), _count(of, point, degrees)
     if count is None:
@@ -92,7 +92,7 @@ def _schedule(of: Open, virtual: int, count: int, stages: int) -> str:
     return written or ("interleaved_1f1b" if virtual > 1 else "1f1b" if count >= stages else "gpipe")
 
 
-def stage_layers(graph: Graph, array: LayerArray, count: int) -> list[range] | None:
+def stage_layers(graph: Graph, array: ArrayOfLayers, count: int) -> list[range] | None:
     """The layers of each stage, as `balanced` cuts them; None where it cuts layers themselves, or
     there are too few."""
     units, groups = parts(graph, count)

@@ -32,7 +32,7 @@ from shardlang.plan.rewrite.derived import rearranges
 from shardlang.search.deep.degrees import Degrees
 from shardlang.search.deep.memory import CoordinateMemory, MemoryEstimate, moments
 from shardlang.search.fill_holes import filled
-from shardlang.search.layers import LayerArray
+from shardlang.search.layers import ArrayOfLayers
 from shardlang.search.pipelines import Pipe, pipe
 from shardlang.search.space import BUCKETS, MB, Open, Point
 from shardlang.syntax import ast
@@ -59,7 +59,7 @@ class Probe:
 
     plan: Plan
     runs: Sequence[Run]
-    array: LayerArray
+    array: ArrayOfLayers
     _widened: dict[object, Sequence[Run]] = field(default_factory=dict)
 
     def widened(self, degrees: Degrees) -> Sequence[Run]:
@@ -175,7 +175,7 @@ class Profiles:
     counted."""
 
     of: Open
-    array: LayerArray
+    array: ArrayOfLayers
     limit: int | None
     known: dict[object, Probe | None] = field(default_factory=dict)
     spent: float = 0.0
@@ -311,7 +311,7 @@ class Profiles:
         return Probe(plan, list(zip(forward, backward, strict=True)), self.array) if forward and backward else None
 
 
-def _parts(segments: Sequence[Segment], array: LayerArray) -> list[Sequence[Segment]] | None:
+def _parts(segments: Sequence[Segment], array: ArrayOfLayers) -> list[Sequence[Segment]] | None:
     """The segments before the layers, of the first, the second and the last, and after them; None
     where a layer is not one segment. A cast beside the array that a layer's result needs is named
     as a layer, too: layers are those in which most is done."""

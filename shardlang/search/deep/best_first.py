@@ -102,8 +102,8 @@ class BestFirst:
 
     def _push(self, bound: float, node: SearchNode, levels: Sequence[Point] = (), known: float | None = None) -> None:
         """Keeps what may be better than the best. A guess at levels of ZeRO says when its turn is:
-        before the last the bound knows nothing of what is sent, or of memory. known: seconds of what
-        is not its parameters'."""
+        before the last the bound knows nothing of what is sent, or of memory. known: seconds of
+        what is not its parameters'."""
         self.reached.spent += A_BOUND
         if bound < self.reached.best:
             turn = max(bound, self.guess(node.point, levels, known)) if levels else bound

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardlang.graph.graph import Kind
-from shardlang.search.layers import LayerArray
+from shardlang.search.layers import ArrayOfLayers
 from shardlang.search.space import Cuts, Open, Uses, splittable
 from shardlang.types.dim import Dim
 
 
-def usual(of: Open, array: LayerArray, degrees: dict[str, int]) -> Sequence[Cuts]:
+def usual(of: Open, array: ArrayOfLayers, degrees: dict[str, int]) -> Sequence[Cuts]:
     """That way on axes of such sizes; none where the innermost of those that are open has one rank,
     for one axis more outward would only be another name of it."""
     last = next((axis for axis in reversed(degrees) if axis in of.open_axes), "")
@@ -43,7 +43,7 @@ def _alone(axis: str, ways: Sequence[Uses]) -> bool:
     return ((axis, False),) in ways
 
 
-def _handed(of: Open, array: LayerArray) -> set[Dim]:
+def _handed(of: Open, array: ArrayOfLayers) -> set[Dim]:
     """The dims of what a layer hands to the next."""
     return {dim for v in array.handed(of.program.graph) for term in v.type.dims for dim in term}
 

@@ -20,7 +20,7 @@ from shardlang.plan.strategy.holes import holes
 from shardlang.search.deep.usual import usual
 from shardlang.search.fill_holes import filled
 from shardlang.search.fit_memory import costs
-from shardlang.search.layers import LayerArray
+from shardlang.search.layers import ArrayOfLayers
 from shardlang.search.request import EXACT, RECURSIVE, SearchRequest
 from shardlang.search.space import Cuts, Open, Pins, Point, all_sizes, splittable
 from shardlang.search.splits.choices import resolved
@@ -36,14 +36,14 @@ PLANS = 20
 
 @dataclass
 class Splitting:
-    """few: the strategy without stages. array: that of equal layers which the program is made of, if
-    it is. all: whether all ways that there are have been given. plans: those by rules that were
+    """few: the strategy without stages. array: that of equal layers which the program is made of,
+    if it is. all: whether all ways that there are have been given. plans: those by rules that were
     written, by ranks and point."""
 
     of: Open
     few: Open
     wanted: SearchRequest
-    array: LayerArray | None
+    array: ArrayOfLayers | None
     known: dict[tuple[tuple[str, int], ...], Sequence[Cuts]] = field(default_factory=dict)
     all: bool = True
     plans: dict[tuple[int, Point], Plan | None] = field(default_factory=dict)
@@ -95,8 +95,8 @@ class Splitting:
         return [axis for axis in axes if axis != self.of.staged and (axis in named or not named)]
 
     def _cuts(self, sizes: tuple[tuple[str, int], ...]) -> Sequence[Cuts]:
-        """The best way to write what operators choose; another where memory is short. Of equal layers
-        `usual` is that: there choices by which parameters take less changed no answer."""
+        """The best way to write what operators choose. Where memory is short, another one, with
+        which parameters take less; but with equal layers `usual` is that, and no answer had another."""
         lean = self.wanted.mode == EXACT and self.wanted.limit is not None and self.array is None
         both = (self.chosen(sizes), False), (self.chosen(sizes, True) if lean else None, True)
         ways = [self._written(sizes, found, lean) for found, lean in both if found is not None]
