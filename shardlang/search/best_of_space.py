@@ -142,7 +142,8 @@ def _searched(best: _Best, fitting: Fitting, wanted: SearchRequest) -> Outcome:
     most = int(wanted.budget / cost) if profiles is not None else None
     few_points = list(islice(points(fitting.of, splitting), None if most is None else most + 1))
     if profiles is not None and most is not None and len(few_points) > most:
-        reached = BestFirst(profiles, wanted, guess, fitting, best.add).run(splitting, SEARCH)
+        search = BestFirst(profiles, replace(wanted, tell=best.tell), guess, fitting, best.add)
+        reached = search.run(splitting, SEARCH)
         return best.outcome(reached.looked, reached.total, profiles, open=reached.open)
     waiting = sorted(few_points, key=guess)
     if wanted.mode == EXACT and len(waiting) * cost > wanted.budget:

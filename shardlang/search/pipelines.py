@@ -23,7 +23,6 @@ class Pipe:
     """layers: the numbers of those of each stage. coordinates: of each stage; size: how many there
     are. count: of microbatches."""
 
-    axis: str
     layers: Sequence[range]
     coordinates: tuple[int, ...]
     size: int
@@ -62,7 +61,7 @@ def _pipe(of: Open, array: ArrayOfLayers, point: Point) -> Pipe | None:
     if count is None:
         return None
     if size == 1 or of.stages is None:
-        return Pipe("", [range(array.count)], (0,), 1, count)
+        return Pipe([range(array.count)], (0,), 1, count)
     written = of.stages.virtual
     virtual = point.virtual or (evaluate(written, degrees) if written is not None else 1)
     if not isinstance(virtual, int) or not of.stages.balanced:
@@ -77,7 +76,7 @@ def _pipe(of: Open, array: ArrayOfLayers, point: Point) -> Pipe | None:
     )
     if layers is None:
         return None
-    return Pipe(of.staged, layers, known.place(stages, size), size, count, name)
+    return Pipe(layers, known.place(stages, size), size, count, name)
 
 
 def _count(of: Open, point: Point, names: dict[str, int | float]) -> int | None:

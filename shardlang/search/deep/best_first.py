@@ -9,6 +9,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
+from functools import cached_property
 from itertools import count
 
 from shardlang.frozen.records import dataclass
@@ -62,23 +63,19 @@ class BestFirst:
     waiting: list[tuple[float, float, int, SearchNode]] = field(default_factory=list)
     number: Iterator[int] = field(default_factory=count)
     reached: Reached = field(default_factory=Reached)
-    priced: Priced | None = None
 
     def run(self, ways: Callable[[dict[str, int]], Sequence[Cuts]], part: float) -> Reached:
         """The search through all points, for a part of the budget of seconds of a processor, which
         are counted by what is done; as long as nothing fits, for all of it."""
         found, budget = self.reached, self.wanted.budget
-        every = [head for head in heads(self.profiles.of, ways) if self._used(head)]
-        self.priced = Priced(self.profiles, self.wanted.hardware, self._reference(every)) if every else None
-        for head in every:
+        for head in filter(self._used, heads(self.profiles.of, ways)):
             self._add(head)
         while self.waiting and self._spent() < budget * (part if found.best < math.inf else 1):
             _, bound, _, node = heapq.heappop(self.waiting)
             if bound < found.best:
                 self.wanted.tell(f"{found.looked} of {found.total:,} points")
                 self._open(bound, node)
-        floor = self.priced.floor if self.priced is not None else 0.0
-        found.open = min((max(bound, floor) for _, bound, _, _ in self.waiting), default=math.inf)
+        found.open = min((max(bound, self.priced.floor) for _, bound, _, _ in self.waiting), default=math.inf)
         if found.best == math.inf and found.short is not None:
             self.add(self.fitting.best(replace(found.short[1], layers=())))
         return found
@@ -90,12 +87,14 @@ class BestFirst:
         open = self.profiles.of.open_axes
         return all(n == 1 or axis in named or axis in pinned for axis, n in head.sizes if axis in open)
 
-    def _reference(self, every: Sequence[Point]) -> Point:
-        """A point on one rank, of one example a microbatch."""
+    @cached_property
+    def priced(self) -> Priced:
+        """By a point on one rank, of one example a microbatch."""
         of = self.profiles.of
-        sizes = tuple((name, 1) for name, _ in every[0].sizes)
+        sizes = tuple((axis.name, 1) for axis in of.axes)
         share = of.share(dict(sizes)) if of.hole(ast.Microbatches) else 0
-        return Point(sizes, microbatches=share, zero=((0, False),) * len(of.zeros))
+        reference = Point(sizes, microbatches=share, zero=((0, False),) * len(of.zeros))
+        return Priced(self.profiles, self.wanted.hardware, reference)
 
     def _spent(self) -> float:
         return self.reached.spent + self.profiles.spent + self.fitting.spent()
@@ -127,15 +126,15 @@ class BestFirst:
         levels = list(zeros(self.profiles.of, head))
         for point in courses(self.profiles.of, head):
             found = self._pipe(point)
-            if found is not None and self.priced is not None:
+            if found is not None:
                 self._push(self.priced.ideal(point, found), SearchNode(0, point), levels)
 
     def _open(self, bound: float, node: SearchNode) -> None:
         if node.level < 0:
             self._add_courses(node.point)
             return
-        found, priced = self._pipe(node.point), self.priced
-        assert found is not None and priced is not None
+        found = self._pipe(node.point)
+        assert found is not None
         if node.level == 0:
             self._add_levels(bound, node.point, found)
         elif node.level == 1:
@@ -146,20 +145,20 @@ class BestFirst:
     def _add_levels(self, bound: float, point: Point, found: Pipe) -> None:
         """A point with each level of ZeRO, whose turn comes by the seconds without it."""
         levels = list(zeros(self.profiles.of, point))
-        profile, priced = self.profiles.profile(levels[0], None), self.priced
-        if profile is None or priced is None:
+        profile = self.profiles.profile(levels[0], None)
+        if profile is None:
             return
-        first = priced.first(levels[0], profile, found)
+        first = self.priced.first(levels[0], profile, found)
         for each in levels:
             self._push(max(bound, first), SearchNode(1, each), [each], first)
 
     def _bounded(self, bound: float, point: Point, found: Pipe) -> None:
         """A point with its level of ZeRO, with nothing computed again; if that does not fit, in
         each way to do so."""
-        profile, priced = self.profiles.profile(point, None), self.priced
-        if profile is None or priced is None:
+        profile = self.profiles.profile(point, None)
+        if profile is None:
             return
-        least = priced.least(point, profile, found, None)
+        least = self.priced.least(point, profile, found, None)
         if least is not None:
             self._push(max(bound, least), SearchNode(2, point))
         else:
@@ -171,7 +170,7 @@ class BestFirst:
         profiles, priced = self.profiles, self.priced
         profile, least_zero = profiles.profile(point, None), next(zeros(profiles.of, point))
         plain = profiles.profile(least_zero, None)
-        assert profile is not None and priced is not None
+        assert profile is not None
         for what in AGAIN if profiles.of.layers else ():
             again = profiles.profile(least_zero, what)
             if again is None or plain is None:

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from shardlang.cost.work import Gather, Place, Reduction, Segment
-from shardlang.facts.buckets import filled
 from shardlang.frozen.records import dataclass
-from shardlang.plan.bytes.gradient_sums import bucket_kind, sum_bytes
-from shardlang.plan.bytes.memory import local_bytes
-from shardlang.plan.plan import ParamPlan, Plan
+from shardlang.plan.bytes.gradient_sums import sum_bytes
+from shardlang.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +56,15 @@ class Degrees:
         return replace(reduction, parts=tuple(parts))
 
 
-def published(plan: Plan, values: Sequence[int], degrees: Degrees, bucket: int) -> Iterator[Gather]:
-    """The gathers of ZeRO 1 and 2 after the update, one for each bucket of these parameters."""
-    params = [plan.params[v] for v in values if plan.graph.values[v].gradient and plan.params[v].zero in (1, 2)]
-    items = [(param, bucket_kind(plan, param), local_bytes(plan, param)) for param in params]
-    for _, members in filled(items, bucket):
-        yield from _together(plan, members, degrees)
-
-
-def _together(plan: Plan, params: Sequence[ParamPlan], degrees: Degrees) -> Iterator[Gather]:
+def gathered(plan: Plan, values: Sequence[int], times: int, degrees: Degrees) -> Iterator[Gather]:
+    """The gathers of ZeRO 1 and 2 after the update, of parameters that are there so many times. Those
+    of a type are gathered at once: with smaller buckets that takes no less."""
     parts: dict[tuple[str, int, tuple[str, ...]], int] = {}
-    for param in params:
+    for param in (plan.params[v] for v in values if plan.graph.values[v].gradient and plan.params[v].zero in (1, 2)):
         axes, dtype = plan.meshes[param.stored.mesh].ranked(param.zero_axes), plan.graph.values[param.value].type.dtype
         whole = plan.local_bytes(param.value, param.stored)
         key = dtype, param.stored.mesh, axes
-        parts[key] = parts.get(key, 0) - (-whole // degrees.of(axes)[1])
+        parts[key] = parts.get(key, 0) - times * (-whole // degrees.of(axes)[1])
     for (dtype, mesh, axes), part in parts.items():
         many = degrees.of(axes)[1]
         yield Gather(Place("step", "parameters", "parameters"), dtype, mesh, axes, (many - 1) * part, many * part)

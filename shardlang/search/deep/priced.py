@@ -20,7 +20,7 @@ from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.bytes.memory import local_bytes, zero_degree
 from shardlang.search.deep.bound import MANY, PipelineBound, SegmentCost, bound, cost_of
-from shardlang.search.deep.degrees import published
+from shardlang.search.deep.degrees import gathered
 from shardlang.search.pipelines import Pipe
 from shardlang.search.profiles import Probe, Profiles, Run
 from shardlang.search.space import Point
@@ -179,8 +179,7 @@ class Priced:
         kinds = {each.kind for each in prices.work.coordinates[0].updates}
         kinds = kinds if len(kinds - {"clip", "norm"}) == 1 else set()
         seconds = sum(operators.update(self.hardware, k, layers * elements // BYTES["f32"]) for k in sorted(kinds))
-        values = [value for _ in range(layers) for value in profile.params[1]]
-        gathers = published(plan, values, degrees, 1 << 62)
+        gathers = list(gathered(plan, profile.params[1], layers, degrees))
         return seconds + sum(prices.gather(gather) + prices.unpacked(gather) for gather in gathers)
 
 
