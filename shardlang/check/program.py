@@ -158,9 +158,9 @@ class CheckedProgram:
     predicted: tuple[str, ...] = ()
     told: Callable[[Cuts], CheckedProgram | None] | None = field(default=None, repr=False, compare=False)
 
-    def in_runs(self, work: Callable[[CheckedProgram], R]) -> R:
+    def in_runs(self, work: Callable[[CheckedProgram], R], cuts: Cuts | None = None) -> R:
         """The outcome of `work` on the program with runs of equal layers told once, cut where that
-        asks for single layers; on this one where no cuts are enough."""
+        asks for single layers; on this one where no cuts are enough. cuts: as of `cut_as_asked`."""
 
         def attempt(cuts: Cuts) -> tuple[R]:
             told = self.told(cuts) if self.told is not None else None
@@ -172,7 +172,7 @@ class CheckedProgram:
             )  # fmt: skip
             return (work(mine),)
 
-        found = cut_as_asked(attempt)
+        found = cut_as_asked(attempt, cuts)
         return found[0] if found is not None else work(self)
 
     @property

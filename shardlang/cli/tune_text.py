@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from shardlang.cli.plan_view.columns import END, filled, table
 from shardlang.cli.plan_view.screen import sizes
 from shardlang.folds.flops import amounts
+from shardlang.search.best_of_space import MARGIN
 from shardlang.search.result import Answer, RankedStrategy, differing
-from shardlang.search.tune import MARGIN
 from shardlang.terminal.display import duration, one_line, percent, rounded_up, width
 
 

@@ -40,10 +40,10 @@ class SingleLayers(Exception):
         self.cuts = cuts or {}
 
 
-def cut_as_asked(work: Callable[[Cuts], R]) -> R | None:
+def cut_as_asked(work: Callable[[Cuts], R], cuts: Cuts | None = None) -> R | None:
     """The outcome of `work` with runs that are cut where it asks for single layers; None where no
-    cuts are enough, or it asks too often."""
-    cuts: Cuts = {}
+    cuts are enough, or it asks too often. cuts: those that it is known to ask for."""
+    cuts = cuts or {}
     for _ in range(MOST_CUTS):
         try:
             return work(cuts)

@@ -3,20 +3,18 @@ which order."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from functools import cached_property
+from itertools import pairwise
 
-from shardlang.diagnostics.diagnostic import Sink
-from shardlang.facts.actions import Action, alone
 from shardlang.frozen.records import dataclass
-from shardlang.plan.pipeline.balance import balance
-from shardlang.plan.pipeline.rules import StageRule
+from shardlang.graph.graph import Graph
+from shardlang.paths import patterns
+from shardlang.plan.pipeline.balance import parts, stage_starts
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.strategy.axis_sizes import evaluate
+from shardlang.search.layers import ArrayOfLayers
 from shardlang.search.space import Open, Point, stage_count
-from shardlang.search.truncate import Elements
 from shardlang.syntax import ast
 
 
@@ -25,20 +23,11 @@ class Pipe:
     """layers: the numbers of those of each stage. coordinates: of each stage; size: how many there
     are. count: of microbatches."""
 
-    axis: str
     layers: Sequence[range]
     coordinates: tuple[int, ...]
     size: int
     count: int
     schedule: str = ""
-    _runs: dict[int, Mapping[int, int]] = field(default_factory=dict, init=False, compare=False)
-
-    @cached_property
-    def actions(self) -> tuple[tuple[Action, ...], ...]:
-        """Those of each coordinate."""
-        if not self.axis:
-            return (alone(self.count),)
-        return SCHEDULES[self.schedule].make(len(self.layers), self.size, self.count)
 
     @cached_property
     def on(self) -> Sequence[tuple[int, ...]]:
@@ -52,33 +41,27 @@ class Pipe:
         """Whether a stage is sent what it reads; none is behind the last."""
         return 0 < stage < len(self.layers) and self.coordinates[stage] != self.coordinates[stage - 1]
 
-    def pieces(self, stage: int) -> list[tuple[int, int]]:
-        """The runs of a profile that a stage is made of, in order, each with its layer (-1: none):
-        0 is what is before the layers, 1 the first, 3 the last, 2 one between, 4 what is after."""
-        last = max(mine.stop for mine in self.layers) - 1
-        layers = [(1 if layer == 0 else 3 if layer == last else 2, layer) for layer in self.layers[stage]]
-        return [*[(0, -1)] * (stage == 0), *layers, *[(4, -1)] * (stage == len(self.layers) - 1)]
-
     def runs(self, stage: int) -> Mapping[int, int]:
-        """How often each of them is in a stage."""
-        if stage not in self._runs:
-            self._runs[stage] = Counter(run for run, _ in self.pieces(stage))
-        return self._runs[stage]
+        """How often the runs of a profile are in a stage: 0 is what is before the layers, 1 the
+        first, 3 the last, 2 one between, 4 what is after."""
+        mine, last = self.layers[stage], self.layers[-1].stop - 1
+        first, end, (begins, ends) = 0 in mine, last in mine, (stage == 0, stage == len(self.layers) - 1)
+        return {0: begins, 1: first, 2: len(mine) - first - end, 3: end, 4: ends}
 
 
-def pipe(of: Open, array: Elements, point: Point) -> Pipe | None:
+def pipe(of: Open, array: ArrayOfLayers, point: Point) -> Pipe | None:
     """The pipeline of a point, found once; None where it has none so."""
     key = point.sizes, point.virtual, point.microbatches, point.schedule
     return of.found.table((pipe, key), lambda: _pipe(of, array, point))
 
 
-def _pipe(of: Open, array: Elements, point: Point) -> Pipe | None:
+def _pipe(of: Open, array: ArrayOfLayers, point: Point) -> Pipe | None:
     degrees = {**of.program.statics, **dict(point.sizes)}
     size, count = stage_count(of, dict(point.sizes)), _count(of, point, degrees)
     if count is None:
         return None
     if size == 1 or of.stages is None:
-        return Pipe("", [range(len(array.paths))], (0,), 1, count)
+        return Pipe([range(array.count)], (0,), 1, count)
     written = of.stages.virtual
     virtual = point.virtual or (evaluate(written, degrees) if written is not None else 1)
     if not isinstance(virtual, int) or not of.stages.balanced:
@@ -88,10 +71,12 @@ def _pipe(of: Open, array: Elements, point: Point) -> Pipe | None:
     known = SCHEDULES.get(name)
     if known is None or not known.takes(virtual) or not known.fits(stages, size, count):
         return None
-    layers = of.found.table((stage_layers, size, virtual), lambda: stage_layers(of, array, of.staged, size, virtual))
+    layers = of.found.table(
+        (stage_layers, stages), lambda: of.program.in_runs(lambda program: stage_layers(program.graph, array, stages))
+    )
     if layers is None:
         return None
-    return Pipe(of.staged, layers, known.place(stages, size), size, count, name)
+    return Pipe(layers, known.place(stages, size), size, count, name)
 
 
 def _count(of: Open, point: Point, names: dict[str, int | float]) -> int | None:
@@ -106,15 +91,12 @@ def _schedule(of: Open, virtual: int, count: int, stages: int) -> str:
     return written or ("interleaved_1f1b" if virtual > 1 else "1f1b" if count >= stages else "gpipe")
 
 
-def _stage(of_ops: Sequence[int]) -> int:
-    """The stage of a layer: of most of its operators, for a cast may stand with what reads it."""
-    return max(sorted({*of_ops}), key=of_ops.count, default=0)
-
-
-def stage_layers(of: Open, array: Elements, axis: str, size: int, virtual: int) -> list[range] | None:
-    """The layers of each stage, as `balanced` cuts them; None where there are too few."""
-    sink = Sink()
-    named = balance(of.program.graph, StageRule(axis, size, virtual, (), True, of.strategy.name.span), sink)
-    stages = [_stage([known.stage for op in mine if (known := named[op]) is not None]) for mine in array.ops]
-    found = [[at for at, s in enumerate(stages) if s == stage] for stage in range(size * virtual)]
-    return None if sink.failed else [range(mine[0], mine[-1] + 1) if mine else range(0) for mine in found]
+def stage_layers(graph: Graph, array: ArrayOfLayers, count: int) -> list[range] | None:
+    """The layers of each stage, as `balanced` cuts them; None where it cuts layers themselves, or
+    there are too few."""
+    units, groups = parts(graph, count)
+    if any(unit.startswith(array.path + "[") and not unit.endswith("]") for group in groups for unit in group):
+        return None
+    mine = [sum(patterns.count(unit) for unit in group if unit.startswith(array.path + "[")) for group in groups]
+    begins = [sum(mine[:at]) + turn for at, turn in stage_starts(graph, units, groups, count)]
+    return [range(*ends) for ends in pairwise((*begins, array.count))] if begins else None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import count
 
-from shardlang.frozen.records import dataclass
 from shardlang.plan.strategy.axis_sizes import divisors
 from shardlang.search.fit_memory import FittedPoint, Fitting, Short
 from shardlang.search.request import SearchRequest
@@ -17,31 +17,17 @@ from shardlang.search.space import BUCKETS, Cuts, Open, Point, points
 from shardlang.search.splits.ways import Splitting
 
 
-@dataclass(frozen=True, eq=False)
-class Halved:
-    """found: what fits, the fastest first. short: the point that lacks least, where nothing does.
-    looked: how many points were looked at."""
-
-    found: list[FittedPoint]
-    short: Short | None
-    looked: int
-
-
-def halved(fitting: Fitting, splitting: Splitting, wanted: SearchRequest) -> Halved:
-    """The strategy with the sizes of axes that halving finds."""
-    found, short, looked = list[FittedPoint](), None, 0
-    sizes = _sizes(fitting.of, splitting, wanted)
+def halved(fitting: Fitting, splitting: Splitting, wanted: SearchRequest) -> Iterator[FittedPoint | Short | None]:
+    """The points of the sizes of axes that halving finds, up to the first that fits of each way to
+    split dims."""
+    sizes, looked = _sizes(fitting.of, splitting, wanted), count()
     for cuts in splitting(sizes) if sizes is not None else ():
         for point in _points(fitting.of, sizes or {}, cuts):
-            wanted.tell(f"{looked} points")
-            looked += 1
+            wanted.tell(f"{next(looked)} points")
             made = fitting.best(point)
+            yield made
             if isinstance(made, FittedPoint):
-                found.append(made)
                 break
-            if made is not None and (short is None or made.memory < short.memory):
-                short = made
-    return Halved(sorted(found, key=lambda each: each.seconds), short if not found else None, looked)
 
 
 def _points(of: Open, sizes: Mapping[str, int], cuts: Cuts) -> Iterator[Point]:
@@ -74,7 +60,9 @@ def _sizes(of: Open, splitting: Splitting, wanted: SearchRequest) -> dict[str, i
 
 
 def _seconds(of: Open, splitting: Splitting, sizes: Mapping[str, int], stages: str) -> float:
-    """The seconds of a microbatch of few layers on so many ranks."""
+    """The seconds of a microbatch on so many ranks."""
     alone = {**sizes, **({stages: 1} if stages else {})}
-    chosen = splitting.chosen(tuple(alone.items())) if of.share(alone) else None
+    if not of.share(alone):
+        return math.inf
+    chosen = of.program.in_runs(lambda program: splitting.on(program).chosen(tuple(alone.items())))
     return chosen.seconds if chosen is not None else math.inf

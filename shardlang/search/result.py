@@ -72,7 +72,7 @@ def answer(tuned: Tuned, ranks: int, hardware: Hardware) -> Answer:
     """The answer about the best strategies."""
     outcome = tuned.outcome
     rows = [_row(found, hardware) for found in outcome.best]
-    spare = _row(tuned.spare, hardware) if tuned.spare is not None else None
+    spare = _row(outcome.spare, hardware) if outcome.spare is not None else None
     best, written = rows[0], tuned.of.span.source.name != FOUND
     gap = _gap(outcome, best.prediction)
     behind = tuned.of.name.text if written else None

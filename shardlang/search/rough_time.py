@@ -13,8 +13,8 @@ from shardlang.cost.hardware import Hardware
 from shardlang.folds.flops import step_flops
 from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
+from shardlang.search.layers import arrays
 from shardlang.search.space import BUCKETS, Open, Point, Splits
-from shardlang.search.truncate import arrays
 from shardlang.types.dim import Dim
 
 # Of a device's peak; what a layer keeps for backward of each byte that it hands on in f32, the part
@@ -63,7 +63,7 @@ class Guess:
                 self.params[frozenset(dim for term in value.type.dims for dim in term)] += value.type.elements
         self.largest = 4 * max((v.type.elements for v in graph.values if v.gradient), default=0)
         found = arrays(graph)
-        self.layers = sum(len(array.paths) for array in found) or 1
+        self.layers = sum(array.count for array in found) or 1
         self.handed = 4 * max((sum(v.type.elements for v in array.handed(graph)) for array in found), default=0)
 
     def __call__(self, point: Point, levels: Sequence[Point] = (), known: float | None = None) -> float:

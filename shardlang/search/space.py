@@ -82,6 +82,11 @@ class Open:
     found: LayoutTables = field(default_factory=LayoutTables, init=False, compare=False)
 
     @cached_property
+    def told(self) -> CheckedProgram:
+        """The program with runs of equal layers told once."""
+        return self.program.in_runs(lambda program: program)
+
+    @cached_property
     def large(self) -> bool:
         """Whether the space is too large for all of it: then stages of a coordinate are a power of
         two, of schedules those that others never beat are left, and the size of buckets is found

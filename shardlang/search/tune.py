@@ -5,8 +5,9 @@ file compete as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from shardlang.check.program import CheckedProgram
 from shardlang.cost.planned import work
@@ -21,7 +22,7 @@ from shardlang.plan.strategy.holes import holes
 from shardlang.plan.strategy.instead import instead
 from shardlang.search.best_of_space import Outcome, searched
 from shardlang.search.fill_holes import filled
-from shardlang.search.fit_memory import FittedPoint, Fitting, Short
+from shardlang.search.fit_memory import FittedPoint, Fitting, Short, planned
 from shardlang.search.print_rules import FOUND
 from shardlang.search.request import EXACT, PROPAGATION, SearchRequest
 from shardlang.search.space import Open, Point
@@ -32,8 +33,6 @@ from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
 from shardlang.terminal.display import rounded_up, size
 
-# The part of a device's memory whose price is told.
-MARGIN = 0.05
 _EVERYTHING = """strategy tuned {
   mesh pp = auto, dp = auto, cp = auto, tp = auto
   split auto over cp
@@ -51,13 +50,11 @@ _EVERYTHING = """strategy tuned {
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """of: the strategy with holes; title: the name of the found one; found: what was found. spare:
-    the fastest that leaves a part of the device's memory free, where one was found."""
+    """of: the strategy with holes; title: the name of the found one; outcome: what was found."""
 
     of: ast.Strategy
     title: str
     outcome: Outcome
-    spare: FittedPoint | None = None
 
 
 def tune(program: CheckedProgram, name: str | None, wanted: SearchRequest, sink: Sink) -> Tuned | None:
@@ -74,26 +71,9 @@ def tune(program: CheckedProgram, name: str | None, wanted: SearchRequest, sink:
     fitting = Fitting(Open(program, strategy, wanted.ranks), title, wanted.seconds, wanted.limit)
     outcome = searched(fitting, _written(program, strategy, wanted), wanted)
     if outcome.best:
-        return Tuned(strategy, title, outcome, _spare(fitting, outcome.best, wanted))
+        return Tuned(strategy, title, outcome)
     _report_nothing(fitting.of, outcome, wanted, sink)
     return None
-
-
-def _spare(fitting: Fitting, best: Sequence[FittedPoint], wanted: SearchRequest) -> FittedPoint | None:
-    """The fastest of the best that leaves `MARGIN` of the memory free; where the budget lasts, the
-    first is planned so too."""
-    if wanted.limit is None:
-        return None
-    less = int((1 - MARGIN) * wanted.limit)
-    found = [each for each in best if each.memory <= less]
-    if (
-        best[0] not in found
-        and fitting.spent() < wanted.budget
-        and best[0].strategy not in fitting.of.program.strategies
-    ):
-        made = replace(fitting, limit=less).best(replace(best[0].point, layers=()))
-        found += [made] if isinstance(made, FittedPoint) else []
-    return min(found, key=lambda each: each.seconds, default=None)
 
 
 def _start(
@@ -146,16 +126,23 @@ def _propagated(
     program: CheckedProgram, strategy: ast.Strategy, title: str, wanted: SearchRequest, sink: Sink
 ) -> Tuned | None:
     """The strategy as it is: what its rules leave open has the layouts that send fewest bytes."""
-    plan = laid_out(program, strategy, wanted.ranks, sink)
-    if plan is None or sink.failed:
-        return None
-    memory = max(needed(plan))
-    found = FittedPoint(Point(_sizes(plan)), strategy, plan, wanted.seconds(work(plan)), memory)
-    if wanted.limit is not None and memory > wanted.limit:
+    found = _as_written(program, strategy, wanted)
+    if found is None:
+        laid_out(program, strategy, wanted.ranks, sink)  # tells why
+    elif wanted.limit is None or found.memory <= wanted.limit:
+        return Tuned(strategy, title, Outcome((found,), None, 1, 1, True))
+    else:
         of = Open(program, strategy, wanted.ranks)
-        _report_nothing(of, Outcome((), Short(found.point, memory), 1, 1, True), wanted, sink)
+        _report_nothing(of, Outcome((), Short(found.point, found.memory), 1, 1, True), wanted, sink)
+    return None
+
+
+def _as_written(program: CheckedProgram, strategy: ast.Strategy, wanted: SearchRequest) -> FittedPoint | None:
+    """A strategy without holes; None where it has mistakes."""
+    plan = planned(program, partial(laid_out, strategy=strategy, ranks=wanted.ranks, sink=Sink()))
+    if plan is None:
         return None
-    return Tuned(strategy, title, Outcome((found,), None, 1, 1, True))
+    return FittedPoint(Point(_sizes(plan)), strategy, plan, wanted.seconds(work(plan)), max(needed(plan)))
 
 
 def _sizes(plan: Plan) -> tuple[tuple[str, int], ...]:
@@ -166,14 +153,9 @@ def _sizes(plan: Plan) -> tuple[tuple[str, int], ...]:
 def _written(program: CheckedProgram, of: ast.Strategy, wanted: SearchRequest) -> Iterable[FittedPoint]:
     """The whole strategies of the file that fit, where nothing is pinned."""
     for strategy in program.strategies if _is_all_open(of) else ():
-        if strategy.name.text in program.unread:
-            continue
-        plan = laid_out(program, strategy, wanted.ranks, Sink())
-        if plan is None:
-            continue
-        memory = max(needed(plan))
-        if wanted.limit is None or memory <= wanted.limit:
-            yield FittedPoint(Point(_sizes(plan)), strategy, plan, wanted.seconds(work(plan)), memory)
+        found = _as_written(program, strategy, wanted) if strategy.name.text not in program.unread else None
+        if found is not None and (wanted.limit is None or found.memory <= wanted.limit):
+            yield found
 
 
 def _report_solver(sink: Sink) -> None:

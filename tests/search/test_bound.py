@@ -1,4 +1,4 @@
-"""A bound is never above the prediction of the whole plan of its point, and an estimate from few layers is near it."""
+"""A bound is never above the prediction of the whole plan of its point, and an estimate of bytes is near them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from shardlang.folds.reserved.footprint import beside_tensors
 from shardlang.plan.planner import laid_out
 from shardlang.search.deep.priced import Priced
 from shardlang.search.fill_holes import filled
+from shardlang.search.layers import arrays
 from shardlang.search.pipelines import pipe
 from shardlang.search.profiles import Profiles
 from shardlang.search.space import Cuts, Open, Point, courses, heads, zeros
-from shardlang.search.truncate import arrays
 from shardlang.search.tune import everything
 from shardlang.sources.source import Source
 
@@ -81,7 +81,7 @@ def test_a_bound_is_no_more_than_the_prediction(name: str, ranks: int) -> None:
     hardware = with_speeds(it, ranks, Sink())
     assert isinstance(hardware, Hardware)
     of = Open(it, everything(it), ranks)
-    profiles = Profiles(of, arrays(it.graph)[0], None)
+    profiles = Profiles(of, arrays(of.told.graph)[0], None)
     sizes = tuple((axis.name, 1) for axis in of.axes)
     reference = Point(sizes, microbatches=of.share(dict(sizes)), zero=((0, False),) * len(of.zeros))
     priced, seen = Priced(profiles, hardware, reference), 0
@@ -98,7 +98,6 @@ def test_a_bound_is_no_more_than_the_prediction(name: str, ranks: int) -> None:
         bounds = priced.ideal(point, found), priced.first(point, plain, found), least
         assert max(bounds) <= seconds * (1 + 1e-9), point
         assert least > 0.5 * seconds, point
-        assert predict_work(estimate.work, hardware).step_s == pytest.approx(seconds, rel=0.03), point
         has, peaks = profiles.device, step_peaks(plan)
         assert has is not None
         nccl = beside_tensors(plan, 0, has.group, has.node)

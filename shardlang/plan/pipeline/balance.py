@@ -59,15 +59,26 @@ def balance(graph: Graph, rule: StageRule, sink: Sink) -> list[StageAssignment |
     """Per operator its stage and layer; reports SH425 where there are too few layers."""
     count = rule.count or 1
     units, groups = parts(graph, count)
-    layers = [(at, turn) for at, group in enumerate(groups) for turn in range(_layers(group))]
-    if len(layers) < count:
-        _report_few(groups, len(layers), rule, sink)
+    starts = stage_starts(graph, units, groups, count)
+    if not starts:
+        _report_few(groups, sum(map(_layers, groups)), rule, sink)
         return [None] * len(graph.ops)
-    weights = _weights(graph, units, groups)
-    starts = [layers[part.start] for part in cut([weights[at] for at, _ in layers], count)]
     _require_cuts([(groups[at][0], turn) for at, turn in starts if turn])
     stage_of = {unit: bisect_right(starts, (at, 0)) - 1 for at, group in enumerate(groups) for unit in group}
     return [None if u is None else StageAssignment(stage_of[u], u, rule.span) for u in units]
+
+
+def stage_starts(
+    graph: Graph, units: Sequence[str | None], groups: list[list[str]], count: int
+) -> list[tuple[int, int]]:
+    """Where each of `count` stages begins: the number of its first group, and how many layers of
+    that, if it is a run, are in the stage before; none where there are fewer layers than stages.
+    units, groups: of `parts`."""
+    layers = [(at, turn) for at, group in enumerate(groups) for turn in range(_layers(group))]
+    if len(layers) < count:
+        return []
+    weights = _weights(graph, units, groups)
+    return [layers[part.start] for part in cut([weights[at] for at, _ in layers], count)]
 
 
 def _layers(group: Sequence[str]) -> int:

@@ -1,102 +1,84 @@
-"""All points of a deep program -> the fastest, by estimates, and what any other takes at least.
+"""All points of a deep program -> those that are planned whole, and what any other takes at least.
 
 Points wait in the order of a bound that no simulation undercuts. The next is bounded closer, and in
-the end simulated, until nothing that waits can be faster than the best."""
+the end planned, until nothing that waits can be faster than the best."""
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
+from functools import cached_property
 from itertools import count
 
 from shardlang.frozen.records import dataclass
 from shardlang.search.deep.priced import Priced
-from shardlang.search.deep.usual import usual
+from shardlang.search.fit_memory import AGAIN, FittedPoint, Fitting, Short
 from shardlang.search.pipelines import Pipe, pipe
-from shardlang.search.profiles import Estimate, Profiles
+from shardlang.search.profiles import Profiles
 from shardlang.search.request import SearchRequest
 from shardlang.search.rough_time import Guess
 from shardlang.search.space import Cuts, Point, course_facts, courses, heads, zeros
 from shardlang.syntax import ast
 
-# Seconds of a processor for the bound of a point, to simulate an action, and for what is around
-# that.
+# Seconds of a processor for the bound of a point, to simulate an action of a plan, and for what is
+# around that.
 A_BOUND, AN_ACTION, A_SIMULATION = 1e-4, 1.5e-5, 15e-3
-# Ways to compute layers again.
-AGAIN = ("all but products", "")
 
 
 @dataclass(frozen=True, slots=True)
 class SearchNode:
-    """A point, as far as it is chosen. level: -1 a mesh, 0 without a profile, 1 without ZeRO, 2
-    with it, 3 with what is computed again, if anything is. known: seconds of what is not its
-    parameters', from level 1 on."""
+    """A point, as far as it is chosen. level: -1 a mesh, 0 without a profile, 1 with its level of
+    ZeRO, 2 with what is computed again, if anything is."""
 
     level: int
     point: Point
     again: str | None = None
-    known: float | None = None
 
 
 @dataclass
 class Reached:
-    """made: estimates that fit, with their seconds; short: of what does not, the least memory.
-    open: the least that anything else takes; looked: points that were bounded or simulated."""
+    """best: the least seconds of what was planned; short: of what does not fit, the least memory.
+    open: the least that anything else takes; looked: points that were planned, or lack memory."""
 
-    made: list[tuple[float, int, Estimate]] = field(default_factory=list)
+    best: float = math.inf
     short: tuple[int, Point] | None = None
     open: float = 0.0
     looked: int = 0
     total: int = 0
     spent: float = 0.0
 
-    @property
-    def best(self) -> float:
-        return min((seconds for seconds, _, _ in self.made), default=float("inf"))
-
 
 @dataclass
 class BestFirst:
-    """The search. guess: at the seconds of a point, for which there is no profile yet."""
+    """The search. guess: at the seconds of a point, for which there is no profile yet. add: keeps
+    what is planned; the least seconds so far."""
 
     profiles: Profiles
     wanted: SearchRequest
     guess: Guess
+    fitting: Fitting
+    add: Callable[[FittedPoint | Short | None], float]
     waiting: list[tuple[float, float, int, SearchNode]] = field(default_factory=list)
     number: Iterator[int] = field(default_factory=count)
     reached: Reached = field(default_factory=Reached)
-    priced: Priced | None = None
 
-    def run(self, ways: Callable[[dict[str, int]], Sequence[Cuts]], budget: float, most: float) -> Reached:
-        """The search through all points, for so many seconds of a processor, which are counted by
-        what is done. most: those until it ends though nothing fits."""
-        found = self.reached
-        every = [head for head in heads(self.profiles.of, self._ways(ways)) if self._used(head)]
-        self.priced = Priced(self.profiles, self.wanted.hardware, self._reference(every)) if every else None
-        for head in every:
+    def run(self, ways: Callable[[dict[str, int]], Sequence[Cuts]], part: float) -> Reached:
+        """The search through all points, for a part of the budget of seconds of a processor, which
+        are counted by what is done; as long as nothing fits, for all of it."""
+        found, budget = self.reached, self.wanted.budget
+        for head in filter(self._used, heads(self.profiles.of, ways)):
             self._add(head)
-        while self.waiting and self._spent() < (budget if found.made else most):
+        while self.waiting and self._spent() < budget * (part if found.best < math.inf else 1):
             _, bound, _, node = heapq.heappop(self.waiting)
             if bound < found.best:
                 self.wanted.tell(f"{found.looked} of {found.total:,} points")
                 self._open(bound, node)
-        floor = self.priced.floor if self.priced is not None else 0.0
-        found.open = min((max(bound, floor) for _, bound, _, _ in self.waiting), default=float("inf"))
+        found.open = min((max(bound, self.priced.floor) for _, bound, _, _ in self.waiting), default=math.inf)
+        if found.best == math.inf and found.short is not None:
+            self.add(self.fitting.best(replace(found.short[1], layers=())))
         return found
-
-    def _ways(self, ways: Callable[[dict[str, int]], Sequence[Cuts]]) -> Callable[[dict[str, int]], Sequence[Cuts]]:
-        """With the way that keeps least, for large programs fit in no other."""
-        of, array = self.profiles.of, self.profiles.array
-        known: dict[tuple[int, ...], Sequence[Cuts]] = {}
-
-        def every(degrees: dict[str, int]) -> Sequence[Cuts]:
-            key = tuple(degrees.get(axis, 1) for axis in of.open_axes)
-            if key not in known:
-                known[key] = usual(of, array, degrees)
-            return tuple(dict.fromkeys([*ways(degrees), *known[key]]))
-
-        return every
 
     def _used(self, head: Point) -> bool:
         """Whether every axis of `split auto` that has ranks splits anything."""
@@ -105,22 +87,25 @@ class BestFirst:
         open = self.profiles.of.open_axes
         return all(n == 1 or axis in named or axis in pinned for axis, n in head.sizes if axis in open)
 
-    def _reference(self, every: Sequence[Point]) -> Point:
-        """A point on one rank, of one example a microbatch."""
+    @cached_property
+    def priced(self) -> Priced:
+        """By a point on one rank, of one example a microbatch."""
         of = self.profiles.of
-        sizes = tuple((name, 1) for name, _ in every[0].sizes)
+        sizes = tuple((axis.name, 1) for axis in of.axes)
         share = of.share(dict(sizes)) if of.hole(ast.Microbatches) else 0
-        return Point(sizes, microbatches=share, zero=((0, False),) * len(of.zeros))
+        reference = Point(sizes, microbatches=share, zero=((0, False),) * len(of.zeros))
+        return Priced(self.profiles, self.wanted.hardware, reference)
 
     def _spent(self) -> float:
-        return self.reached.spent + self.profiles.spent
+        return self.reached.spent + self.profiles.spent + self.fitting.spent()
 
-    def _push(self, bound: float, node: SearchNode, levels: Sequence[Point] = ()) -> None:
+    def _push(self, bound: float, node: SearchNode, levels: Sequence[Point] = (), known: float | None = None) -> None:
         """Keeps what may be better than the best. A guess at levels of ZeRO says when its turn is:
-        before the last the bound knows nothing of what is sent, or of memory."""
+        before the last the bound knows nothing of what is sent, or of memory. known: seconds of
+        what is not its parameters'."""
         self.reached.spent += A_BOUND
         if bound < self.reached.best:
-            turn = max(bound, self.guess(node.point, levels, node.known)) if levels else bound
+            turn = max(bound, self.guess(node.point, levels, known)) if levels else bound
             heapq.heappush(self.waiting, (turn, bound, next(self.number), node))
 
     def _pipe(self, point: Point) -> Pipe | None:
@@ -141,40 +126,41 @@ class BestFirst:
         levels = list(zeros(self.profiles.of, head))
         for point in courses(self.profiles.of, head):
             found = self._pipe(point)
-            if found is not None and self.priced is not None:
+            if found is not None:
                 self._push(self.priced.ideal(point, found), SearchNode(0, point), levels)
 
     def _open(self, bound: float, node: SearchNode) -> None:
         if node.level < 0:
             self._add_courses(node.point)
             return
-        found, priced = self._pipe(node.point), self.priced
-        assert found is not None and priced is not None
+        found = self._pipe(node.point)
+        assert found is not None
         if node.level == 0:
-            # The level of ZeRO that does least beside the model's own work.
-            levels = list(zeros(self.profiles.of, node.point))
-            point = levels[0]
-            profile = self.profiles.profile(point, None)
-            if profile is not None:
-                first = priced.first(point, profile, found)
-                self._push(max(bound, first), SearchNode(1, node.point, None, first), levels)
+            self._add_levels(bound, node.point, found)
         elif node.level == 1:
-            for point in zeros(self.profiles.of, node.point):
-                self._push(bound, SearchNode(2, point, None, node.known), [point])
-        elif node.level == 2:
             self._bounded(bound, node.point, found)
         else:
-            self._simulated(node, found)
+            self._planned(node, found)
+
+    def _add_levels(self, bound: float, point: Point, found: Pipe) -> None:
+        """A point with each level of ZeRO, whose turn comes by the seconds without it."""
+        levels = list(zeros(self.profiles.of, point))
+        profile = self.profiles.profile(levels[0], None)
+        if profile is None:
+            return
+        first = self.priced.first(levels[0], profile, found)
+        for each in levels:
+            self._push(max(bound, first), SearchNode(1, each), [each], first)
 
     def _bounded(self, bound: float, point: Point, found: Pipe) -> None:
         """A point with its level of ZeRO, with nothing computed again; if that does not fit, in
         each way to do so."""
-        profile, priced = self.profiles.profile(point, None), self.priced
-        if profile is None or priced is None:
+        profile = self.profiles.profile(point, None)
+        if profile is None:
             return
-        least = priced.least(point, profile, found, None)
+        least = self.priced.least(point, profile, found, None)
         if least is not None:
-            self._push(max(bound, least), SearchNode(3, point))
+            self._push(max(bound, least), SearchNode(2, point))
         else:
             self._again(bound, point, found)
 
@@ -184,18 +170,18 @@ class BestFirst:
         profiles, priced = self.profiles, self.priced
         profile, least_zero = profiles.profile(point, None), next(zeros(profiles.of, point))
         plain = profiles.profile(least_zero, None)
-        assert profile is not None and priced is not None
+        assert profile is not None
         for what in AGAIN if profiles.of.layers else ():
             again = profiles.profile(least_zero, what)
             if again is None or plain is None:
                 continue
             least = priced.least(point, profile, found, (plain, again))
             if least is not None:
-                self._push(max(bound, least), SearchNode(3, point, what))
-            elif not self.reached.made:
+                self._push(max(bound, least), SearchNode(2, point, what))
+            elif self.reached.best == math.inf:
                 self._lacks(priced.needs(point, profile, found, again), point)
 
-    def _simulated(self, node: SearchNode, found: Pipe) -> None:
+    def _planned(self, node: SearchNode, found: Pipe) -> None:
         estimate, reached = self.profiles.estimate(node.point, node.again), self.reached
         if estimate is None:
             return
@@ -206,9 +192,8 @@ class BestFirst:
                 self._again(0.0, node.point, found)
             return
         reached.looked += 1
-        actions = sum(map(len, found.actions))
-        reached.spent += A_SIMULATION + actions * AN_ACTION
-        reached.made.append((self.wanted.seconds(estimate.work), reached.looked, estimate))
+        reached.spent += A_SIMULATION + 2 * found.count * len(found.layers) * AN_ACTION
+        reached.best = self.add(self.fitting.near(estimate.point, estimate.plain))
 
     def _lacks(self, memory: int, point: Point) -> None:
         self.reached.looked += 1

@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from shardlang.cost.work import Coordinate, Gather, Item, MemoryBound, Place, Reduction, Segment, Update
-from shardlang.facts.buckets import filled
+from shardlang.cost.work import Gather, Place, Reduction, Segment
 from shardlang.frozen.records import dataclass
-from shardlang.plan.plan import ParamPlan, Plan
-from shardlang.step.gradient_sums import bucket_kind, sum_bytes
-from shardlang.step.parameters import local_bytes
+from shardlang.plan.plan import Plan
+from shardlang.step.gradient_sums import sum_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,44 +55,16 @@ class Degrees:
                 parts.append((kind, axes, size * (many - 1) * few // (many * max(1, few - 1))))
         return replace(reduction, parts=tuple(parts))
 
-    def once(self, coordinate: Coordinate, cut: Sequence[str]) -> Coordinate:
-        """The work once a step. cut: the axes over which ZeRO cuts parameters."""
-        few, many = self.of(cut)
-        gathers = tuple([self.gather(each) for each in coordinate.gathers])
-        if few == many:
-            return replace(coordinate, gathers=gathers)
-        updates = tuple([_update(each, few, many) for each in coordinate.updates])
-        after = {_item(item, few, many): count for item, count in coordinate.after.items()}
-        return replace(coordinate, updates=updates, gathers=gathers, after=after)
 
-
-def _update(update: Update, few: int, many: int) -> Update:
-    return replace(update, elements=max(1, update.elements * few // many))
-
-
-def _item(item: Item, few: int, many: int) -> Item:
-    """Copies are made of the rows that a rank updates."""
-    if not isinstance(item, MemoryBound) or item.place.operator != "copy":
-        return item
-    read, written, elements = (max(1, n * few // many) for n in (item.read, item.written, item.elements))
-    return replace(item, read=read, written=written, elements=elements)
-
-
-def published(plan: Plan, values: Sequence[int], degrees: Degrees, bucket: int) -> Iterator[Gather]:
-    """The gathers of ZeRO 1 and 2 after the update, one for each bucket of these parameters."""
-    params = [plan.params[v] for v in values if plan.graph.values[v].gradient and plan.params[v].zero in (1, 2)]
-    items = [(param, bucket_kind(plan, param), local_bytes(plan, param)) for param in params]
-    for _, members in filled(items, bucket):
-        yield from _together(plan, members, degrees)
-
-
-def _together(plan: Plan, params: Sequence[ParamPlan], degrees: Degrees) -> Iterator[Gather]:
+def gathered(plan: Plan, values: Sequence[int], times: int, degrees: Degrees) -> Iterator[Gather]:
+    """The gathers of ZeRO 1 and 2 after the update, of parameters that are there so many times. Those
+    of a type are gathered at once: with smaller buckets that takes no less."""
     parts: dict[tuple[str, int, tuple[str, ...]], int] = {}
-    for param in params:
+    for param in (plan.params[v] for v in values if plan.graph.values[v].gradient and plan.params[v].zero in (1, 2)):
         axes, dtype = plan.meshes[param.stored.mesh].ranked(param.zero_axes), plan.graph.values[param.value].type.dtype
         whole = plan.local_bytes(param.value, param.stored)
         key = dtype, param.stored.mesh, axes
-        parts[key] = parts.get(key, 0) - (-whole // degrees.of(axes)[1])
+        parts[key] = parts.get(key, 0) - times * (-whole // degrees.of(axes)[1])
     for (dtype, mesh, axes), part in parts.items():
         many = degrees.of(axes)[1]
         yield Gather(Place("step", "parameters", "parameters"), dtype, mesh, axes, (many - 1) * part, many * part)

@@ -19,9 +19,9 @@ from shardlang.cost.work import WEIGHTS, Attention, Collective, Item, MemoryBoun
 from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import REGISTRY
 from shardlang.search.deep.bound import MANY, PipelineBound, SegmentCost, bound, cost_of
-from shardlang.search.deep.degrees import published
+from shardlang.search.deep.degrees import gathered
 from shardlang.search.pipelines import Pipe
-from shardlang.search.profiles import LEFT, Probe, Profiles, Run
+from shardlang.search.profiles import Probe, Profiles, Run
 from shardlang.search.space import Point
 from shardlang.step.parameters import local_bytes, zero_degree
 from shardlang.types.dim import BYTES
@@ -51,8 +51,8 @@ class Priced:
         """The runs of the reference, ideal, and examples of its microbatch."""
         profile = self.profiles.profile(self.reference, None)
         if profile is None:
-            return [SegmentCost()] * (LEFT + 2), 1.0
-        examples = self.profiles.of.share(dict(self.reference.sizes)) / profile.more.microbatches
+            return [SegmentCost()] * 5, 1.0
+        examples = self.profiles.of.share(dict(self.reference.sizes)) / profile.plan.microbatches
         return [SegmentCost(*map(self._least, run)) for run in profile.runs], examples
 
     def _least(self, segments: Sequence[Segment]) -> float:
@@ -78,7 +78,7 @@ class Priced:
     def _prices(self) -> Prices:
         profile = self.profiles.profile(self.reference, None)
         assert profile is not None
-        return Prices(work(profile.more), self.hardware)
+        return Prices(work(profile.plan), self.hardware)
 
     @cached_property
     def floor(self) -> float:
@@ -86,7 +86,7 @@ class Priced:
         of, (runs, examples) = self.profiles.of, self._whole
         share = of.share(dict(self.reference.sizes)) / examples / of.ranks
         before, first, middle, end, after = (run.forward + run.backward for run in runs)
-        return (before + first + middle * (len(self.profiles.array.paths) - 2) + end + after) * share
+        return (before + first + middle * (self.profiles.array.count - 2) + end + after) * share
 
     def ideal(self, point: Point, found: Pipe) -> float:
         """A bound for all that differs in nothing but ZeRO, splits and what is computed again."""
@@ -108,7 +108,7 @@ class Priced:
         for stage in range(len(found.layers)):
             made = SegmentCost()
             for run, times in found.runs(stage).items():
-                made = made.then(runs[run].times(times))
+                made = made.then(runs[run].times(times)) if times else made
             stages.append(made)
         turn = found.count // max(1, found.count // found.size)
         return PipelineBound(found.size, stages, found.count, turn, found.schedule in KNOWN, sent, each)
@@ -116,7 +116,7 @@ class Priced:
     def _costs(self, point: Point, profile: Probe, plain: bool) -> tuple[Sequence[SegmentCost], Prices]:
         """The runs of a profile on the mesh of a point. plain: without what is parameters'."""
         mesh = Mesh(tuple(Axis(name, size) for name, size in point.sizes if size > 1))
-        prices = Prices(replace(work(profile.more), meshes=(mesh,), axis=self.profiles.of.staged), self.hardware)
+        prices = Prices(replace(work(profile.plan), meshes=(mesh,), axis=self.profiles.of.staged), self.hardware)
         wide = profile.widened(self.profiles.degrees(point, profile)) if not plain else _plain(profile.runs)
         key = id(profile), plain, point.sizes if not plain else _placings(prices, wide)
         if key not in self._runs:
@@ -172,15 +172,14 @@ class Priced:
     def _update(self, point: Point, profile: Probe, found: Pipe, prices: Prices) -> float:
         """Seconds of the update, and of the gathers after it, of the coordinate that has fewest
         layers."""
-        degrees, plan = self.profiles.degrees(point, profile), profile.more
+        degrees, plan = self.profiles.degrees(point, profile), profile.plan
         layers = min(sum(len(found.layers[stage]) for stage in mine) for mine in found.on)
         params = [plan.params[v] for v in profile.params[1] if plan.graph.values[v].gradient]
         elements = sum(local_bytes(plan, p) // zero_degree(plan, p, degrees.of(p.zero_axes)[1]) for p in params)
         kinds = {each.kind for each in prices.work.coordinates[0].updates}
         kinds = kinds if len(kinds - {"clip", "norm"}) == 1 else set()
         seconds = sum(operators.update(self.hardware, k, layers * elements // BYTES["f32"]) for k in sorted(kinds))
-        values = [value for _ in range(layers) for value in profile.params[1]]
-        gathers = published(plan, values, degrees, 1 << 62)
+        gathers = list(gathered(plan, profile.params[1], layers, degrees))
         return seconds + sum(prices.gather(gather) + prices.unpacked(gather) for gather in gathers)
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardlang.graph.graph import Kind
+from shardlang.search.layers import ArrayOfLayers
 from shardlang.search.space import Cuts, Open, Uses, splittable
-from shardlang.search.truncate import Elements
 from shardlang.types.dim import Dim
 
 
-def usual(of: Open, array: Elements, degrees: dict[str, int]) -> Sequence[Cuts]:
+def usual(of: Open, array: ArrayOfLayers, degrees: dict[str, int]) -> Sequence[Cuts]:
     """That way on axes of such sizes; none where the innermost of those that are open has one rank,
     for one axis more outward would only be another name of it."""
     last = next((axis for axis in reversed(degrees) if axis in of.open_axes), "")
@@ -26,7 +26,7 @@ def usual(of: Open, array: Elements, degrees: dict[str, int]) -> Sequence[Cuts]:
         return ()
     inner: Uses = ((axes[-1], False),)
     along: Uses = tuple((axis, axis == axes[-1] and len(legal) > 1) for axis in axes)
-    handed, params = _handed(of, array), _params(of)
+    handed, params = of.found.table((usual, array), lambda: (_handed(of, array), _params(of)))
     splits, taken = [], set[Dim]()
     for (group, name), ways in legal.items():
         dims = set(of.dims[name])
@@ -43,7 +43,7 @@ def _alone(axis: str, ways: Sequence[Uses]) -> bool:
     return ((axis, False),) in ways
 
 
-def _handed(of: Open, array: Elements) -> set[Dim]:
+def _handed(of: Open, array: ArrayOfLayers) -> set[Dim]:
     """The dims of what a layer hands to the next."""
     return {dim for v in array.handed(of.program.graph) for term in v.type.dims for dim in term}
 

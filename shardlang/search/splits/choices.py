@@ -1,4 +1,4 @@
-"""A strategy on a program with few layers -> the choices of its operators, with their seconds.
+"""A strategy without stages -> the choices of its operators, with their seconds.
 
 Equal operators of layers that are alike share one choice. Operators that a rule settles, and the
 axes that are not open, stay as they are; which option each choice takes is found by
@@ -134,8 +134,7 @@ def found_choices(
         return None
     own = rates.own(program, planning, table, [ops[0] for ops in rows], options)
     choices = tuple(
-        _choice(ops, planning.classes[ops[0]], table, each, seconds)
-        for ops, each, seconds in zip(rows, options, own, strict=True)
+        _choice(planning, ops, table, each, seconds) for ops, each, seconds in zip(rows, options, own, strict=True)
     )
     return Choices(planning, table, choices, _handed(planning, table, choices, rates))
 
@@ -167,14 +166,17 @@ WITH_MOMENTS = 4
 
 
 def _choice(
-    ops: tuple[int, ...], kind: OpClass, table: LayoutTable, options: tuple[Assignment, ...], seconds: Sequence[float]
-) -> SplitChoice:
+    planning: Planning, ops: tuple[int, ...], table: LayoutTable, options: tuple[Assignment, ...],
+    seconds: Sequence[float],
+) -> SplitChoice:  # fmt: skip
     """A choice of equal operators. They keep results that backward may read, and parameters with
     what belongs to them."""
+    kind, graph = planning.classes[ops[0]], planning.graph
+    times = sum(graph.times(graph.ops[op]) for op in ops)
     bytes = [_bytes(kind, table, each) for each in options]
-    stored = tuple(len(ops) * of_parameters for of_parameters, _ in bytes)
-    kept = tuple(len(ops) * sum(both) for both in bytes)
-    return SplitChoice(ops, kind, options, tuple(len(ops) * s for s in seconds), kept, stored)
+    stored = tuple(times * of_parameters for of_parameters, _ in bytes)
+    kept = tuple(times * sum(both) for both in bytes)
+    return SplitChoice(ops, kind, options, tuple(times * s for s in seconds), kept, stored)
 
 
 def _bytes(kind: OpClass, table: LayoutTable, assignment: Assignment) -> tuple[int, int]:
@@ -202,7 +204,7 @@ def _handed(
             readers = dict.fromkeys((of[user], operand) for user, operand in planning.users[value])
             if readers:
                 key = of[op.id], at, planning.tensors[value], tuple(readers)
-                counts[key] = counts.get(key, 0) + 1
+                counts[key] = counts.get(key, 0) + planning.graph.values[value].times
     return tuple(_value(table, choices, rates, key, times) for key, times in counts.items())
 
 

@@ -11,12 +11,15 @@ from dataclasses import field, replace
 from functools import cached_property
 from itertools import product
 
+from shardlang.check.program import CheckedProgram
 from shardlang.cost.planned import work
 from shardlang.frozen.records import dataclass
 from shardlang.plan.plan import Plan
 from shardlang.plan.strategy.holes import holes
+from shardlang.search.deep.usual import usual
 from shardlang.search.fill_holes import filled
 from shardlang.search.fit_memory import costs
+from shardlang.search.layers import ArrayOfLayers
 from shardlang.search.request import EXACT, RECURSIVE, SearchRequest
 from shardlang.search.space import Cuts, Open, Pins, Point, all_sizes, splittable
 from shardlang.search.splits.choices import resolved
@@ -33,12 +36,14 @@ PLANS = 20
 
 @dataclass
 class Splitting:
-    """few: the strategy on a program with few layers, without stages. all: whether all ways that
-    there are have been given. plans: those by rules that were written, by ranks and point."""
+    """few: the strategy without stages. array: that of equal layers which the program is made of,
+    if it is. all: whether all ways that there are have been given. plans: those by rules that were
+    written, by ranks and point."""
 
     of: Open
     few: Open
     wanted: SearchRequest
+    array: ArrayOfLayers | None
     known: dict[tuple[tuple[str, int], ...], Sequence[Cuts]] = field(default_factory=dict)
     all: bool = True
     plans: dict[tuple[int, Point], Plan | None] = field(default_factory=dict)
@@ -62,12 +67,14 @@ class Splitting:
         if sizes not in self.known:
             on = ", ".join(f"{axis} = {size}" for axis, size in sizes if size > 1) or "1 rank"
             self.wanted.tell(f"ways to split on {on}")
-            found = self._cuts(sizes)
+            found = self.of.program.in_runs(lambda program: self.on(program)._cuts(sizes))
             # A strategy without holes is tried as it is, too; ZeRO may use an axis that cuts
             # nothing.
             bare = is_whole(self.of) or not found or (self.of.zeros and not self.of.large)
             self.known[sizes] = tuple(dict.fromkeys([*([Cuts()] if bare else []), *found]))
-        return self.known[sizes]
+        # Large programs fit in no other way than that which keeps least.
+        least = usual(self.of, self.array, degrees) if self.array is not None else ()
+        return tuple(dict.fromkeys([*self.known[sizes], *least]))
 
     def _unstaged(self, degrees: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
         """The sizes of axes for one stage."""
@@ -88,14 +95,16 @@ class Splitting:
         return [axis for axis in axes if axis != self.of.staged and (axis in named or not named)]
 
     def _cuts(self, sizes: tuple[tuple[str, int], ...]) -> Sequence[Cuts]:
-        """The best way to write what operators choose; another where memory is short."""
-        both = (self.chosen(sizes), False), (self._lean(sizes), True)
+        """The best way to write what operators choose. Where memory is short, another one, with
+        which parameters take less; but with equal layers `usual` is that, and no answer had another."""
+        lean = self.wanted.mode == EXACT and self.wanted.limit is not None and self.array is None
+        both = (self.chosen(sizes), False), (self.chosen(sizes, True) if lean else None, True)
         ways = [self._written(sizes, found, lean) for found, lean in both if found is not None]
         return [cuts for cuts in dict.fromkeys(ways) if cuts is not None]
 
-    def _lean(self, sizes: tuple[tuple[str, int], ...]) -> Assigned | None:
-        """The choices by which parameters take less, where memory has a limit."""
-        return self.chosen(sizes, True) if self.wanted.mode == EXACT and self.wanted.limit is not None else None
+    def on(self, program: CheckedProgram) -> Splitting:
+        """The same on the program with other cuts of its runs of equal layers."""
+        return replace(self, few=replace(self.few, program=program), plans={})
 
     def _written(self, sizes: tuple[tuple[str, int], ...], found: Assigned, lean: bool) -> Cuts | None:
         meshes, few = found.of.planning.meshes, replace(self.few, ranks=found.of.planning.strategy.ranks or 1)

@@ -24,7 +24,7 @@ from shardlang.search.splits.choices import Choices
 from shardlang.types.dim import Dim
 from shardlang.types.layout import Layout, layout_text
 
-_PATH = re.compile(r"(?:\w+(?:\[\d+\])?\.)+(\w+)")
+_PATH = re.compile(r"(?:\w+(?:\[[\d-]+\])?\.)+(\w+)")
 
 
 @dataclass(frozen=True)
