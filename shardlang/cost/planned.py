@@ -14,10 +14,11 @@ from shardlang.folds.pipeline_report import whole_mesh
 from shardlang.frozen.records import remembered
 from shardlang.paths.patterns import count
 from shardlang.plan.plan import Plan, Step
+from shardlang.step.messages import messages
 from shardlang.step.passes import StagePasses, passes
 from shardlang.step.phases import phases
 from shardlang.step.saved_activations import saved_activations
-from shardlang.step.stages import messages, stages_by_coordinate
+from shardlang.step.stages import stages_by_coordinate
 from shardlang.step.units import PassWay, received
 from shardlang.step.zero3_gathers import orders
 

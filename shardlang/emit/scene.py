@@ -12,7 +12,7 @@ from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, makes
 from shardlang.step.blocks.call import BlockCall
 from shardlang.step.blocks.forms import Forms
-from shardlang.step.recompute import Owners
+from shardlang.step.recompute_groups import RecomputeGroups
 from shardlang.step.saved_activations import owners
 
 
@@ -54,7 +54,7 @@ class FileContext:
     stage: int | None
 
     @cached_property
-    def owners(self) -> Owners | None:
+    def owners(self) -> RecomputeGroups | None:
         """Which steps are computed again in backward."""
         found = owners(self.plan, self.steps)
         return found if found.groups and self.training else None

@@ -12,12 +12,13 @@ from shardlang.frozen.records import dataclass, remembered
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST
 from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp, Step
 from shardlang.step.gradient_sums import gradient_sums, summed_bytes
+from shardlang.step.messages import handed
 from shardlang.step.own_optimizers import gathered
 from shardlang.step.parameters import part_bytes
 from shardlang.step.passes import computed_again
 from shardlang.step.phases import phases
 from shardlang.step.saved_activations import saved_activations
-from shardlang.step.stages import conversion_stages, handed, stages_by_coordinate
+from shardlang.step.stages import conversion_stages, stages_by_coordinate
 from shardlang.step.zero3_gathers import orders
 
 

@@ -22,7 +22,7 @@ from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import MoveKind, Plan, PlannedOp, Recomputed, Step
 from shardlang.plan.reads import Form, inputs, layout_of
 from shardlang.step.blocks.kinds import kinds_of
-from shardlang.step.recompute import Owners
+from shardlang.step.recompute_groups import RecomputeGroups
 
 # Conversions that give a view of what they are given.
 _VIEWS = (MoveKind.I_TO_R, MoveKind.R_TO_I, MoveKind.I_TO_S, MoveKind.R_TO_S, MoveKind.VIEW)
@@ -35,7 +35,7 @@ class SavedActivations:
     def __init__(self, plan: Plan, groups: Sequence[Recomputed]) -> None:
         self.plan = plan
         self._stage = plan.stage
-        self.owners = Owners(plan, plan.steps, groups)
+        self.owners = RecomputeGroups(plan, plan.steps, groups)
         self._root: dict[Form, Form] = {}
         self._order: dict[Form, tuple[int, ...]] = {}
         # (stage, group or -1) -> what is kept there, by its memory; of what is no form, by
@@ -282,10 +282,10 @@ def saved_activations(plan: Plan) -> SavedActivations:
     return SavedActivations(plan, SavedActivations(plan, plan.recompute).needed())
 
 
-def owners(plan: Plan, steps: Sequence[Step] | None = None) -> Owners:
+def owners(plan: Plan, steps: Sequence[Step] | None = None) -> RecomputeGroups:
     """The recompute groups of a plan's steps; steps: those of one function alone."""
     found = saved_activations(plan).owners
-    return found if steps is None else Owners(plan, steps, found.groups)
+    return found if steps is None else RecomputeGroups(plan, steps, found.groups)
 
 
 @remembered

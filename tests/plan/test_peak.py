@@ -9,7 +9,7 @@ import pytest
 from shardlang.folds.memory import memory
 from shardlang.folds.peak.report import lacks
 from shardlang.folds.peak.step import Peak, peaks_by_action, step_peaks, steps_of_memory
-from shardlang.step.stages import messages
+from shardlang.step.messages import messages
 from tests.emit.sources import planned
 
 LLAMA = """

@@ -22,10 +22,11 @@ from shardlang.paths.patterns import SingleLayers
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, form, inputs, makes, transfers
 from shardlang.step.blocks.kinds import kinds_of
+from shardlang.step.messages import messages
 from shardlang.step.parameters import all_held, of_alike
 from shardlang.step.passes import passes
 from shardlang.step.saved_activations import form_bytes, saved_activations
-from shardlang.step.stages import coordinates_of, messages, stages_by_coordinate
+from shardlang.step.stages import coordinates_of, stages_by_coordinate
 from shardlang.step.windows import Windows, windows
 from shardlang.step.zero3_gathers import Brought, orders
 

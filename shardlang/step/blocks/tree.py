@@ -20,7 +20,7 @@ from shardlang.plan.reads import Form, makes
 from shardlang.step.blocks.call import ROOT
 from shardlang.step.blocks.forms import Forms
 from shardlang.step.blocks.kinds import kinds_of
-from shardlang.step.recompute import Owners
+from shardlang.step.recompute_groups import RecomputeGroups
 from shardlang.step.saved_activations import owners
 
 
@@ -58,7 +58,7 @@ class BlockTree:
         return found
 
     @cached_property
-    def owners(self) -> Owners | None:
+    def owners(self) -> RecomputeGroups | None:
         found = owners(self.plan, self.given_steps)
         return found if found.groups else None
 

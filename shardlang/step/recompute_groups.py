@@ -19,7 +19,7 @@ _GATHERS = (MoveKind.S_TO_R, MoveKind.S_TO_I)
 
 
 @dataclass(frozen=True)
-class Owners:
+class RecomputeGroups:
     """Which of `groups` each step of a function is of."""
 
     plan: Plan
