@@ -169,9 +169,9 @@ train {
 
 
 def patched(folder: Path, patch: Patch) -> Path:
-    """A copy of the package in `folder`, with the patch."""
+    """A copy of the package in `folder`, with the patch; what is compiled already comes with it."""
     for name in ("shardlang", "stdlib"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)
     for name, edits in patch.items():
         path = folder / "shardlang" / name
         text = path.read_text("utf-8")
