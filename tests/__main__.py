@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,8 @@ def main() -> int:
         if process.returncode != 0:
             failed.append(_name(check))
     print(f"== {_name(tests)}", flush=True)
-    if subprocess.run(tests, cwd=ROOT).returncode != 0:
+    # Modules are compiled once, not by every worker and every Python that a test starts.
+    if subprocess.run(tests, cwd=ROOT, env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""}).returncode != 0:
         failed.append(_name(tests))
     for name in failed:
         print(f"failed: {name}", file=sys.stderr)

@@ -28,6 +28,8 @@ PIPELINE = """strategy stages {
 
 train {"""
 WAYS = [("dp", 1), ("dp", 4), ("mp", 2), ("cp", 2), ("sp", 2), ("mixed", 4), ("stages", 2), ("stages", 4)]
+# Those of gpt2, which has each axis and a table of positions; the others are llama's alone.
+BOTH = [("dp", 1), ("cp", 2), ("mixed", 4), ("stages", 2)]
 
 
 def shardc(folder: Path, *words: str) -> str:
@@ -65,29 +67,28 @@ def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "ranks"), WAYS)
-def test_greedy_tokens_are_those_of_transformers(
-    strategy: str, ranks: int, models: tuple[str, Path, object]
-) -> None:  # fmt: skip
+def test_greedy_tokens_are_those_of_transformers(models: tuple[str, Path, object]) -> None:
     """Prompts of several lengths, more of them than a batch has."""
-    _, folder, model = models
-    found = generated(folder, "net.shard", strategy, ranks, "--tokens", "9")
-    for prompt, tokens in zip(PROMPTS, found, strict=True):
+    name, folder, model = models
+    expected = []
+    for prompt in PROMPTS:
         ids = torch.tensor([[int(word) for word in prompt.split()]])
         theirs = model.generate(ids, max_new_tokens=9, do_sample=False, eos_token_id=None, pad_token_id=0)  # type: ignore[attr-defined]
-        assert tokens == theirs[0, ids.shape[1] :].tolist()
+        expected.append(theirs[0, ids.shape[1] :].tolist())
+    for strategy, ranks in WAYS if name == "llama" else BOTH:
+        assert generated(folder, "net.shard", strategy, ranks, "--tokens", "9") == expected, (strategy, ranks)
 
 
 @pytest.mark.slow
 def test_a_text_longer_than_the_window(models: tuple[str, Path, object]) -> None:
     """A loop by hand that gives the model the last 16 tokens."""
     _, folder, model = models
-    found = generated(folder, "net.shard", "mixed", 4, "--tokens", "30")
+    found = generated(folder, "net.shard", "mixed", 4, "--tokens", "18")
     for prompt, tokens in zip(PROMPTS, found, strict=True):
         ids = [int(word) for word in prompt.split()]
         begun = len(ids)
         with torch.no_grad():
-            for _ in range(30):
+            for _ in range(18):
                 ids.append(int(model(torch.tensor([ids[-16:]])).logits[0, -1].argmax()))  # type: ignore[operator]
         assert tokens == ids[begun:]
 

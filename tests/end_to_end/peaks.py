@@ -2,8 +2,8 @@
 first parameter to the last update.
 
 `peaks(text, ranks, folder)` trains a program on real gloo ranks, in a process of its own as alive.py does. They take
-the ways of a device: collectives as NCCL has them, in memory of their own, not those that are made for sockets. As a
-script: `peaks.py MAIN_FILE RANKS`.
+the ways of a device: collectives as NCCL has them, in memory of their own, not those that are made for sockets. What
+they send is counted as wired.py does. As a script: `peaks.py MAIN_FILE RANKS`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tests import warm
 from tests.emit.sources import emitted_files
 from tests.end_to_end.curves import ROOT
 from tests.end_to_end.watching import started
+from tests.end_to_end.wired import watch
 
 
 class Peak(NamedTuple):
@@ -158,6 +159,7 @@ def _watch(folder: Path) -> None:
     from shardlang.runtime.state import saved_on_host
     from shardlang.runtime.step.train import TrainingRun
 
+    watch(folder)
     random.CHUNK = 2**62
     primitives._native = lambda x: True
     primitives.share = primitives.stage = lambda *_: None  # type: ignore[assignment]

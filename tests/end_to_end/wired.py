@@ -35,6 +35,11 @@ def wired(text: str, ranks: int, folder: Path, strategy: str | None = None) -> l
     # Weights may be compared bit by bit, and the number of threads decides the order of sums within a rank.
     done = warm.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stdout + done.stderr
+    return sent(folder, ranks)
+
+
+def sent(folder: Path, ranks: int) -> list[dict[str, int]]:
+    """What `watch` has written there, per rank."""
     return [json.loads((folder / f"sent-{rank}.json").read_text()) for rank in range(ranks)]
 
 
@@ -50,7 +55,7 @@ def _sent(kind: str, x: Any, members: int) -> int:
     return once if kind == "begin_reduce_scatter" else 2 * once
 
 
-def _watch(folder: Path) -> None:
+def watch(folder: Path) -> None:
     """Every collective made from now on is counted."""
     import torch
 
@@ -121,4 +126,4 @@ def _watch(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(started(_watch, save_weights=Path(sys.argv[1]).with_name("weights.safetensors")))
+    sys.exit(started(watch, save_weights=Path(sys.argv[1]).with_name("weights.safetensors")))

@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.end_to_end.curves import ROOT
 
 DIGITS = (ROOT / "examples" / "digits.shard").read_text("utf-8")
@@ -222,9 +222,9 @@ train {
 
 
 def patched(folder: Path, patch: Patch) -> Path:
-    """A copy of the package in `folder`, with the patch."""
+    """A copy of the package in `folder`, with the patch; what is compiled already comes with it."""
     for name in ("shardlang", "stdlib"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)
     for name, edits in patch.items():
         path = folder / "shardlang" / name
         text = path.read_text("utf-8")
@@ -239,7 +239,7 @@ def shardc(tree: Path, *arguments: str) -> str:
     """What a command of the package in `tree` prints; it must end well."""
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     command = [sys.executable, "-c", "from shardlang.cli.start import main; main()", *arguments]
-    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    done = warm.run(command, cwd=tree, env=environment, kind=warm.Bare)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

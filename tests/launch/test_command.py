@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,9 @@ from click.testing import CliRunner, Result
 
 from shardlang.cli.main import shardc
 from shardlang.disk.overwrite_guard import LOG_MARK
+from tests import warm
 from tests.launch.programs import NET, ROOT
+from tests.runtime.apart import apart
 
 TORCHRUN = ("--ranks", "4", "--nodes", "2", "--to", "torchrun", "--hosts", "localhost,127.0.0.1", "-o", "job")
 
@@ -147,10 +150,10 @@ def test_a_program_for_each_number_of_hosts(here: Path) -> None:
     assert "rt.main_by_size({2: 'ranks-2', 4: 'ranks-4', 6: 'ranks-6'})" in main
     assert "ranks=4" in (here / "job" / "ranks-4" / "main.py").read_text()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    refused = subprocess.run([sys.executable, "job/main.py"], env=environment, capture_output=True, text=True)
+    refused = warm.run([sys.executable, "job/main.py"], env=environment)
     assert refused.returncode == 3 and "there is a program for each of 2, 4, 6 ranks" in refused.stderr
     environment |= {"RANK": "0", "WORLD_SIZE": "8", "MASTER_ADDR": "localhost", "MASTER_PORT": "29477"}
-    refused = subprocess.run([sys.executable, "job/main.py"], env=environment, capture_output=True, text=True)
+    refused = warm.run([sys.executable, "job/main.py"], env=environment)
     assert "8 ranks were started, and there are programs for 2, 4, 6" in refused.stderr
 
 
@@ -258,7 +261,7 @@ def test_two_agents_train_and_end(here: Path) -> None:
     assert all(log.read_text().startswith(LOG_MARK) for log in logs)
 
     logs[3].write_text("mine\n")
-    hosts = [subprocess.Popen(["bash", "job/start.sh", str(number)], **how) for number in (1, 0)]
-    said = [host.communicate() for host in hosts]
-    assert any("error[SH512]" in err and "rank-3.log" in err for _, err in said), said
+    ranks = next(line for line in (here / "job" / "start.sh").read_text().splitlines() if "main.py" in line)
+    said = [rank.stderr for rank in apart(4, *shlex.split(ranks), folder=here)]
+    assert any("error[SH512]" in err and "rank-3.log" in err for err in said), said
     assert logs[3].read_text() == "mine\n"

@@ -1,7 +1,7 @@
-"""Layouts as arrays per rank: what a layout claims of a value, and what each move does to ranks' arrays, by definition.
+"""Layouts as arrays per rank: what a layout claims of a value, and what each move does to ranks' arrays.
 
-Written from the meaning of the states alone (specs/redistribution.md), not from the planner's code, to judge it.
-Values are float64; a rank's array is kept in a list by rank.
+What a layout claims is written from the meaning of the states alone (specs/redistribution.md), not from the planner's
+code, to judge it; moves are the interpreter's. Values are float64; a rank's array is kept in a list by rank.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import torch
 
+from shardlang.interpret.ranks.coordinates import groups_of
+from shardlang.interpret.ranks.exchanges import converted, exchange, permuted, row
 from shardlang.plan.plan import Move, MoveKind
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 
 Ranks = list[np.ndarray]
-TRANSPOSED = {"S": "S", "P": "I", "I": "I", "R": "P"}
 
 
 def coordinates(mesh: Mesh, rank: int) -> dict[str, int]:
@@ -37,12 +39,6 @@ def block(layout: Layout, at: dict[str, int], shape: tuple[int, ...], mesh: Mesh
         first = min(size, index(axes, at, mesh) * each)
         slices.append(slice(first, min(size, first + each)))
     return tuple(slices)
-
-
-def chunks(x: np.ndarray, count: int, dim: int) -> list[np.ndarray]:
-    """x in blocks along `dim`, as `block` has them."""
-    each = -(-x.shape[dim] // count)
-    return np.split(x, [min(x.shape[dim], i * each) for i in range(1, count)], dim)
 
 
 def value_of(parts: Ranks, layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> np.ndarray | None:
@@ -82,108 +78,21 @@ def dual(layout: Layout, mesh: Mesh) -> Layout:
     return Layout(layout.dims, tuple(a.name for a in mesh.axes if layout.state(a.name) == "R"), (), layout.mesh)
 
 
-# --- moves, forward ---
-
-
-def groups(mesh: Mesh, axes: tuple[str, ...]) -> list[list[int]]:
-    """Rank groups over `axes`, members in the order of `axes`, first is major."""
-    found: dict[tuple[int, ...], list[tuple[int, int]]] = {}
-    for rank in range(mesh.size):
-        at = coordinates(mesh, rank)
-        key = tuple(at[a.name] for a in mesh.axes if a.name not in axes)
-        found.setdefault(key, []).append((index(axes, at, mesh), rank))
-    return [[rank for _, rank in sorted(members)] for members in found.values()]
-
-
-def per_group(parts: Ranks, mesh: Mesh, axes: tuple[str, ...], change) -> Ranks:  # type: ignore[no-untyped-def]
-    out: Ranks = [np.zeros(0)] * len(parts)
-    for members in groups(mesh, axes):
-        for rank, array in zip(members, change([parts[m] for m in members]), strict=True):
-            out[rank] = array
-    return out
-
-
-def nothing(xs: Ranks) -> Ranks:
-    return xs
-
-
-def all_reduce(xs: Ranks) -> Ranks:
-    return [sum(xs[1:], xs[0])] * len(xs)
-
-
-def mask(xs: Ranks) -> Ranks:
-    return [x if i == 0 else np.zeros_like(x) for i, x in enumerate(xs)]
-
-
-def gather(dim: int):  # type: ignore[no-untyped-def]
-    return lambda xs: [np.concatenate(xs, dim)] * len(xs)
-
-
-def cut(dim: int):  # type: ignore[no-untyped-def]
-    return lambda xs: [chunks(x, len(xs), dim)[i] for i, x in enumerate(xs)]
-
-
-def reduce_scatter(dim: int):  # type: ignore[no-untyped-def]
-    return lambda xs: chunks(sum(xs[1:], xs[0]), len(xs), dim)
-
-
-def zero_pad(dim: int):  # type: ignore[no-untyped-def]
-    return lambda xs: [
-        np.concatenate([x if i == j else np.zeros_like(y) for j, y in enumerate(xs)], dim) for i, x in enumerate(xs)
-    ]
-
-
-def all_to_all(from_dim: int, dim: int):  # type: ignore[no-untyped-def]
-    return lambda xs: [np.concatenate([chunks(x, len(xs), dim)[i] for x in xs], from_dim) for i in range(len(xs))]
-
-
-def rows(move: Move):  # type: ignore[no-untyped-def]
-    """Forward and backward of a row of the table, over the members of one group."""
-    dim, from_dim, kind = move.dim, move.from_dim, MoveKind
-    return {
-        kind.I_TO_R: (nothing, all_reduce),
-        kind.P_TO_I: (all_reduce, nothing),
-        kind.P_TO_R: (all_reduce, all_reduce),
-        kind.P_TO_S: (reduce_scatter(dim), gather(dim)),
-        kind.S_TO_R: (gather(dim), reduce_scatter(dim)),
-        kind.S_TO_I: (gather(dim), cut(dim)),
-        kind.I_TO_S: (cut(dim), gather(dim)),
-        kind.R_TO_S: (cut(dim), zero_pad(dim)),
-        kind.S_TO_P: (zero_pad(dim), cut(dim)),
-        kind.S_TO_S: (all_to_all(from_dim, dim), all_to_all(dim, from_dim)),
-        kind.I_TO_P: (mask, nothing),
-        kind.R_TO_P: (mask, mask),
-        kind.R_TO_I: (nothing, mask),
-    }[move.kind]
+# --- moves, by the interpreter's table ---
 
 
 def run(move: Move, before: Layout, after: Layout, parts: Ranks, mesh: Mesh) -> Ranks:
-    if move.kind is MoveKind.PERMUTE:
-        return [parts[s] for s in permuted_from(before, after, mesh)]
-    if move.kind is MoveKind.VIEW:
-        return parts
-    return per_group(parts, mesh, move.axes, rows(move)[0])
+    return [x.numpy() for x in converted(list(map(torch.from_numpy, parts)), move, before, after, mesh, mesh)]
 
 
 def run_back(move: Move, before: Layout, after: Layout, gradients: Ranks, mesh: Mesh) -> Ranks:
+    """Their way back to the gradients of what `run` was given."""
+    xs = list(map(torch.from_numpy, gradients))
     if move.kind is MoveKind.PERMUTE:
-        found = permuted_from(before, after, mesh)
-        return [gradients[found.index(rank)] for rank in range(mesh.size)]
-    if move.kind is MoveKind.VIEW:
-        return gradients
-    return per_group(gradients, mesh, move.axes, rows(move)[1])
-
-
-def permuted_from(before: Layout, after: Layout, mesh: Mesh) -> list[int]:
-    """Per rank the rank whose array it takes: the one with its block of each dim and its number in P, R and I."""
-    held = {_place(before, rank, mesh): rank for rank in range(mesh.size)}
-    return [held[_place(after, rank, mesh)] for rank in range(mesh.size)]
-
-
-def _place(layout: Layout, rank: int, mesh: Mesh) -> tuple[int, ...]:
-    at = coordinates(mesh, rank)
-    rest = tuple(a.name for a in mesh.axes if layout.state(a.name) == "I")
-    return tuple(index(axes, at, mesh) for axes in (*layout.dims, layout.pending, layout.replicated, rest))
+        return [x.numpy() for x in permuted(xs, after, before, mesh, mesh)]
+    forth, back = row(move)
+    groups = groups_of(mesh, move.axes if move.kind is not MoveKind.VIEW else ())
+    return [x.numpy() for x in exchange(xs, groups, back, forth)]
 
 
 def layouts(

@@ -196,7 +196,7 @@ def judged(text: str) -> str:
     return "runs"
 
 
-@pytest.mark.parametrize("first", range(0, 80, 20))
+@pytest.mark.parametrize("first", [0, 40])
 def test_runs_are_the_layers_one_by_one(first: int) -> None:
     found = Counter(
         (judged(text), "stages" in text, "device" in text) for text in map(written, range(first, first + 20))

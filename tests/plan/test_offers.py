@@ -73,11 +73,24 @@ def typed(text: str, strategy: str, rules: list[str]) -> str:
     return "\n".join([f"{head}strategy {strategy} {{", *kept, *(f"  {rule}" for rule in rules), "}", rest])
 
 
-@pytest.mark.parametrize("tune", [False, True])
-@pytest.mark.parametrize("strategy", ["ddp", "again", "open"])
-@pytest.mark.parametrize("ranks", [1, 4])
-@pytest.mark.parametrize("memory", ["24MB", "12MB", "9MB", "6MB", "4.5MB", "3MB", "1MB"])
-def test_what_is_offered_fits(memory: str, ranks: int, strategy: str, tune: bool) -> None:
+# Strategy, ranks, whether `tune` looks -> sizes of memory. Of 7 sizes under each of them every form of help is here.
+MEMORY = {
+    ("again", 1, False): ("24MB",),
+    ("again", 4, False): ("24MB", "12MB", "1MB"),
+    ("ddp", 1, False): ("12MB", "6MB", "1MB"),
+    ("ddp", 4, False): ("24MB", "6MB", "3MB"),
+    ("open", 4, False): ("9MB",),
+    ("again", 4, True): ("24MB", "12MB"),
+    ("ddp", 4, True): ("24MB", "6MB"),
+    ("open", 1, True): ("12MB", "1MB"),
+    ("open", 4, True): ("4.5MB", "3MB", "1MB"),
+}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ranks", "tune", "memory"), [(*how, size) for how, sizes in MEMORY.items() for size in sizes]
+)
+def test_what_is_offered_fits(strategy: str, ranks: int, tune: bool, memory: str) -> None:
     found = told(memory, strategy, ranks, tune=tune)
     if not found:
         return

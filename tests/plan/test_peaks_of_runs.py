@@ -56,7 +56,7 @@ def told(text: str) -> str:
     return "runs"
 
 
-@pytest.mark.parametrize("first", range(1000, 1080, 20))
+@pytest.mark.parametrize("first", [1000, 1020, 1040])
 def test_peaks_of_runs_are_those_of_all_layers(first: int) -> None:
     found = Counter(told(written(seed)) for seed in range(first, first + 20))
     assert found["runs"] >= 5, found

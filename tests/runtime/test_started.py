@@ -11,6 +11,8 @@ import pytest
 
 from shardlang.errors import RunError
 from shardlang.launch.started import Started, require_alone, started
+from tests import warm
+from tests.cli.process import SHARDC
 from tests.runtime.test_launch import ROOT, write
 
 JOB = {
@@ -103,11 +105,10 @@ def test_two_tasks_of_srun_are_one_run_and_shardc_run_is_refused_in_them(tmp_pat
             "SLURM_LOCALID": str(rank), "MASTER_PORT": "29473",
         }  # fmt: skip
         how = {"cwd": tmp_path, "env": environment, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        tasks.append(subprocess.Popen([sys.executable, str(path), "--device", "cpu"], **how))
+        tasks.append(warm.Warm([sys.executable, str(path), "--device", "cpu"], **how))
     said = [task.communicate() for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0], said
     assert "step" in said[0][0] and said[1][0] == ""
     program = ROOT / "examples" / "quickstart.shard"
-    command = [str(Path(sys.executable).with_name("shardc")), "run", str(program), "--ranks", "2"]
-    refused = subprocess.run(command, env=environment, capture_output=True, text=True)
+    refused = warm.run([*SHARDC, "run", str(program), "--ranks", "2"], env=environment)
     assert refused.returncode == 2 and "srun has started it as task 1 of 2" in refused.stderr, refused
