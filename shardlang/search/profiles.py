@@ -1,13 +1,14 @@
 """A deep program and a point -> the seconds and the bytes of its layers and of what is around them,
 from a plan without stages that tells equal layers once.
 
-A stage is a sum of these, and so is what its ranks keep. The schedule and which layers are computed
-again are arithmetic (deep/)."""
+A stage is a sum of these, and so is what its ranks keep. Plans are made for few ranks along the
+axes that only share the batch; more ranks, stages, the schedule and which layers are computed again
+are arithmetic (deep/)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -20,7 +21,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.frozen.records import dataclass
 from shardlang.paths.patterns import SingleLayers, indexes
 from shardlang.plan.bytes.fits import Device, device
-from shardlang.plan.bytes.memory import all_held, local_bytes
+from shardlang.plan.bytes.memory import all_held, held_bytes, local_bytes
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.bytes.reserved.communicators import Communicator, channels, communicators
 from shardlang.plan.bytes.saved_activations import saved_activations
@@ -28,6 +29,7 @@ from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
 from shardlang.plan.reads import inputs
 from shardlang.plan.rewrite.derived import rearranges
+from shardlang.search.deep.degrees import Degrees
 from shardlang.search.deep.memory import CoordinateMemory, MemoryEstimate, moments
 from shardlang.search.fill_holes import filled
 from shardlang.search.layers import ArrayOfLayers
@@ -58,6 +60,22 @@ class Probe:
     plan: Plan
     runs: Sequence[Run]
     array: ArrayOfLayers
+    _widened: dict[object, Sequence[Run]] = field(default_factory=dict)
+
+    def widened(self, degrees: Degrees) -> Sequence[Run]:
+        """The runs on more ranks."""
+        key = tuple(degrees.many.items())
+        if key not in self._widened:
+            self._widened[key] = [
+                ([degrees.segment(each) for each in forward], [degrees.segment(each) for each in backward])
+                for forward, backward in self.runs
+            ]
+        return self._widened[key]
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """Those of its axes."""
+        return {axis.name: axis.size for axis in self.plan.meshes[0].timeless.axes}
 
     @cached_property
     def middle(self) -> str:
@@ -91,23 +109,24 @@ class Probe:
         layer = sum(size for path, size, stays in saved.tensors(0) if stays and path.startswith(f"{self.middle}."))
         return layer, saved.of(0) - self.array.count * layer
 
-    @cached_property
-    def held(self) -> Sequence[MemoryEstimate]:
+    def held(self, degrees: Degrees) -> Sequence[MemoryEstimate]:
         """The bytes of what is before the layers, of each layer, and of what is after them."""
         plan, found = self.plan, list[MemoryEstimate]()
         for values, kept in zip(self.params, (0, *self.kept), strict=True):
             total = MemoryEstimate(0, 0, kept)
-            for value in (value for value in values if value not in plan.memory_of):
-                it = all_held(plan)[value]
-                whole = local_bytes(plan, plan.params[value]) if it.gradient else 0
-                total = total.plus(MemoryEstimate(it.itself + it.copy + it.optimizer, it.gradient, 0, whole))
+            for value in values:
+                param = plan.params[value]
+                if value not in plan.memory_of:
+                    it = held_bytes(plan, param, degrees.of(param.zero_axes)[1])
+                    whole = local_bytes(plan, param) if it.gradient else 0
+                    total = total.plus(MemoryEstimate(it.itself + it.copy + it.optimizer, it.gradient, 0, whole))
             found.append(total)
         return found
 
     @cached_property
     def beside(self) -> tuple[int, int]:
         """The bytes beside these at the peak: of a layer, and where the ends are."""
-        before, layer, after = self.held
+        before, layer, after = self.held(Degrees(self.sizes, self.sizes))
         whole = before.plus(layer.times(self.array.count)).plus(after)
         alone = CoordinateMemory([whole], [self.array.count], moments("", 1, 1, self.plan.microbatches, 0))
         try:
@@ -180,11 +199,14 @@ class Profiles:
         again = self.profile(point, what)
         return made if again is None else self._made(replace(point, again=what), plain, again, found, limit)
 
-    def coordinates(self, profile: Probe, found: Pipe, some: Iterable[int]) -> list[CoordinateMemory]:
+    def degrees(self, point: Point, profile: Probe) -> Degrees:
+        return Degrees(profile.sizes, {axis: size for axis, size in point.sizes if axis != self.of.staged})
+
+    def coordinates(self, point: Point, profile: Probe, found: Pipe, some: Iterable[int]) -> list[CoordinateMemory]:
         """The bytes of some coordinates; what is received and sent is kept too."""
-        made = list[CoordinateMemory]()
+        held, made = profile.held(self.degrees(point, profile)), list[CoordinateMemory]()
         for at in some:
-            stages = [self._stage(profile, found, stage) for stage in found.on[at]]
+            stages = [self._stage(held, profile.boundary, found, stage) for stage in found.on[at]]
             stages[0] = stages[0].plus(MemoryEstimate(self.of_nccl(profile, found, at)))
             layers = [len(found.layers[stage]) for stage in found.on[at]]
             moment = moments(found.schedule, len(found.layers), found.size, found.count, at)
@@ -192,10 +214,10 @@ class Profiles:
         return made
 
     @staticmethod
-    def _stage(profile: Probe, found: Pipe, stage: int) -> MemoryEstimate:
-        before, layer, after = profile.held
+    def _stage(held: Sequence[MemoryEstimate], boundary: int, found: Pipe, stage: int) -> MemoryEstimate:
+        before, layer, after = held
         crossing = found.sends(stage) + found.sends(stage + 1)
-        made = layer.times(len(found.layers[stage])).plus(MemoryEstimate(0, 0, crossing * profile.boundary))
+        made = layer.times(len(found.layers[stage])).plus(MemoryEstimate(0, 0, crossing * boundary))
         made = made.plus(before) if stage == 0 else made
         return made.plus(after) if stage == len(found.layers) - 1 else made
 
@@ -216,7 +238,7 @@ class Profiles:
 
     def _made(self, point: Point, plain: Probe, again: Probe, found: Pipe, limit: int | None) -> Estimate:
         chosen, memory, whole, last = set[int](), 0, 0, len(found.layers) - 1
-        every, less = self.coordinates(plain, found, range(found.size)), plain.kept[0] - again.kept[0]
+        every, less = self.coordinates(point, plain, found, range(found.size)), plain.kept[0] - again.kept[0]
         bucket = self._bucket(point, plain, every, limit)
         for mine, held in zip(found.on, every, strict=True):
             beside = again.beside[last in mine]
@@ -238,24 +260,33 @@ class Profiles:
 
     def profile(self, point: Point, again: str | None) -> Probe | None:
         """The profile of a point; None where it is illegal, or where layers are not all alike."""
-        here = self.flat_point(point)
+        here = self.few(point)
         key = here, again
         if key not in self.known:
             self.known[key] = self._profile(here, again)
         return self.known[key]
 
-    def flat_point(self, point: Point) -> Point:
-        """What of a point its profile depends on."""
-        sizes = tuple((name, size) for name, size in point.sizes if name != self.of.staged)
-        return replace(point, sizes=sizes, virtual=0, schedule="", bucket=0, again="", layers=())
+    def few(self, point: Point) -> Point:
+        """A point with the profile of this one, on few ranks along the axes that share the batch,
+        with as large a microbatch."""
+        sizes = [(name, size) for name, size in point.sizes if name != self.of.staged]
+        count = point.microbatches
+        if count > 1:
+            share = self.of.share(dict(sizes))
+            sizes = [(name, 2 if name in self.of.batch_axes and size % 2 == 0 else size) for name, size in sizes]
+            count = self.of.share(dict(sizes)) * count // share if share else count
+        return replace(
+            point, sizes=tuple(sizes), virtual=0, schedule="", bucket=0, microbatches=count, again="", layers=()
+        )
 
     def _costs(self, point: Point, again: str | None) -> float:
         """Seconds of a processor for a profile: the first on a mesh of many axes finds all ways
         between layouts there."""
-        alike, known = (replace(point, zero=()), again), point.sizes in self._seen
-        few = sum(size > 1 for _, size in point.sizes) < MANY
-        found = ALIKE if alike in self._seen else A_PROFILE if known or few else A_MESH
-        self._seen.update((point.sizes, alike))
+        sizes = [size for _, size in point.sizes if size > 1]
+        mesh = point.sizes, math.gcd(self.of.share(dict(point.sizes)) // (point.microbatches or 1), math.prod(sizes))
+        alike = replace(point, zero=()), again
+        found = ALIKE if alike in self._seen else A_PROFILE if mesh in self._seen or len(sizes) < MANY else A_MESH
+        self._seen.update((mesh, alike))
         return found
 
     def _profile(self, point: Point, again: str | None) -> Probe | None:

@@ -104,7 +104,7 @@ def test_a_bound_is_no_more_than_the_prediction(name: str, ranks: int) -> None:
         memory = max(peak.bytes + more for peak, more in zip(peaks, nccl, strict=True))
         guessed = [profiles.of_nccl(profile, found, at) for at in range(found.size)]
         assert all(abs(a - b) <= MORE for a, b in zip(guessed, nccl, strict=True)), point
-        every = profiles.coordinates(profile, found, range(found.size))
+        every = profiles.coordinates(point, profile, found, range(found.size))
         assert max(held.most for held in every) <= memory, point
         assert estimate.memory == pytest.approx(memory, rel=0.2), point
     assert seen > 3

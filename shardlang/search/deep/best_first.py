@@ -179,7 +179,7 @@ class BestFirst:
             if least is not None:
                 self._push(max(bound, least), SearchNode(2, point, what))
             elif self.reached.best == math.inf:
-                self._lacks(priced.needs(profile, found, again), point)
+                self._lacks(priced.needs(point, profile, found, again), point)
 
     def _planned(self, node: SearchNode, found: Pipe) -> None:
         estimate, reached = self.profiles.estimate(node.point, node.again), self.reached

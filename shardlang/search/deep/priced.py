@@ -5,7 +5,7 @@ parameters' sums, then with all of it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import field, replace
 from functools import cached_property
 
@@ -15,12 +15,12 @@ from shardlang.cost.overlap import EMITTED
 from shardlang.cost.planned import work
 from shardlang.cost.prices import Prices
 from shardlang.cost.scripts import Scripts
-from shardlang.cost.work import WEIGHTS, Attention, Gather, Item, MemoryBound, Place, Product, Segment
+from shardlang.cost.work import WEIGHTS, Attention, Collective, Item, MemoryBound, Product, Segment
 from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.bytes.memory import local_bytes, zero_degree
-from shardlang.plan.plan import Plan
 from shardlang.search.deep.bound import MANY, PipelineBound, SegmentCost, bound, cost_of
+from shardlang.search.deep.degrees import gathered
 from shardlang.search.pipelines import Pipe
 from shardlang.search.profiles import Probe, Profiles, Run
 from shardlang.search.space import Point
@@ -117,10 +117,11 @@ class Priced:
         """The runs of a profile on the mesh of a point. plain: without what is parameters'."""
         mesh = Mesh(tuple(Axis(name, size) for name, size in point.sizes if size > 1))
         prices = Prices(replace(work(profile.plan), meshes=(mesh,), axis=self.profiles.of.staged), self.hardware)
-        key = id(profile), plain
+        wide = profile.widened(self.profiles.degrees(point, profile)) if not plain else _plain(profile.runs)
+        key = id(profile), plain, point.sizes if not plain else _placings(prices, wide)
         if key not in self._runs:
             scripts = Scripts(prices, EMITTED)
-            self._runs[key] = [cost_of(scripts, *run) for run in (_plain(profile.runs) if plain else profile.runs)]
+            self._runs[key] = [cost_of(scripts, *run) for run in wide]
         return self._runs[key], prices
 
     def first(self, point: Point, profile: Probe, found: Pipe) -> float:
@@ -133,7 +134,7 @@ class Priced:
     def least(self, point: Point, profile: Probe, found: Pipe, again: tuple[Probe, Probe] | None) -> float | None:
         """The bound of a point; None where its memory is too small. again: profiles without and
         with layers that are computed again, where they may be."""
-        repeated = self._again(profile, found, again[1] if again is not None else None)
+        repeated = self._again(point, profile, found, again[1] if again is not None else None)
         if repeated is None:
             return None
         runs, prices = self._costs(point, profile, False)
@@ -145,15 +146,15 @@ class Priced:
             (without, _), (with_them, _) = (self._costs(point, each, True) for each in again)
             each_layer = max(0.0, with_them[2].backward - without[2].backward)
             more = [n * each_layer for n in repeated]
-        return bound(course, more, self._update(profile, found, prices))
+        return bound(course, more, self._update(point, profile, found, prices))
 
-    def _again(self, profile: Probe, found: Pipe, again: Probe | None) -> list[int] | None:
+    def _again(self, point: Point, profile: Probe, found: Pipe, again: Probe | None) -> list[int] | None:
         """How many layers of each stage have to be computed again at least."""
         limit, made = self.profiles.limit, [0] * len(found.layers)
         if limit is None:
             return made
         ends = list(dict.fromkeys((0, found.size - 1)))
-        for at, held in zip(ends, self.profiles.coordinates(profile, found, ends), strict=True):
+        for at, held in zip(ends, self.profiles.coordinates(point, profile, found, ends), strict=True):
             if held.most <= limit:
                 continue
             few = held.fewest(profile.kept[0] - again.kept[0] if again is not None else 0, limit)
@@ -163,37 +164,30 @@ class Priced:
                 made[stage] = count
         return made
 
-    def needs(self, profile: Probe, found: Pipe, again: Probe) -> int:
+    def needs(self, point: Point, profile: Probe, found: Pipe, again: Probe) -> int:
         """The bytes that the first coordinate holds at least, all layers computed again."""
-        (held,) = self.profiles.coordinates(profile, found, (0,))
+        (held,) = self.profiles.coordinates(point, profile, found, (0,))
         return held.again(profile.kept[0] - again.kept[0], held.layers).most
 
-    def _update(self, profile: Probe, found: Pipe, prices: Prices) -> float:
+    def _update(self, point: Point, profile: Probe, found: Pipe, prices: Prices) -> float:
         """Seconds of the update, and of the gathers after it, of the coordinate that has fewest
         layers."""
-        plan = profile.plan
+        degrees, plan = self.profiles.degrees(point, profile), profile.plan
         layers = min(sum(len(found.layers[stage]) for stage in mine) for mine in found.on)
         params = [plan.params[v] for v in profile.params[1] if plan.graph.values[v].gradient]
-        elements = sum(local_bytes(plan, p) // zero_degree(plan, p) for p in params)
+        elements = sum(local_bytes(plan, p) // zero_degree(plan, p, degrees.of(p.zero_axes)[1]) for p in params)
         kinds = {each.kind for each in prices.work.coordinates[0].updates}
         kinds = kinds if len(kinds - {"clip", "norm"}) == 1 else set()
         seconds = sum(operators.update(self.hardware, k, layers * elements // BYTES["f32"]) for k in sorted(kinds))
-        gathers = list(_gathered(plan, profile.params[1], layers))
+        gathers = list(gathered(plan, profile.params[1], layers, degrees))
         return seconds + sum(prices.gather(gather) + prices.unpacked(gather) for gather in gathers)
 
 
-def _gathered(plan: Plan, values: Sequence[int], times: int) -> Iterator[Gather]:
-    """The gathers of ZeRO 1 and 2 after the update, of parameters that are there so many times.
-    Those of a type are gathered at once: with smaller buckets that takes no less."""
-    parts: dict[tuple[str, int, tuple[str, ...]], int] = {}
-    for param in (plan.params[v] for v in values if plan.graph.values[v].gradient and plan.params[v].zero in (1, 2)):
-        mesh, dtype = plan.meshes[param.stored.mesh], plan.graph.values[param.value].type.dtype
-        whole = plan.local_bytes(param.value, param.stored)
-        key = dtype, param.stored.mesh, mesh.ranked(param.zero_axes)
-        parts[key] = parts.get(key, 0) - times * (-whole // mesh.degree(param.zero_axes))
-    for (dtype, at, axes), part in parts.items():
-        many = plan.meshes[at].degree(axes)
-        yield Gather(Place("step", "parameters", "parameters"), dtype, at, axes, (many - 1) * part, many * part)
+def _placings(prices: Prices, runs: Sequence[Run]) -> object:
+    """How the groups of all collectives in line lie."""
+    segments = (segment for run in runs for way in run for segment in way)
+    axes = {item.axes for segment in segments for item in segment.items if isinstance(item, Collective)}
+    return tuple(sorted((each, repr(prices.placing(0, each))) for each in axes))
 
 
 def _plain(runs: Sequence[Run]) -> Sequence[Run]:
