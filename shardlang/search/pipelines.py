@@ -1,5 +1,4 @@
-"""A point of a deep program -> its pipeline: the layers of each stage, and what coordinates do in
-which order."""
+"""A point of a deep program -> its pipeline: the layers of each stage, and where stages are."""
 
 from __future__ import annotations
 

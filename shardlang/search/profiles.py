@@ -292,9 +292,10 @@ class Profiles:
         layers = self.array.paths if again is not None else ()
         strategy = filled(self.flat, replace(point, layers=layers, again=again or ""), "flat")
         ranks = math.prod(size for _, size in point.sizes)
-        self.spent += self._costs(point, again)
+        each = self._costs(point, again) / len(self.of.told.graph.ops)
 
         def probed(program: CheckedProgram) -> Probe | None:
+            self.spent += each * len(program.graph.ops)
             key = id(program.graph), replace(point, zero=()), again
             plan = laid_out(program, strategy, ranks, Sink(), self._laid.get(key), self.flat.known)
             if plan is None or len(plan.meshes) > 1:

@@ -1,9 +1,9 @@
-"""A point of a deep program -> seconds that no simulation of its step undercuts, and bytes that
-its ranks hold at least, in closed form.
+"""A point of a deep program -> a lower bound on the seconds of its step, in closed form: no
+simulation undercuts it.
 
 A coordinate begins when the stages before have passed a microbatch on, does its own work, and is
 done when those stages have gone back with the last one. Sums of gradients and gathers that nothing
-can hide are added. All of that is read off a profile of few layers."""
+can hide are added. All of that is read off a profile."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ class Degrees:
 
 
 def gathered(plan: Plan, values: Sequence[int], times: int, degrees: Degrees) -> Iterator[Gather]:
-    """The gathers of ZeRO 1 and 2 after the update, of parameters that are there so many times. Those
-    of a type are gathered at once: with smaller buckets that takes no less."""
+    """The gathers of ZeRO 1 and 2 after the update, of parameters that are there so many times.
+    Those of a type are gathered at once: with smaller buckets that takes no less."""
     parts: dict[tuple[str, int, tuple[str, ...]], int] = {}
     for param in (plan.params[v] for v in values if plan.graph.values[v].gradient and plan.params[v].zero in (1, 2)):
         axes, dtype = plan.meshes[param.stored.mesh].ranked(param.zero_axes), plan.graph.values[param.value].type.dtype

@@ -1,5 +1,6 @@
-"""The bytes of layers and of what is around them, and the course of a pipeline -> the most that
-each coordinate holds at a time, and the fewest layers that have to be computed again."""
+"""The bytes of layers and of what is around them, and the schedule of a pipeline -> a lower bound
+on the peak of each coordinate, which leaves out what is there for a moment, and on the layers that
+have to be computed again."""
 
 from __future__ import annotations
 

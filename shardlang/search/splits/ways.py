@@ -95,8 +95,8 @@ class Splitting:
         return [axis for axis in axes if axis != self.of.staged and (axis in named or not named)]
 
     def _cuts(self, sizes: tuple[tuple[str, int], ...]) -> Sequence[Cuts]:
-        """The best way to write what operators choose. Where memory is short, another one, with
-        which parameters take less; but with equal layers `usual` is that, and no answer had another."""
+        """The best way to write what operators choose. Where memory is short, another one too, in
+        which parameters take less; with equal layers that is `usual`, and no answer had another."""
         lean = self.wanted.mode == EXACT and self.wanted.limit is not None and self.array is None
         both = (self.chosen(sizes), False), (self.chosen(sizes, True) if lean else None, True)
         ways = [self._written(sizes, found, lean) for found, lean in both if found is not None]
