@@ -89,7 +89,7 @@ class BestFirst:
 
     @cached_property
     def priced(self) -> Priced:
-        """By a point on one rank, of one example a microbatch."""
+        """Its reference is a point on one rank, of one example a microbatch."""
         of = self.profiles.of
         sizes = tuple((axis.name, 1) for axis in of.axes)
         share = of.share(dict(sizes)) if of.hole(ast.Microbatches) else 0
