@@ -350,7 +350,7 @@ def test_ways_to_split_are_no_more_than_the_budget_has_time_for() -> None:
 @pytest.mark.parametrize("again", [0, 4])
 @pytest.mark.parametrize("name", POINTS)
 def test_a_point_is_planned_with_equal_layers_told_once(name: str, again: int) -> None:
-    """Of 32 each stage has a run, also where its first ones are computed again."""
+    """Each stage has a run of the 32, also where the first ones are computed again."""
     program = driver.check_source(Source("t.shard", OPEN_LLAMA.replace("layers = 12", "layers = 32")), Sink())
     assert program is not None
     of, at = Open(program, everything(program), 8), POINTS[name]
