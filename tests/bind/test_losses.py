@@ -64,7 +64,7 @@ RUNS = [
     for ranks, strategies in {
         1: ("data_parallel",),
         2: ("data_parallel", "tensor_parallel", "sharded", "rows_of_moments", "rows_of_gradients", "staged"),
-        4: ("data_parallel", "tensor_parallel", "both", "sharded", "rows_of_moments", "rows_of_gradients", "all_of_it"),
+        4: ("both", "all_of_it"),
     }.items()
     for strategy in strategies
 ]  # fmt: skip
@@ -120,7 +120,7 @@ def test_all_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, _, after = text.partition("  data = ")
     fields = {"source": "src", "target": "tgt", "label": "tgt"}
     data = ", ".join(f"{name}: i64[batch, {dim}] < 64" for name, dim in fields.items())
-    text += f"  data = random({data}, batches = 4)\n" + after.partition("\n")[2]
+    text += f"  data = random({data}, batches = 3)\n" + after.partition("\n")[2]
     text = re.sub(r"  checkpoint = .*\n", "", text)
     sizes = {"batch": 8, "src": 8, "tgt": 8, "model.layers": 2, "model.d": 32, "model.ffn": 64, "model.vocab": 64}
     made = shardlang.compile(shardlang.source(text), ranks=8, strategy="three_d", set=sizes)

@@ -37,7 +37,7 @@ kernels.SIZES["cpu"], kernels.WIDTHS, kernels.LENGTHS["cpu"] = (4, 16), (8,), (4
 kernels.BYTES["cpu"] = collectives.BYTES["cpu"] = (4096, 16384)
 kernels.ELEMENTS["cpu"] = (100, 1000)
 from shardlang.cli.commands import calibrate
-calibrate._PROGRAMS = [(name, text.replace("batches = 30", "batches = 4"), of) for name, text, of in calibrate._PROGRAMS]
+calibrate._PROGRAMS = [(name, text.replace("= 30", "= 4"), each) for name, text, each in calibrate._PROGRAMS]
 from shardlang.cli.main import main
 main()
 """

@@ -26,7 +26,7 @@ def fuzzed(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_part_of_the_inputs() -> None:
-    result = fuzzed("--count", "100", "--seed", "2026")
+    result = fuzzed("--count", "250", "--seed", "2026")
     assert result.returncode == 0, result.stdout + result.stderr
 
 

@@ -7,7 +7,6 @@ from shardlang.folds.planned import plan
 from shardlang.graph.graph import Graph
 from shardlang.plan.plan import MoveKind, Plan
 from shardlang.types.layout import layout_text
-from tests.plan.calculus import verify
 from tests.plan.graphs import MATMUL, GraphMaker, chain, mlp, program, quickstart
 
 
@@ -16,7 +15,6 @@ def planned(graph: Graph, rules: str, ranks: int) -> Plan:
     text = "strategy s {\n  " + rules.replace("; ", "\n  ") + "\n}\n"
     found = plan(program(graph, text), None, ranks, sink)
     assert found is not None, [d.message for d in sink.found]
-    assert verify(found) == []
     return found
 
 

@@ -11,7 +11,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import check_source, plan_program
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
-from tests.plan.calculus import verify
+from tests.interpret.verify_plan import verify_plan
 
 TEXT = """
 dim batch = 8, c = 2, h = 6, out = 4
@@ -71,7 +71,7 @@ def test_no_minor_factor_is_cut_before_those_major_to_it(body: str) -> None:
     """Second thoughts on a layout may free the axis that a major factor has, only with what is minor to it whole."""
     for mesh, pin, uneven in product(MESHES, PINS, ("", " uneven")):
         rules = f"mesh {mesh}; split batch over dp{uneven}; split out over a; at v: {pin}"
-        assert verify(planned(BODIES[body], rules)) == [], rules
+        assert verify_plan(planned(BODIES[body], rules)).ok, rules
 
 
 def test_a_pinned_state_cuts_the_factors_that_rules_cut() -> None:
@@ -80,13 +80,13 @@ def test_a_pinned_state_cuts_the_factors_that_rules_cut() -> None:
     rules = "mesh a = 2, b = 2, dp = 2; split batch over dp; split c over a; split h over b"
     by_rules, pinned = (planned(body, f"{rules}{pin}", "c * h") for pin in ("", "; at mean: [c@a * h@b]"))
     assert [(op.factor_axes, op.inside) for op in pinned.ops] == [(op.factor_axes, op.inside) for op in by_rules.ops]
-    assert verify(pinned) == []
+    assert verify_plan(pinned).ok
 
 
 def test_a_pinned_state_that_takes_the_axis_of_a_major_factor_is_told() -> None:
     """`a` cuts `c` of the rows until `mean` needs it for the columns: then `batch` would be cut alone."""
     body = "return rearrange(batch_norm(rearrange(v -> [c * batch, h]), mean, var) -> [batch, c * h]) @ w"
     rules = "mesh a = 2, b = 4; split c over a; split batch over b"
-    assert verify(planned(body, rules, "h")) == []
+    assert verify_plan(planned(body, rules, "h")).ok
     message = "SH305: `batch` is a minor factor of `c * batch` and cannot be cut alone"
     assert told(body, f"{rules}; at mean: [h@a]", "h") == (None, [message])
