@@ -9,8 +9,7 @@ from shardlang import runtime as rt
 
 import torch
 import torch.nn.functional as F
-
-mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
+from mesh import mesh
 
 
 def before_microbatch(label):

@@ -10,8 +10,7 @@ from shardlang import runtime as rt
 import torch
 import torch.nn.functional as F
 from layers import linear
-
-mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
+from mesh import mesh
 
 
 @rt.block()
