@@ -59,8 +59,8 @@ def evaluate(p, image, label, rows):
     scores = digits(p, image)  # f32[8, 10]  [batch@mp, classes]
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
-    accuracy_1 = scores.argmax(1)     # i64[8]  [batch@mp]
-    accuracy_2 = accuracy_1 == label  # bool[8]  [batch@mp]
+    accuracy_1 = scores.argmax(1)   # i64[8]  [batch@mp]
+    accuracy = accuracy_1 == label  # bool[8]  [batch@mp]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
     loss_total = rt.tally(
@@ -68,7 +68,7 @@ def evaluate(p, image, label, rows):
     )  # f64[2]  (sum, count) +mp
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
-    accuracy_total = rt.tally(accuracy_2, 0, mesh.mp.index * 8, rows)  # f64[2]  (sum, count) +mp
+    accuracy_total = rt.tally(accuracy, 0, mesh.mp.index * 8, rows)  # f64[2]  (sum, count) +mp
 
     return {"loss:1": loss_total, "accuracy:1": accuracy_total}
 
