@@ -21,8 +21,15 @@ from shardlang.emit.once import late_text, once_names, once_texts
 from shardlang.emit.scope import FileContents, scopes
 from shardlang.emit.settings import program_text
 from shardlang.emit.stages import (
-    LAYERS, MESH, layers_docstring, mesh_docstring, schedule_text, stage_docstring, stage_list, stage_name,
-)  # fmt: skip
+    LAYERS,
+    MESH,
+    layers_docstring,
+    mesh_docstring,
+    schedule_text,
+    stage_docstring,
+    stage_list,
+    stage_name,
+)
 from shardlang.emit.text.sizes import Groups
 from shardlang.frozen.records import dataclass
 from shardlang.ops.code import Code

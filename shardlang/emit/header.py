@@ -56,7 +56,9 @@ def started(plan: Plan) -> str:
     return f"torchrun --nnodes {plan.ranks // each} --nproc-per-node {each} --rdzv-backend c10d --rdzv-endpoint HOST"
 
 
-def imports(uses: Collection[str], modules: Sequence[str] = (), names: Mapping[str, Sequence[str]] | None = None) -> str:
+def imports(
+    uses: Collection[str], modules: Sequence[str] = (), names: Mapping[str, Sequence[str]] | None = None,
+) -> str:  # fmt: skip
     """The imports of a file that uses these; modules: files beside it; names: what it takes of
     further ones, by file."""
     lines = [f"import {module}" for module in modules] + [line for name, line in _IMPORTS if name in uses]
