@@ -5,6 +5,7 @@ The page that lists the parts of a file, in order. The same plan gives the same 
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,10 +20,19 @@ from shardlang.emit.header import docstring, imports, mesh_lines, own_files, par
 from shardlang.emit.once import late_text, once_names, once_texts
 from shardlang.emit.scope import FileContents, scopes
 from shardlang.emit.settings import program_text
-from shardlang.emit.stages import LAYERS, layers_docstring, schedule_text, stage_docstring, stage_list, stage_name
+from shardlang.emit.stages import (
+    LAYERS,
+    MESH,
+    layers_docstring,
+    mesh_docstring,
+    schedule_text,
+    stage_docstring,
+    stage_list,
+    stage_name,
+)
 from shardlang.emit.text.sizes import Groups
 from shardlang.frozen.records import dataclass
-from shardlang.ops.code import Code, used
+from shardlang.ops.code import Code
 from shardlang.ops.python_text import emitted
 from shardlang.paths.patterns import RUN, SingleLayers
 from shardlang.plan.plan import Plan
@@ -53,20 +63,21 @@ def files_of(made: Emission) -> Mapping[str, str]:
     if plan.pipeline is None:
         program = program_text(plan, training, groups, evaluated, loss, tuple(once_names(scopes[0].phases)))
         texts = [*made.listed[0].values(), *written[0].texts]
-        return {"main.py": _file(docstring(plan), plan, lists, [*texts, *final, program])}
+        return {"main.py": _file(docstring(plan), plan, lists, [*texts, *final, program, MAIN])}
     modules, shared = made.modules, made.shared
     program = program_text(plan, training, groups, evaluated, loss)
     settings = "\n\n".join([stage_list(scopes, modules, evaluated), schedule_text(plan), program])
     imported = sorted(set(modules), key=modules.index)
-    files = {"main.py": _file(docstring(plan), plan, lists, [*final, settings], imported)}
+    files = {"main.py": _file(docstring(plan), plan, lists, [*final, settings, MAIN], imported)}
+    files[f"{MESH}.py"] = f"{mesh_docstring(plan)}\n\n{imports({'rt'})}\n\n{mesh_lines(plan)}\n"
     if shared:
-        files[f"{LAYERS}.py"] = _file(layers_docstring(plan), plan, "", list(shared.values()), None)
+        files[f"{LAYERS}.py"] = _file(layers_docstring(plan), plan, "", list(shared.values()))
     for at in sorted(set(made.first)):
         own = {function: text for function, text in made.listed[at].items() if function not in shared}
         called = written[at].called.union(each.name for function in own for each in function.calls)
         layers = sorted(function.name for function in made.listed[at] if function in shared and function.name in called)
         head = stage_docstring(plan, [stage for stage, first in enumerate(made.first) if first == at])
-        files[f"{modules[at]}.py"] = _file(head, plan, "", [*own.values(), *written[at].texts], None, layers)
+        files[f"{modules[at]}.py"] = _file(head, plan, "", [*own.values(), *written[at].texts], layers=layers)
     return files
 
 
@@ -148,17 +159,17 @@ def _written(parts: tuple[Forward, Evaluate | None], groups: Groups) -> WrittenF
 
 
 def _file(
-    head: str, plan: Plan, lists: str, parts: Sequence[str], modules: Sequence[str] | None = (),
-    layers: Sequence[str] = (),
+    head: str, plan: Plan, lists: str, parts: Sequence[str], modules: Sequence[str] = (), layers: Sequence[str] = (),
 ) -> str:  # fmt: skip
-    """A file; modules: those that it imports; None for a file that is itself imported. layers: the
-    functions of layers that several files share, and this one calls."""
+    """A file; modules: those that it imports. layers: the functions of layers that several files
+    share, and this one calls."""
     body = "\n\n".join(parts)
-    uses = used(*parts)
-    own = f"{own_files(plan)}\n".lstrip() if "own" in uses or modules is not None else ""
-    opening = f"{head}\n\n{imports(uses, modules or (), layers)}\n\n{mesh_lines(plan)}\n{own}"
-    body = f"{body}\n\n{MAIN}" if modules is not None else body
-    text = emitted(f"{opening}\n{lists}\n\n\n{body}" if lists else f"{opening}\n\n{body}")
+    uses = {node.id for node in ast.walk(ast.parse(f"{lists}\n{body}".encode())) if isinstance(node, ast.Name)}
+    meshes = [mesh.name for mesh in plan.meshes if mesh.name in uses] if plan.pipeline is not None else []
+    top = imports(uses, modules, {LAYERS: layers, MESH: meshes})
+    own = own_files(plan) if "own" in uses else ""
+    made = "\n".join(filter(None, ["" if plan.pipeline is not None else mesh_lines(plan), own]))
+    text = emitted("\n\n".join(filter(None, [head, top, made, lists, f"\n{body}"])))
     if RUN.search(text) and plan.graph.in_runs:
         raise SingleLayers  # a line is of a layer of a run that is told once
     return text

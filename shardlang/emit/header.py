@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from shardlang.check.own import OwnDefinition
 from shardlang.emit.text.citations import file_text
@@ -56,17 +56,19 @@ def started(plan: Plan) -> str:
     return f"torchrun --nnodes {plan.ranks // each} --nproc-per-node {each} --rdzv-backend c10d --rdzv-endpoint HOST"
 
 
-def imports(uses: Collection[str], modules: Sequence[str] = (), layers: Sequence[str] = ()) -> str:
-    """The imports of a file that uses these; modules: files beside it; layers: functions of the
-    file that stages share."""
+def imports(
+    uses: Collection[str], modules: Sequence[str] = (), names: Mapping[str, Sequence[str]] | None = None,
+) -> str:  # fmt: skip
+    """The imports of a file that uses these; modules: files beside it; names: what it takes of
+    further ones, by file."""
     lines = [f"import {module}" for module in modules] + [line for name, line in _IMPORTS if name in uses]
-    own = "from shardlang import runtime as rt"
-    if layers:
-        flat = f"from layers import {', '.join(layers)}"
-        lines.append(flat if len(flat) <= WIDTH else f"from layers import {call_text('', layers)}")
+    for file, given in (names or {}).items():
+        flat = f"from {file} import {', '.join(given)}"
+        lines += [flat if len(flat) <= WIDTH else f"from {file} import {call_text('', given)}"] if given else []
     # Ours first: it says what to install where torch is missing, and sets what is read while torch
     # is loaded.
-    return "\n".join([own, "", *lines] if lines else [own])
+    own = "from shardlang import runtime as rt" if "rt" in uses else ""
+    return "\n\n".join(filter(None, [own, "\n".join(lines)]))
 
 
 def own_files(plan: Plan) -> str:

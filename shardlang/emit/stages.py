@@ -24,7 +24,8 @@ from shardlang.frozen.records import remembered
 from shardlang.ops.python_text import comment, docstring, literal
 from shardlang.plan.plan import Pipeline, Plan
 
-LAYERS = "layers"
+# The files of what stages have in common.
+LAYERS, MESH = "layers", "mesh"
 
 
 def stage_name(stage: int) -> str:
@@ -52,6 +53,11 @@ def layers_docstring(plan: Plan) -> str:
         "Written by shardc from the program and its strategy. `p` is the layer with its parameters; a comment gives a",
         "value's local type and its layout on the mesh.",
     )
+
+
+def mesh_docstring(plan: Plan) -> str:
+    """The docstring of the file that all others import the mesh from."""
+    return docstring(f"The ranks of {place_text(plan)}, as all stages see them.")
 
 
 def _numbers(numbers: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ tokenizer, `str.splitlines`, an editor) takes alike: no control character, no en
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
@@ -15,6 +16,9 @@ from shardlang.terminal.display import one_line
 
 QUOTE = '"'
 _ESCAPES = {"\\": "\\\\", QUOTE: f"\\{QUOTE}", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+_BRACKETS = re.compile(r"\[[^\]]*\]")
+_NO_BREAK = "\N{NO-BREAK SPACE}"  # one_line leaves none
 
 
 def literal(value: object) -> str:
@@ -41,8 +45,11 @@ def comment(text: str, room: int | None = None) -> str:
 
 
 def docstring(opening: str, *lines: str) -> str:
-    """A docstring: a sentence, on several lines if long; an empty line; then these lines."""
-    first = textwrap.wrap(one_line(opening), 110, break_long_words=False, break_on_hyphens=False)
+    """A docstring: a sentence, on several lines if long, no line of which ends within brackets; an
+    empty line; then these lines."""
+    whole = _BRACKETS.sub(lambda layout: layout[0].replace(" ", _NO_BREAK), one_line(opening))
+    wrapped = textwrap.wrap(whole, 110, break_long_words=False, break_on_hyphens=False)
+    first = [line.replace(_NO_BREAK, " ") for line in wrapped]
     each = [*first, *(("", *lines, "") if lines else ())]
     text = "\n".join("".join(_ESCAPES.get(c, c) for c in one_line(line)) for line in each)
     return f"{QUOTE * 3}{text}{QUOTE * 3}"

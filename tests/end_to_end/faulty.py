@@ -88,8 +88,8 @@ HERE = "if mesh.dp.index == 1 and mesh.microbatch.index == 2:"
 LOSS = 'reduction="sum") / 64'
 FAULTS = {
     "nothing": Faulty(*DIGITS),
-    "a wrong group": Faulty(*DIGITS, text=("rt.reduce_scatter(down_out_1_pending, 1, mesh.mp)",
-                                           "rt.reduce_scatter(down_out_1_pending, 1, mesh.dp)")),
+    "a wrong group": Faulty(*DIGITS, text=("rt.reduce_scatter(down_out_pending, 1, mesh.mp)",
+                                           "rt.reduce_scatter(down_out_pending, 1, mesh.dp)")),
     "a dropped sum": Faulty(*QUICK, text=("rt.reduce_scatter(h_pending, 1, mesh.b)",
                                           "rt.split(h_pending, 1, mesh.b)")),
     "a scaled gradient": Faulty(*DIGITS, text=("h = torch.relu(up_out)",
@@ -101,7 +101,7 @@ FAULTS = {
     "nothing, in float32": Faulty(*SHIFTED, dtype="f32"),
     "another eps, in float32": Faulty(*SHIFTED, dtype="f32", text=("eps=1e-08", "eps=1e-07")),
     "another initial value": Faulty(*DIGITS, text=("uniform\", -0.125, 0.125", "uniform\", -0.125, 0.1251")),
-    "a step that fails": Faulty(*DIGITS, text=("scores = down_out_1 + p.down.bias", "scores = down_out_1 + p.up.bias")),
+    "a step that fails": Faulty(*DIGITS, text=("scores = down_out + p.down.bias", "scores = down_out + p.up.bias")),
     "a wrong value before a step that fails": Faulty(*QUICK, text=(
         "h = rt.reduce_scatter(h_pending, 1, mesh.b)", "h = 2 * rt.reduce_scatter(h_pending, 0, mesh.b)")),
     "a plan that slices": Faulty(*QUICK, plan=sliced),

@@ -115,7 +115,7 @@ def test_every_level_of_zero(tmp_path: Path) -> None:
 def test_compiled_files_under_torchrun(tmp_path: Path) -> None:
     done = shardc("compile", str(PROGRAM), "--ranks", "2", "--strategy", "two", "-o", str(tmp_path), folder=ROOT)
     assert done.returncode == 0, done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {"main.py", "stage0.py", "stage1.py"}
+    assert {path.name for path in tmp_path.iterdir()} == {"main.py", "mesh.py", "stage0.py", "stage1.py"}
     ended = apart(2, "main.py", "--device", "cpu", "--metrics", "m.jsonl", folder=tmp_path)
     assert [done.returncode for done in ended] == [0, 0], ended
     lines = [json.loads(line) for line in (tmp_path / "m.jsonl").read_text().splitlines()]

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 # fault -> who differs, kind, path and step of the first difference (None: rounding decides), a piece of what is said
 # fmt: off
 FOUND = {
-    "a wrong group": ("emitted", "value", "down.return:1", 1, "where it is `down_out_1`"),
+    "a wrong group": ("emitted", "value", "down.return:1", 1, "where it is `down_out`"),
     "a dropped sum": ("emitted", "value", "h", 1, "the plan, on simulated ranks, agrees with one device"),
     "a scaled gradient": ("emitted", "gradient", "h", 1, "the gradient of `h` [batch@dp, hidden@mp]"),
     "a wrong normaliser": ("emitted", "value", "train.loss", 1, "summed over dp"),

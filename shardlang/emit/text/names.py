@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import field
 
-from shardlang.emit.text.paths import readable_path, readable_within
+from shardlang.emit.text.paths import readable_path, readable_within, unnumbered
 from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import Graph, GraphValue, Kind
 from shardlang.ops.python_text import literal
@@ -94,7 +94,7 @@ class Naming:
         are called as a layer calls what it is given."""
         graph = self.plan.graph
         wanted = {v.id for v in graph.values} if values is None else values
-        paths = {id: self._path(id, call) for id in sorted(wanted)} | dict(formals or {})
+        paths = unnumbered({id: self._path(id, call) for id in sorted(wanted)} | dict(formals or {}))
         short, alike = _short(graph, paths), _alike(self.plan) - apart
         taken = TakenNames({*(mesh.name for mesh in self.plan.meshes), *reserved})
         names: dict[Form, str] = {}

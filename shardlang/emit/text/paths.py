@@ -83,3 +83,26 @@ def _out(match: re.Match[str]) -> str:
     """`up.return` -> `up_out`; that of a layer `out` is no `out_out`."""
     layer = match["layer"] or "out"
     return layer if layer.rpartition("_")[2] == "out" else f"{layer}_out"
+
+
+def unnumbered(paths: Mapping[int, str]) -> dict[int, str]:
+    """The paths by id; the last step of a statement has no number where nothing else is called as
+    the statement: `h:2` is `h`, and its cast `h:2:bf16` is `h:bf16`."""
+    numbered, last, taken = dict[int, re.Match[str]](), dict[str, int](), set[str]()
+    for id, path in paths.items():
+        match = _NUMBERED.fullmatch(path)
+        if match is None or not match["step"]:
+            taken.add(path if match is None else _whole(match))
+            continue
+        numbered[id] = match
+        last[_whole(match)] = max(last.get(_whole(match), 0), int(match["step"][1:]))
+    plain = {
+        id: f"{_whole(match)}{match['converted']}" for id, match in numbered.items()
+        if _whole(match) not in taken and int(match["step"][1:]) == last[_whole(match)]
+    }  # fmt: skip
+    return {**paths, **plain}
+
+
+def _whole(numbered: re.Match[str]) -> str:
+    """The path of a statement's value, in one call of its layer."""
+    return numbered["statement"] + (numbered["call"] or "")

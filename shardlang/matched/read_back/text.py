@@ -165,22 +165,25 @@ class Emitted:
         return self.files["main"]
 
     @cached_property
-    def meshes(self) -> Mapping[str, tuple[int, Mapping[str, int]]]:
-        """Name of a mesh -> its number, and the sizes of its axes."""
-        found: dict[str, tuple[int, Mapping[str, int]]] = {}
-        for node in self.main.tree.body:
+    def _meshes(self) -> Mapping[str, ast.Call]:
+        """Name of a mesh -> the call that makes it; the files of stages import it."""
+        found: dict[str, ast.Call] = {}
+        for node in self.files.get("mesh", self.main).tree.body:
             match node:
                 case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=function) as call):
                     if is_runtime(function) == "Mesh":
-                        found[name] = len(found), dict(_axes(call))
+                        found[name] = call
         return found
+
+    @cached_property
+    def meshes(self) -> Mapping[str, tuple[int, Mapping[str, int]]]:
+        """Name of a mesh -> its number, and the sizes of its axes."""
+        return {name: (number, dict(_axes(call))) for number, (name, call) in enumerate(self._meshes.items())}
 
     @cached_property
     def times(self) -> frozenset[str]:
         """The axes in time."""
-        calls = [node.value for node in self.main.tree.body if isinstance(node, ast.Assign)]
-        meshes = [call for call in calls if isinstance(call, ast.Call) and is_runtime(call.func) == "Mesh"]
-        named = [word for call in meshes for word in call.keywords]
+        named = [word for call in self._meshes.values() for word in call.keywords]
         return frozenset(key for word in named for key, value in _pairs(word) if isinstance(value, ast.Call))
 
     def degree(self, group: AxisGroup) -> int:

@@ -32,9 +32,9 @@ def digits(p, image):
     h = torch.relu(up_out)  # f32[16, 64]  [batch@dp, hidden@mp]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (down)
-    down_out_1_pending = F.linear(h, p.down.weight)                 # f32[16, 10]  [batch@dp, classes] +mp
-    down_out_1 = rt.reduce_scatter(down_out_1_pending, 1, mesh.mp)  # f32[16, 5]  [batch@dp, classes@mp]
-    scores = down_out_1 + p.down.bias                               # f32[16, 5]  [batch@dp, classes@mp]
+    down_out_pending = F.linear(h, p.down.weight)               # f32[16, 10]  [batch@dp, classes] +mp
+    down_out = rt.reduce_scatter(down_out_pending, 1, mesh.mp)  # f32[16, 5]  [batch@dp, classes@mp]
+    scores = down_out + p.down.bias                             # f32[16, 5]  [batch@dp, classes@mp]
     return scores
 
 
@@ -61,7 +61,7 @@ def evaluate(p, image, label, rows):
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
     accuracy_1 = rt.argmax(scores, 1, mesh.mp, start=mesh.mp.index * 5)  # i64[16]  [batch@dp]
-    accuracy_2 = accuracy_1 == label                                     # bool[16]  [batch@dp]
+    accuracy = accuracy_1 == label                                       # bool[16]  [batch@dp]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
     loss_total = rt.tally(
@@ -70,7 +70,7 @@ def evaluate(p, image, label, rows):
     )  # f64[2]  (sum, count) +dp
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
-    accuracy_total = rt.tally(accuracy_2, 0, mesh.dp.index * 16, rows)  # f64[2]  (sum, count) +dp
+    accuracy_total = rt.tally(accuracy, 0, mesh.dp.index * 16, rows)  # f64[2]  (sum, count) +dp
 
     return {"loss:1": loss_total, "accuracy:1": accuracy_total}
 

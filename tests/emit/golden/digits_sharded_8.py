@@ -58,8 +58,8 @@ def evaluate(p, image, label, rows):
     scores = digits(p, image)  # f32[8, 10]  [batch@dp, classes]
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
-    accuracy_1 = scores.argmax(1)     # i64[8]  [batch@dp]
-    accuracy_2 = accuracy_1 == label  # bool[8]  [batch@dp]
+    accuracy_1 = scores.argmax(1)   # i64[8]  [batch@dp]
+    accuracy = accuracy_1 == label  # bool[8]  [batch@dp]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
     loss_total = rt.tally(
@@ -67,7 +67,7 @@ def evaluate(p, image, label, rows):
     )  # f64[2]  (sum, count) +dp
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
-    accuracy_total = rt.tally(accuracy_2, 0, mesh.dp.index * 8, rows)  # f64[2]  (sum, count) +dp
+    accuracy_total = rt.tally(accuracy, 0, mesh.dp.index * 8, rows)  # f64[2]  (sum, count) +dp
 
     return {"loss:1": loss_total, "accuracy:1": accuracy_total}
 

@@ -100,17 +100,17 @@ def evaluate(p, image, label, rows):
     fc1_out = F.linear(c_1, p.fc1.weight, p.fc1.bias)  # f32[64, 50]  [batch@dp, fc1.out]
 
     # mnist_ddp.shard:18  c = flatten(b, keep = batch) |> fc1 |> relu |> drop
-    c_2 = torch.relu(fc1_out)  # f32[64, 50]  [batch@dp, fc1.out]
+    c = torch.relu(fc1_out)  # f32[64, 50]  [batch@dp, fc1.out]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (fc2)
-    fc2_out = F.linear(c_2, p.fc2.weight, p.fc2.bias)  # f32[64, 10]  [batch@dp, classes]
+    fc2_out = F.linear(c, p.fc2.weight, p.fc2.bias)  # f32[64, 10]  [batch@dp, classes]
 
     # mnist_ddp.shard:19  return log_softmax(fc2(c), over = classes)
     scores = F.log_softmax(fc2_out, 1)  # f32[64, 10]  [batch@dp, classes]
 
     # mnist_ddp.shard:34  metric accuracy = mean(argmax(scores, over = classes) == label)
-    accuracy_1 = scores.argmax(1)     # i64[64]  [batch@dp]
-    accuracy_2 = accuracy_1 == label  # bool[64]  [batch@dp]
+    accuracy_1 = scores.argmax(1)   # i64[64]  [batch@dp]
+    accuracy = accuracy_1 == label  # bool[64]  [batch@dp]
 
     # mnist_ddp.shard:33  loss = nll_loss(scores, label)
     loss_total = rt.tally(
@@ -118,7 +118,7 @@ def evaluate(p, image, label, rows):
     )  # f64[2]  (sum, count) +dp
 
     # mnist_ddp.shard:34  metric accuracy = mean(argmax(scores, over = classes) == label)
-    accuracy_total = rt.tally(accuracy_2, 0, mesh.dp.index * 64, rows)  # f64[2]  (sum, count) +dp
+    accuracy_total = rt.tally(accuracy, 0, mesh.dp.index * 64, rows)  # f64[2]  (sum, count) +dp
 
     return {"loss:1": loss_total, "accuracy:1": accuracy_total}
 

@@ -86,17 +86,17 @@ def evaluate(p, x, label, rows):
     up_out = F.linear(x, p.up.weight, p.up.bias)  # f64[2, 8, 8]  [batch@dp, seq, hidden@mp]
 
     # tagger.shard:12  h = up(x) |> relu |> dropout(p = 0.25)
-    h_1 = torch.relu(up_out)  # f64[2, 8, 8]  [batch@dp, seq, hidden@mp]
+    h = torch.relu(up_out)  # f64[2, 8, 8]  [batch@dp, seq, hidden@mp]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (head)
     head_bias_pending = rt.identical_to_pending(p.head.bias, mesh.mp)  # f64[12]  [classes] +mp ^dp
-    logits_pending = F.linear(h_1, p.head.weight, head_bias_pending)   # f64[2, 8, 12]  [batch@dp, seq, classes] +mp
+    logits_pending = F.linear(h, p.head.weight, head_bias_pending)     # f64[2, 8, 12]  [batch@dp, seq, classes] +mp
     logits = rt.reduce_scatter(logits_pending, 1, mesh.mp)             # f64[2, 4, 12]  [batch@dp, seq@mp, classes]
 
     # tagger.shard:58  metric accuracy = mean(argmax(logits, over = classes) == label)
     label_batch_seq = rt.split(label, 1, mesh.mp)  # i64[2, 4]  [batch@dp, seq@mp]
     accuracy_1 = logits.argmax(2)                  # i64[2, 4]  [batch@dp, seq@mp]
-    accuracy_2 = accuracy_1 == label_batch_seq     # bool[2, 4]  [batch@dp, seq@mp]
+    accuracy = accuracy_1 == label_batch_seq       # bool[2, 4]  [batch@dp, seq@mp]
 
     # tagger.shard:59  metric size = sum(square(model.head.weight))
     head_weight_classes_hidden = rt.split_replicated(p.head.weight, 0, mesh.dp)  # f64[6, 8]  [classes@dp, hidden@mp]
@@ -110,7 +110,7 @@ def evaluate(p, x, label, rows):
     )  # f64[2]  (sum, count) +(dp, mp)
 
     # tagger.shard:58  metric accuracy = mean(argmax(logits, over = classes) == label)
-    accuracy_total = rt.tally(accuracy_2, 0, mesh["microbatch", "dp"].index * 2, rows)  # f64[2]  (sum, count) +(dp, mp)
+    accuracy_total = rt.tally(accuracy, 0, mesh["microbatch", "dp"].index * 2, rows)  # f64[2]  (sum, count) +(dp, mp)
 
     size_total = torch.stack(
         (size.double(), torch.ones_like(size, dtype=torch.float64) / 4)

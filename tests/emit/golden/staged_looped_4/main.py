@@ -13,8 +13,7 @@ import stage1
 import stage2
 import stage3
 import torch
-
-mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
+from mesh import mesh
 
 parameters = [
     rt.Parameter("embed.weight", (16, 8), ("kaiming_uniform", 8.0), reduce="dp"),

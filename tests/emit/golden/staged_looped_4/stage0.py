@@ -10,8 +10,6 @@ from shardlang import runtime as rt
 import torch
 import torch.nn.functional as F
 
-mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
-
 
 @rt.block()
 def net(p, x):

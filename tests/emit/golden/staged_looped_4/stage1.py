@@ -9,8 +9,7 @@ from shardlang import runtime as rt
 
 import torch
 import torch.nn.functional as F
-
-mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
+from mesh import mesh
 
 
 def forward(p, h):
@@ -36,6 +35,6 @@ def evaluate(p, h, rows):
     middle_out = F.linear(h, p.middle.weight, p.middle.bias)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     # staged.shard:15  m = middle(h) |> relu |> dropout(p = 0.25)
-    m_1 = torch.relu(middle_out)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+    m = torch.relu(middle_out)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
-    return m_1, h
+    return m, h

@@ -9,8 +9,7 @@ from shardlang import runtime as rt
 
 import torch
 import torch.nn.functional as F
-
-mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
+from mesh import mesh
 
 
 def before_microbatch(label):
@@ -62,8 +61,8 @@ def evaluate(p, y, label, rows):
     logits = F.linear(y, p.head.weight, p.head.bias)  # f64[2, 8, 12]  [batch@dp, seq, vocab]
 
     # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)
-    accuracy_1 = logits.argmax(2)     # i64[2, 8]  [batch@dp, seq]
-    accuracy_2 = accuracy_1 == label  # bool[2, 8]  [batch@dp, seq]
+    accuracy_1 = logits.argmax(2)   # i64[2, 8]  [batch@dp, seq]
+    accuracy = accuracy_1 == label  # bool[2, 8]  [batch@dp, seq]
 
     # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
     loss_total = rt.tally(
@@ -72,6 +71,6 @@ def evaluate(p, y, label, rows):
     )  # f64[2]  (sum, count) +dp
 
     # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)
-    accuracy_total = rt.tally(accuracy_2, 0, mesh["microbatch", "dp"].index * 2, rows)  # f64[2]  (sum, count) +dp
+    accuracy_total = rt.tally(accuracy, 0, mesh["microbatch", "dp"].index * 2, rows)  # f64[2]  (sum, count) +dp
 
     return {"loss:1": loss_total, "accuracy:1": accuracy_total}

@@ -8,8 +8,6 @@ from shardlang import runtime as rt
 
 import torch.nn.functional as F
 
-mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
-
 
 @rt.block()
 def linear(p, x):

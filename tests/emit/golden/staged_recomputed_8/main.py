@@ -11,8 +11,7 @@ from shardlang import runtime as rt
 import stage0
 import stage1
 import torch
-
-mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
+from mesh import mesh
 
 parameters = [
     rt.Parameter("embed.weight", (16, 8), ("kaiming_uniform", 8.0), reduce=("dp", "mp"), zero=(3, "dp")),

@@ -10,8 +10,7 @@ from shardlang import runtime as rt
 import torch
 import torch.nn.functional as F
 from layers import linear
-
-mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
+from mesh import mesh
 
 
 def forward(p, x):
@@ -46,6 +45,6 @@ def evaluate(p, x, rows):
     middle_out = linear(p.middle, h)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
     # staged.shard:15  m = middle(h) |> relu |> dropout(p = 0.25)
-    m_1 = torch.relu(middle_out)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+    m = torch.relu(middle_out)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
-    return m_1, h
+    return m, h

@@ -10,8 +10,7 @@ from shardlang import runtime as rt
 import torch
 import torch.nn.functional as F
 from layers import linear
-
-mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
+from mesh import mesh
 
 
 @rt.block()
@@ -95,8 +94,8 @@ def evaluate(p, m, h, label, rows):
     logits = net_2(p, m, h)  # f64[4, 4, 12]  [batch@dp, seq@mp, vocab]
 
     # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)
-    accuracy_1 = logits.argmax(2)     # i64[4, 4]  [batch@dp, seq@mp]
-    accuracy_2 = accuracy_1 == label  # bool[4, 4]  [batch@dp, seq@mp]
+    accuracy_1 = logits.argmax(2)   # i64[4, 4]  [batch@dp, seq@mp]
+    accuracy = accuracy_1 == label  # bool[4, 4]  [batch@dp, seq@mp]
 
     # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
     loss_total = rt.tally(
@@ -105,6 +104,6 @@ def evaluate(p, m, h, label, rows):
     )  # f64[2]  (sum, count) +(dp, mp)
 
     # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)
-    accuracy_total = rt.tally(accuracy_2, 0, mesh["microbatch", "dp"].index * 4, rows)  # f64[2]  (sum, count) +(dp, mp)
+    accuracy_total = rt.tally(accuracy, 0, mesh["microbatch", "dp"].index * 4, rows)  # f64[2]  (sum, count) +(dp, mp)
 
     return {"loss:1": loss_total, "accuracy:1": accuracy_total}
