@@ -14,7 +14,7 @@ from functools import cached_property
 from shardlang.emit.recomputed_regions import Region, arranged
 from shardlang.emit.scene import FileContext, Item, Loop
 from shardlang.emit.statements import StatementWriter, blocks_text
-from shardlang.emit.text.citations import cited, file_text
+from shardlang.emit.text.citations import cited
 from shardlang.emit.text.lines import Stmt, Titled, call_text, indented
 from shardlang.emit.text.names import RESERVED, Naming, TakenNames, attribute, function_name, identifier
 from shardlang.emit.text.sizes import Groups, LocalSizes
@@ -303,12 +303,11 @@ class FunctionBody:
     def _said(self) -> str:
         """The docstring of the function: its model, and what goes in and out."""
         graph, call = self.plan.graph, self.call
-        made, formals = graph.calls[call.call], graph.calls[call.call].arguments
-        given = [(formals.get(origin(graph, at[0])), self._layout(at)) for at in call.reads]
-        known = ", ".join(f"{name} {layout}" for name, layout in given if name)
-        where = file_text(made.span.source, self.plan.program.source)
-        said = f"{call.model} of {where}:{made.span.line}: {known} -> {', '.join(map(self._layout, call.gives))}."
-        return docstring(said)
+        declared = cited(graph.calls[call.call].span, self.plan.program.source)
+        formals = graph.calls[call.call].arguments
+        given = [f"{name} {self._layout(at)}" for at in call.reads if (name := formals.get(origin(graph, at[0])))]
+        known, made = f"{', '.join(given)} " if given else "", ", ".join(map(self._layout, call.gives))
+        return docstring(f"{call.model} of {declared.file}:{declared.line}: {known}-> {made}.")
 
     def _layout(self, at: Form) -> str:
         layout = layout_of(self.plan, at)
@@ -386,8 +385,8 @@ class FunctionBody:
 
     def _region(self, writer: StatementWriter, region: Region) -> list[Titled]:
         """A function within this one, and its call: backward computes it again, and keeps none."""
-        path = region.path.replace("].", "_").replace("[", "_").replace(".", "_")
-        name = writer.sizes.taken.claim("recomputed" if owners(self.plan).drops(region.group) else identifier(path))
+        drops = owners(self.plan).drops(region.group)
+        name = writer.sizes.taken.claim("recomputed" if drops else identifier(region.path))
         given = list(dict.fromkeys(writer.names[at] for at in region.reads))
         made = ", ".join(dict.fromkeys(writer.names[at] for at in region.gives))
         rows = [line for block in self._blocks(writer, region.items) for line in block.lines]

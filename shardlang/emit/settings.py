@@ -12,7 +12,7 @@ from shardlang.emit.gathers import order_arguments
 from shardlang.emit.header import cut_arguments, own_files, own_text
 from shardlang.emit.text.citations import file_text
 from shardlang.emit.text.fold import patterns
-from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
+from shardlang.emit.text.lines import WIDTH, call_text, indented, lines_text, list_text
 from shardlang.emit.text.sizes import Groups
 from shardlang.folds.fits import device
 from shardlang.folds.flops import peak_flops, step_flops, step_tokens
@@ -64,8 +64,7 @@ def program_text(
         *(["to_host=True"] if any(group.to_host for group in owners(plan).groups) else []),
         *_work(plan),
     ]
-    body = "\n".join(f"{line}," for line in lines)
-    return f"program = rt.Program(\n{indented(body)}\n)"
+    return f"program = {lines_text('rt.Program', lines)}"
 
 
 def _kept(evaluation: EvalPass | None) -> list[Accumulator]:

@@ -18,7 +18,7 @@ from shardlang.emit.header import cut_arguments, place_text
 from shardlang.emit.once import once_names
 from shardlang.emit.scope import FileContents
 from shardlang.emit.text.fold import patterns
-from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
+from shardlang.emit.text.lines import WIDTH, call_text, indented, lines_text, list_text
 from shardlang.emit.text.repeats import repeats
 from shardlang.frozen.records import remembered
 from shardlang.ops.python_text import comment, docstring, literal
@@ -93,7 +93,7 @@ def _stage(scope: FileContents, module: str, received: str, evaluation: EvalPass
         arguments.append(", ".join(functions))
     arguments += order_arguments(plan, scope.stage or 0, 2)
     long = any("\n" in argument for argument in arguments)
-    return _broken(arguments) if long else call_text("rt.Stage", arguments, 1)
+    return lines_text("rt.Stage", arguments) if long else call_text("rt.Stage", arguments, 1)
 
 
 @remembered
@@ -104,11 +104,6 @@ def _saved(plan: Plan) -> Mapping[int | None, list[str]]:
         for stage in (None, *_pipeline(plan).param_stages.get(value, ())):
             found[stage].append(plan.graph.values[value].path)
     return found
-
-
-def _broken(arguments: Sequence[str]) -> str:
-    body = "\n".join(f"{argument}," for argument in arguments)
-    return f"rt.Stage(\n{indented(body)}\n)"
 
 
 def _received(scope: FileContents, value: int, evaluation: EvalPass | None) -> str:

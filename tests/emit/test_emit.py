@@ -11,6 +11,7 @@ from shardlang.emit.emit import emit
 from shardlang.emit.text.collectives import moved_axes, permute_sources
 from shardlang.emit.text.lines import Stmt, Titled, block_text, call_text
 from shardlang.emit.text.names import Naming, attribute, identifier
+from shardlang.emit.text.paths import unnumbered
 from shardlang.emit.text.sizes import Groups
 from shardlang.ops.code import RT, Code, around, call_of, infix, method
 from shardlang.ops.python_text import literal
@@ -295,3 +296,11 @@ train {
 }
 """
     assert f" = {text}" in main_file(program.replace("STATEMENT", statement), 1)
+
+
+def test_a_number_stands_only_beside_a_name_without_one() -> None:
+    alone = {0: "a.h:1", 1: "a.h:2", 2: "a.h:2:bf16", 3: "x"}
+    assert unnumbered(alone) == {0: "a.h:1", 1: "a.h", 2: "a.h:bf16", 3: "x"}
+    assert unnumbered({**alone, 4: "a.h"}) == {**alone, 4: "a.h"}
+    assert unnumbered({**alone, 4: "a.h:bf16"}) == {**alone, 4: "a.h:bf16"}
+    assert unnumbered({0: "up_out:1#1", 1: "up_out#2"}) == {0: "up_out#1", 1: "up_out#2"}

@@ -92,6 +92,12 @@ def call_text(name: str, arguments: Sequence[str], depth: int = 0) -> str:
     return f"{name}(\n{inner}\n)"
 
 
+def lines_text(name: str, arguments: Sequence[str]) -> str:
+    """`name(...)`, an argument a line."""
+    body = "\n".join(f"{argument}," for argument in arguments)
+    return f"{name}(\n{indented(body)}\n)"
+
+
 def list_text(items: Sequence[str]) -> str:
     """A list, one item a line; `[]` when empty."""
     if not items:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 @rt.block()
 def net(p, m, h):
-    """Net of staged.shard:7:  -> [batch@dp, seq, hidden]."""
+    """Net of staged.shard:7: -> [batch@dp, seq, hidden]."""
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (last)
     last_out = F.linear(m, p.last.weight, p.last.bias)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 

@@ -15,7 +15,7 @@ from mesh import mesh
 
 @rt.block()
 def net(p, m, h):
-    """Net of staged.shard:7:  -> [batch@dp, seq@mp, vocab]."""
+    """Net of staged.shard:7: -> [batch@dp, seq@mp, vocab]."""
     # staged.shard:16  y = last(m) + h |> relu
     last_out = rt.recompute(linear, p.last, m)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
@@ -30,7 +30,7 @@ def net(p, m, h):
 
 @rt.block()
 def net_2(p, m, h):
-    """Net of staged.shard:7:  -> [batch@dp, seq@mp, vocab]."""
+    """Net of staged.shard:7: -> [batch@dp, seq@mp, vocab]."""
     # staged.shard:16  y = last(m) + h |> relu
     last_out = linear(p.last, m)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
