@@ -11,6 +11,7 @@ import gc
 import importlib.util
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -50,6 +51,10 @@ _GRACE = 0.5
 _LOOK = 0.5
 
 
+# What a program of stages imports from beside it (emit/emit.py); the caller's own are set aside.
+_BESIDE = re.compile(r"mesh|layers|stage\d+")
+
+
 def read_program(main_file: Path) -> RunProgram:
     """The `program` of an emitted file, which imports those of its stages from beside it."""
     spec = importlib.util.spec_from_file_location("shard_main", main_file)
@@ -57,6 +62,8 @@ def read_program(main_file: Path) -> RunProgram:
         raise RunError("SH503", "the file is no Python program", file=main_file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    named = [file.stem for file in main_file.parent.glob("*.py") if _BESIDE.fullmatch(file.stem)]
+    aside = {name: sys.modules.pop(name) for name in named if name in sys.modules}
     folder, before, caching = str(main_file.parent), set(sys.modules), sys.dont_write_bytecode
     # What is cached is told apart by whole seconds, and a program may be compiled twice in one.
     sys.dont_write_bytecode = True
@@ -73,6 +80,7 @@ def read_program(main_file: Path) -> RunProgram:
                 own = sys.modules.pop(name)
                 own.__name__ = f"{name} of {folder}"
                 sys.modules[own.__name__] = own
+        sys.modules.update(aside)
     program: RunProgram = module.program
     return program
 
