@@ -22,13 +22,11 @@ class Bare(str):
 class Const:
     """A number of the module; where equal models differ in it, it becomes a formal named `role`.
     usual: the number that the operator takes where none is given, so that others alone are
-    written. formula: what it is, where it depends on the size of an input; of several numbers one
-    for each. of: the dims whose size it is, at all sizes, to a `power`."""
+    written. of: the dims whose size it is, at all sizes, to a `power`."""
 
     value: Any
     role: str
     usual: Any = None
-    formula: Any = None
     of: Term = ()
     power: float = 1
 

@@ -113,7 +113,8 @@ def mapped(argument: Any, change: Callable[[Node], Any]) -> Any:
 class Traced:
     """A module's steps in order; `outputs` are results, by name. updated: buffers that the module
     writes to, and where. compared: constants that were recognised by their values. marks: which
-    nodes are arguments and results of calls, in the order of these."""
+    nodes are arguments and results of calls, in the order of these. ends: up to which sizes of
+    inputs their numbers hold."""
 
     nodes: list[Node]
     inputs: dict[str, Node]
@@ -121,6 +122,7 @@ class Traced:
     updated: dict[str, Node] = field(default_factory=dict)
     compared: list[Node] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
 
     def replace(self, changes: dict[Node, Node]) -> None:
         """Lets all that read a node read another one instead."""

@@ -1,7 +1,7 @@
 """Masks that are constants -> the rule they follow: which keys a query sees, at all sizes.
 
-A trace shows a mask at one size alone. It may be another one beyond a number that its steps compare
-positions with: a second trace is made beyond these."""
+A constant shows a mask at one size alone. It may be another one beyond a number that its steps
+compare positions with: it is read beyond these."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from shardlang.importing.steps.nodes import CONST, STATE, Node, mapped
+from shardlang.importing.steps.symbols import Size
 
 # A mask of numbers hides what it makes smaller than this.
 _HIDDEN = -1e4
@@ -133,8 +134,8 @@ def limits(mask: Node) -> list[int]:
 
 
 def _number(x: Any) -> int:
-    """The whole number that an argument is, without its sign; 0 if it is none."""
+    """The whole number that an argument is, without its sign; 0 if it is none, or a size."""
     if isinstance(x, Node) and x.op == CONST and x.value.numel() == 1:
         x = x.value.item()
-    whole = isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < 2**31 and x == int(x)
+    whole = isinstance(x, int | float) and not isinstance(x, bool | Size) and abs(x) < 2**31 and x == int(x)
     return abs(int(x)) if whole else 0
