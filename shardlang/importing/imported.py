@@ -117,7 +117,7 @@ def _one_way(first: Attempt) -> None:
     for dim in [*fixed, *ended]:
         beyond = dim if dim in fixed else dataclasses.replace(dim, least=dim.most + 1, most=UNBOUNDED)
         other = other_sizes(first.inputs, [beyond], first.module)
-        if other is None or not first.stands(other):
+        if other is None or not (first.traced.ends or first.stands(other)):
             continue
         there = first.at(other, trace(copy.deepcopy(first.module), other, first.wanted.place))
         if there.all_text() != first.all_text():
