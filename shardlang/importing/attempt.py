@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import sympy
 from torch import Tensor
@@ -29,11 +28,11 @@ from shardlang.importing.opaque.pieces import made_opaque
 from shardlang.importing.steps import idioms
 from shardlang.importing.steps.calls import tables, tree
 from shardlang.importing.steps.indices import indices
-from shardlang.importing.steps.nodes import INPUT, PARAM, STATE, Node, Stored, Traced
+from shardlang.importing.steps.nodes import INPUT, PARAM, STATE, Stored, Traced, behind
 from shardlang.importing.steps.normalise import normalise
 from shardlang.importing.steps.problems import refusal
 from shardlang.importing.steps.rules import limits
-from shardlang.importing.steps.sizes import FURTHEST, Dim, other_sizes
+from shardlang.importing.steps.sizes import FURTHEST, Dim
 from shardlang.importing.steps.starts import starts
 from shardlang.importing.steps.symbols import Size, formula_of
 from shardlang.importing.steps.trace import Program, all_tensors
@@ -306,14 +305,7 @@ def _choose(traced: Traced, output: str | None) -> list[int]:
 
 def _require_read(traced: Traced, inputs: Mapping[str, Tensor]) -> None:
     """RunError SH600 for an input that no result depends on: a model has no such argument."""
-    reached: set[Node] = set()
-    stack = list(traced.outputs.values())
-    while stack:
-        node = stack.pop()
-        if node not in reached:
-            reached.add(node)
-            stack += node.inputs()
-    read = {node.name for node in reached if node.op == INPUT}
+    read = {node.name for node in behind(traced.outputs.values()) if node.op == INPUT}
     unread = [name for name in inputs if name not in read]
     if unread:
         fact = f"no result that is wanted depends on {', '.join(f'`{name}`' for name in unread)}"

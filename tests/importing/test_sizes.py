@@ -52,7 +52,7 @@ HIDDEN: dict[str, Mask] = {
 
 @pytest.mark.parametrize("name, size", [(name, size) for name in HIDDEN for size in (8, 43)])
 def test_a_window_beyond_the_example_is_no_plain_causal_mask(name: str, size: int) -> None:
-    """Constants are computed beyond the numbers with which they compare positions. A branch of Python is another way."""
+    """Constants are computed beyond the numbers that they compare positions with. A branch of Python is another way."""
     if (name, size) == ("a branch", 8):
         with pytest.raises(RunError) as error:
             imported(HIDDEN[name])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -160,6 +160,10 @@ class Body:
         levels = node.levels[depth : depth + 1] if called else node.levels[depth:]
         return [line for level in reversed(levels) for line in reversed(level)]
 
+    def height(self) -> int:
+        """How many layers are within each other."""
+        return 1 + max((layer.body.height() for layer in self.layers), default=-1)
+
     def tensors(self) -> list[Value]:
         return [*self.inputs, *(own.value for own in self.own), *self.values]
 
@@ -254,6 +258,17 @@ class Body:
             first = next((atom for atom in given if atom in group), own)
             found.update({atom: first for atom in group if atom is not first and atom not in bound})
         return found
+
+
+def written_atoms(given: Any) -> Iterator[Atom]:
+    """The dims that an operand or a setting of an expression is written with."""
+    if isinstance(given, Atom):
+        yield from flat((given,))
+    elif isinstance(given, Const):
+        yield from flat(given.of)
+    elif isinstance(given, tuple | list):
+        for each in given:
+            yield from written_atoms(each)
 
 
 class Twice(Mismatch):

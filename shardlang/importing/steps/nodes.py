@@ -3,7 +3,7 @@ modules, and the line of source that they come from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,6 +79,10 @@ class Node:
         """The nodes that it reads, in order."""
         return list(_nodes((self.args, tuple(self.kwargs.values()))))
 
+    def makers(self) -> list[Node]:
+        """What it was computed from, of a constant too."""
+        return self.made.inputs() if self.made is not None else self.inputs()
+
     def itself(self) -> Node:
         """The node, or the one before a cast to its own type."""
         node = self
@@ -98,6 +102,18 @@ def _nodes(argument: Any) -> Iterator[Node]:
     elif isinstance(argument, list | tuple):
         for each in argument:
             yield from _nodes(each)
+
+
+def behind(start: Iterable[Node], read: Callable[[Node], Iterable[Node]] = Node.inputs) -> Iterator[Node]:
+    """Nodes, and what each of them reads, through others too; each once."""
+    stack = list(start)
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        yield node
+        new = [each for each in read(node) if each not in seen]
+        seen.update(new)
+        stack += new
 
 
 def mapped(argument: Any, change: Callable[[Node], Any]) -> Any:

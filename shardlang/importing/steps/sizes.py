@@ -24,7 +24,7 @@ class Dim:
 
     def size(self, inputs: Mapping[str, Tensor]) -> int:
         name, at = self.places[0]
-        return inputs[name].shape[at]
+        return int(inputs[name].shape[at])
 
     @property
     def is_batch(self) -> bool:

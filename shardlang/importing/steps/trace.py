@@ -367,8 +367,8 @@ class _Reader:
         meta = value if isinstance(value, Tensor) else node.meta.get("val")
         stack = node.meta.get("stack_trace") or ""
         (place, code), scopes, levels = place_of(stack), _scopes(node), self.lines.levels(stack)
-        return Node(op, tuple(args), dict(kwargs), shape=self._shape(meta), dtype=getattr(meta, "dtype", None), scopes=scopes,
-                    place=place, code=code, name=node.name, value=value,
+        return Node(op, tuple(args), dict(kwargs), shape=self._shape(meta), dtype=getattr(meta, "dtype", None),
+                    scopes=scopes, place=place, code=code, name=node.name, value=value,
                     levels=levels if len(levels) == len(scopes) + 1 else ())  # fmt: skip
 
     def _add(self, node: Node) -> Node:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shardlang.importing.bodies.body import Bare, Body, Const, Expr, Layer, Own, Value
+from shardlang.importing.bodies.body import Bare, Body, Const, Expr, Layer, Own, Value, written_atoms
 from shardlang.importing.bodies.dims import Atom, Term, atoms, flat, size
 from shardlang.importing.bodies.models import Model
 from shardlang.importing.steps.symbols import Size, linear
@@ -180,17 +180,7 @@ def _written(model: Model) -> Iterator[Atom]:
     for value in body.live():
         assert value.expr is not None
         for given in (value.expr.operands, value.expr.into or (), tuple(value.expr.named.values())):
-            yield from _atoms(given)
-
-
-def _atoms(given: Any) -> Iterator[Atom]:
-    if isinstance(given, Atom):
-        yield from flat((given,))
-    elif isinstance(given, Const):
-        yield from flat(given.of)
-    elif isinstance(given, tuple | list):
-        for each in given:
-            yield from _atoms(each)
+            yield from written_atoms(given)
 
 
 def _full(body: Body, own: Own) -> str:
