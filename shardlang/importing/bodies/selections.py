@@ -12,7 +12,7 @@ from shardlang.importing.bodies.recurrent import result
 from shardlang.importing.bodies.words import WORDS, choice, pair, reduction, word
 from shardlang.importing.steps.nodes import CONST, Node
 from shardlang.importing.steps.problems import Refused
-from shardlang.importing.steps.symbols import Size, is_one
+from shardlang.importing.steps.symbols import Size, bounds, is_one
 from shardlang.importing.steps.unfold import is_number, number_of
 
 
@@ -225,7 +225,7 @@ def _stacked(b: Maker, node: Node, given: Sequence[Value], at: int) -> Value:
 def part(b: Maker, node: Node, x: Node, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
     value = b.use(x)
     wide = size(value.dims[dim])
-    first, last, step = slice(start, end, step).indices(wide)
+    first, last = bounds(start, end, wide)
     if (first, step) == (0, 1) and is_one(node.shape[dim], wide):
         return value
     dims = list(value.dims)
@@ -237,11 +237,11 @@ def part(b: Maker, node: Node, x: Node, dim: int = 0, start: Any = None, end: An
         made.made |= {dim % len(dims)}
         b.unify(node, (atom,), dims[dim])
         return made
-    bounds = [_bound(given, found, wide) for given, found in ((start, first), (end, last))]
+    ends = [_bound(given, found, wide) for given, found in ((start, first), (end, last))]
     steps = [Const(step, "step")] * (step != 1)
-    made = b.add(dims, Expr("slice", [value], {"slice": (value.dims[dim], *bounds, *steps)}), value.kind, node)
-    still = step == 1 and bounds[0].value != "end" and (bounds[1].value == "end" or bounds[1].value < 0)
-    b.made_here(made, dim, value.dims[dim], still and bounds[0].value >= 0)
+    made = b.add(dims, Expr("slice", [value], {"slice": (value.dims[dim], *ends, *steps)}), value.kind, node)
+    still = step == 1 and ends[0].value != "end" and (ends[1].value == "end" or ends[1].value < 0)
+    b.made_here(made, dim, value.dims[dim], still and ends[0].value >= 0)
     return made
 
 
@@ -274,7 +274,7 @@ def pick(b: Maker, node: Node, value: Value, at: int, index: int) -> Value:
     rest = [term for d, term in enumerate(value.dims) if d != at]
     if not flat(value.dims[at]):
         return b.view(value, rest, node)
-    place = index if index >= -1 else index % size(value.dims[at])
+    place = index if index >= -1 else index + size(value.dims[at])
     if value.kind == "i64" and value in b.body.inputs:
         b.hint(value.dims[at], "fields", 6)
     return b.add(rest, Expr("pick", [value], {"pick": (value.dims[at], Const(place, "row"))}), value.kind, node)

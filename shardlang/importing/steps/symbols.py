@@ -53,7 +53,7 @@ def _carried(name: str) -> Any:
     return method
 
 
-for _name in ("add", "sub", "mul", "floordiv", "mod"):
+for _name in ("add", "sub", "mul", "floordiv"):
     setattr(Size, f"__{_name}__", _carried(f"__{_name}__"))
     setattr(Size, f"__r{_name}__", _carried(f"__r{_name}__"))
 
@@ -71,6 +71,13 @@ def symbol_sizes(formulas: Iterable[Any], sizes: Iterable[int]) -> Sizes:
 def is_one(one: int, other: int) -> bool:
     """Whether two sizes are one at all sizes of inputs."""
     return bool(formula_of(one) == formula_of(other))
+
+
+def bounds(start: int | None, end: int | None, wide: int) -> tuple[int, int]:
+    """The first place of a slice of a dim, and the one behind its last."""
+    first, last = (0 if start is None else start), (wide if end is None else end)
+    first, last = (each + wide if each < 0 else each for each in (first, last))
+    return min(max(first, 0), wide), min(max(last, 0), wide)
 
 
 def chunked(formula: Any, sizes: Sizes) -> tuple[Any, list[int]]:
