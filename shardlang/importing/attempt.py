@@ -25,6 +25,8 @@ from shardlang.importing.opaque import words  # noqa: F401  (it fills WORDS)
 from shardlang.importing.opaque.freed import freed
 from shardlang.importing.opaque.operations import Operations
 from shardlang.importing.opaque.pieces import made_opaque
+from shardlang.importing.program import Program
+from shardlang.importing.sizes import FURTHEST, Dim
 from shardlang.importing.steps import idioms
 from shardlang.importing.steps.calls import tables, tree
 from shardlang.importing.steps.indices import indices
@@ -32,10 +34,9 @@ from shardlang.importing.steps.nodes import INPUT, PARAM, STATE, Stored, Traced,
 from shardlang.importing.steps.normalise import normalise
 from shardlang.importing.steps.problems import refusal
 from shardlang.importing.steps.rules import limits
-from shardlang.importing.steps.sizes import FURTHEST, Dim
 from shardlang.importing.steps.starts import starts
 from shardlang.importing.steps.symbols import Size, formula_of
-from shardlang.importing.steps.trace import Program, all_tensors
+from shardlang.importing.steps.trace import all_tensors
 from shardlang.importing.steps.unfold import unfold
 from shardlang.importing.text import arguments, maps
 from shardlang.importing.text.inputs import name_inputs

@@ -20,9 +20,10 @@ from shardlang.importing.attempt import Wanted as Wanted
 from shardlang.importing.eager import own_backwards
 from shardlang.importing.example import example, left_out
 from shardlang.importing.opaque import words  # noqa: F401  (it fills WORDS)
-from shardlang.importing.steps.sizes import FURTHEST, other_sizes
+from shardlang.importing.program import UNBOUNDED, trace
+from shardlang.importing.sizes import FURTHEST, other_sizes
 from shardlang.importing.steps.starts import SEEDS
-from shardlang.importing.steps.trace import UNBOUNDED, all_tensors, trace
+from shardlang.importing.steps.trace import all_tensors
 from shardlang.importing.text import maps
 
 _HELP = "import it at sizes where both are one, or give such a size as an argument"

@@ -20,7 +20,7 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
-from shardlang.importing.steps.trace import quiet
+from shardlang.importing.program import quiet
 from shardlang.interpret.trials.processes import LIMIT, child, said_end
 
 # What a formula of the language has of what sympy writes.
