@@ -71,7 +71,7 @@ def put(view: Any, step: Node, whole: Node, part: Node) -> Node | None:
         return _row(step, whole, part, dim, args[2] + (whole.shape[dim] if args[2] < 0 else 0))
     if name != "aten.slice":
         return None
-    start, end, stride = [*args[2:], None, None, 1][:2] + [args[4] if len(args) > 4 else 1]
+    (start, end), stride = [*args[2:4], None, None][:2], args[4] if len(args) > 4 else 1
     first, last = bounds(start, end, whole.shape[dim])
     return _between(step, whole, part, dim, first, last) if stride == 1 else None
 
