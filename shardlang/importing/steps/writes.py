@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from shardlang.importing.steps.nodes import CONST, Node
+from shardlang.importing.steps.symbols import bounds
 
 _SPLITS = ("aten.split", "aten.split_with_sizes", "aten.chunk", "aten.unbind")
 # Views of a part of a tensor, and those of all of it.
@@ -44,12 +45,14 @@ def _parent(node: Any) -> Any:
 
 def views_read_later(root: Any, writer: Any) -> list[Any]:
     """The views of a tensor that were made before a step writes into it, and that are read behind
-    it."""
+    it, through views too."""
     order = {each: at for at, each in enumerate(writer.graph.nodes)}
-    before = [each for each in writer.graph.nodes if order[each] < order[writer]]
-    made = [each for each in before if each.op == "call_function" and _parent(each) is not None]
-    return [each for each in made if any(order.get(user, -1) > order[writer] for user in each.users)
-            and chain(each)[-1] is root]  # fmt: skip
+    found: dict[Any, None] = {}
+    for each in list(order)[order[writer] :: -1]:
+        later = any(user in found or order.get(user, -1) > order[writer] for user in each.users)
+        if later and each is not writer and _parent(each) is not None and chain(each)[-1] is root:
+            found[each] = None
+    return list(found)[::-1]
 
 
 def put(view: Any, step: Node, whole: Node, part: Node) -> Node | None:
@@ -65,10 +68,11 @@ def put(view: Any, step: Node, whole: Node, part: Node) -> Node | None:
         return step.like("aten.permute", part, back, shape=whole.shape)
     dim = (args[1] if len(args) > 1 else 0) % max(rank, 1)
     if name == "aten.select":
-        return _row(step, whole, part, dim, args[2] % whole.shape[dim])
+        return _row(step, whole, part, dim, args[2] + (whole.shape[dim] if args[2] < 0 else 0))
     if name != "aten.slice":
         return None
-    first, last, stride = slice(*[*args[2:], None, None, None][:3]).indices(whole.shape[dim])
+    (start, end), stride = [*args[2:4], None, None][:2], args[4] if len(args) > 4 else 1
+    first, last = bounds(start, end, whole.shape[dim])
     return _between(step, whole, part, dim, first, last) if stride == 1 else None
 
 
