@@ -26,7 +26,7 @@ from shardlang.importing.opaque.freed import freed
 from shardlang.importing.opaque.operations import Operations
 from shardlang.importing.opaque.pieces import made_opaque
 from shardlang.importing.program import Program
-from shardlang.importing.sizes import FURTHEST, Dim
+from shardlang.importing.sizes import FURTHEST, FreeDim
 from shardlang.importing.steps import idioms
 from shardlang.importing.steps.calls import tables, tree
 from shardlang.importing.steps.indices import indices
@@ -35,7 +35,7 @@ from shardlang.importing.steps.normalise import normalise
 from shardlang.importing.steps.problems import refusal
 from shardlang.importing.steps.rules import limits
 from shardlang.importing.steps.starts import starts
-from shardlang.importing.steps.symbols import Size, formula_of
+from shardlang.importing.steps.symbols import SymbolicSize, formula_of
 from shardlang.importing.steps.trace import all_tensors
 from shardlang.importing.steps.unfold import unfold
 from shardlang.importing.text import arguments, maps
@@ -180,7 +180,7 @@ class Attempt:
                 self.builder.accept("SH605", node, fact)
                 self.write()
 
-    def shown(self, size: Size) -> str:
+    def shown(self, size: SymbolicSize) -> str:
         """The formula of a size, by the dims of inputs: `x.shape[1] // 3`."""
         names = {formula_of(each): sympy.Symbol(f"{name}.shape[{at}]") for name, node in self.traced.inputs.items()
                  for at, each in enumerate(node.shape)}  # fmt: skip
@@ -231,7 +231,7 @@ class Attempt:
         sizes = self._sizes_at(inputs)
         return bool(self.operations.known) or stands(self.text, self.model.name, inputs, len(self.used), sizes)
 
-    def dims(self, fixed: bool = False) -> list[Dim]:
+    def dims(self, fixed: bool = False) -> list[FreeDim]:
         """The dims of inputs that may change, with the sizes for which the way was traced; or those
         that torch has fixed, though no parameter has them."""
         formals = set(self.root.formals(copied=False))
@@ -239,10 +239,12 @@ class Attempt:
         for value in self.root.inputs:
             for at, term in enumerate(value.dims):
                 each = flat(term)
-                if len(each) == 1 and each[0] not in formals and isinstance(each[0].size, Size) != fixed:
+                if len(each) == 1 and each[0] not in formals and isinstance(each[0].size, SymbolicSize) != fixed:
                     found.setdefault(each[0], []).append((value.name, at))
         ends = self.traced.ends
-        return [Dim(places, min([self.program.most(formula_of(atom.size)), *ends])) for atom, places in found.items()]
+        return [
+            FreeDim(places, min([self.program.most(formula_of(atom.size)), *ends])) for atom, places in found.items()
+        ]
 
     def at(self, inputs: dict[str, Tensor], program: Program | None = None) -> Attempt:
         """The way at other sizes. program: another trace. RunError, which says so."""

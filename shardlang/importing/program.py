@@ -23,7 +23,7 @@ from shardlang.errors import RunError
 from shardlang.importing.authors.lines import place_of, whole_stacks
 from shardlang.importing.authors.marks import Mark, Marks
 from shardlang.importing.steps.nodes import Node, Traced
-from shardlang.importing.steps.trace import Reader
+from shardlang.importing.steps.trace import ProgramReader
 from shardlang.importing.steps.writes import name_of
 
 # No tensor is as long.
@@ -40,7 +40,7 @@ class Program:
 
     def read(self, inputs: Mapping[str, Tensor]) -> Traced:
         """The steps, where the inputs have these sizes. RunError SH601."""
-        reader = Reader(self.module, self.torchs, dict(inputs))
+        reader = ProgramReader(self.module, self.torchs, dict(inputs))
         traced = reader.read()
         steps = [dataclasses.replace(mark, node=reader.known.get(mark.node)) for mark in self.marks]
         traced.marks = [mark for mark in steps if isinstance(mark.node, Node)]

@@ -14,7 +14,7 @@ FURTHEST = 4096
 
 
 @dataclass(frozen=True)
-class Dim:
+class FreeDim:
     """Dims of inputs that are one: where each stands, and from which size to which one they may
     be."""
 
@@ -32,7 +32,7 @@ class Dim:
 
 
 def other_sizes(
-    inputs: Mapping[str, Tensor], dims: Sequence[Dim], module: nn.Module, beyond: int = 0
+    inputs: Mapping[str, Tensor], dims: Sequence[FreeDim], module: nn.Module, beyond: int = 0
 ) -> dict[str, Tensor] | None:  # fmt: skip
     """The inputs with other sizes of those dims that the module takes at other sizes; None where it
     takes none. New sizes differ from all that the module has, and are larger than `beyond`, but for
@@ -52,7 +52,7 @@ def other_sizes(
     return found if any(found[name] is not each for name, each in inputs.items()) else None
 
 
-def _resized(inputs: Mapping[str, Tensor], dim: Dim, size: int) -> dict[str, Tensor]:
+def _resized(inputs: Mapping[str, Tensor], dim: FreeDim, size: int) -> dict[str, Tensor]:
     """The inputs with a dim of another size: their elements again."""
     found = dict(inputs)
     for name, at in dim.places:

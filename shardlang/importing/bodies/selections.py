@@ -12,7 +12,7 @@ from shardlang.importing.bodies.recurrent import result
 from shardlang.importing.bodies.words import WORDS, choice, pair, reduction, word
 from shardlang.importing.steps.nodes import CONST, Node
 from shardlang.importing.steps.problems import Refused
-from shardlang.importing.steps.symbols import Size, bounds, is_one
+from shardlang.importing.steps.symbols import SymbolicSize, bounds, is_one
 from shardlang.importing.steps.unfold import is_number, number_of
 
 
@@ -247,7 +247,7 @@ def part(b: Maker, node: Node, x: Node, dim: int = 0, start: Any = None, end: An
 
 def _counted(b: Maker, value: Value, size_: int) -> Atom | None:
     """The dim of an input that a part is as long as."""
-    if not isinstance(size_, Size):
+    if not isinstance(size_, SymbolicSize):
         return None
     there = dict.fromkeys(atom for each in b.body.inputs for atom in atoms(each.dims))
     mine = set(atoms(value.dims))
@@ -257,7 +257,7 @@ def _counted(b: Maker, value: Value, size_: int) -> Atom | None:
 
 def _bound(given: Any, found: int, wide: int) -> Const:
     """A bound of a slice; one that counts from the end is less than 0, or `end`."""
-    if isinstance(given, int) and found and (given < 0 or isinstance(given, Size)):
+    if isinstance(given, int) and found and (given < 0 or isinstance(given, SymbolicSize)):
         return Const(given, "start")
     return Const("end", "end") if found == wide and found else Const(found, "end")
 

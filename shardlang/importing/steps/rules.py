@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from shardlang.importing.steps.nodes import CONST, Node, behind, mapped
-from shardlang.importing.steps.symbols import Size
+from shardlang.importing.steps.symbols import SymbolicSize
 
 # A mask of numbers hides what it makes smaller than this.
 _HIDDEN = -1e4
@@ -127,5 +127,5 @@ def _number(x: Any) -> int:
     """The whole number that an argument is, without its sign; 0 if it is none, or a size."""
     if isinstance(x, Node) and x.op == CONST and x.value.numel() == 1:
         x = x.value.item()
-    whole = isinstance(x, int | float) and not isinstance(x, bool | Size) and abs(x) < 2**31 and x == int(x)
+    whole = isinstance(x, int | float) and not isinstance(x, bool | SymbolicSize) and abs(x) < 2**31 and x == int(x)
     return abs(int(x)) if whole else 0

@@ -13,7 +13,7 @@ from torch.utils._sympy.functions import Mod, PythonMod
 Sizes = Mapping[Any, Any]
 
 
-class Size(int):
+class SymbolicSize(int):
     """A number of a trace, and torch's formula of it, by symbols for the sizes of inputs."""
 
     formula: Any
@@ -24,7 +24,7 @@ def sized(formula: Any, sizes: Sizes) -> int:
     number = int(formula.xreplace(sizes))
     if not formula.free_symbols:
         return number
-    found = Size(number)
+    found = SymbolicSize(number)
     found.formula = formula
     return found
 
@@ -33,7 +33,7 @@ def formula_of(size: Any) -> Any:
     """The formula of a size, one of torch's too; of a plain number that itself."""
     if isinstance(size, torch.SymInt):
         return size.node.expr
-    return size.formula if isinstance(size, Size) else sympy.Integer(size)
+    return size.formula if isinstance(size, SymbolicSize) else sympy.Integer(size)
 
 
 def formulas(shape: Iterable[int]) -> list[Any]:
@@ -42,11 +42,11 @@ def formulas(shape: Iterable[int]) -> list[Any]:
 
 
 def _carried(name: str) -> Any:
-    def method(self: Size, other: Any) -> Any:
+    def method(self: SymbolicSize, other: Any) -> Any:
         number = getattr(int, name)(self, other)
         if type(number) is not int:
             return number
-        found = Size(number)
+        found = SymbolicSize(number)
         found.formula = getattr(formula_of(self), name)(formula_of(other))
         return found if found.formula.free_symbols else number
 
@@ -54,8 +54,8 @@ def _carried(name: str) -> Any:
 
 
 for _name in ("add", "sub", "mul", "floordiv"):
-    setattr(Size, f"__{_name}__", _carried(f"__{_name}__"))
-    setattr(Size, f"__r{_name}__", _carried(f"__r{_name}__"))
+    setattr(SymbolicSize, f"__{_name}__", _carried(f"__{_name}__"))
+    setattr(SymbolicSize, f"__r{_name}__", _carried(f"__r{_name}__"))
 
 
 def symbol_sizes(formulas: Iterable[Any], sizes: Iterable[int]) -> Sizes:

@@ -31,7 +31,7 @@ _NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 SKIPPED = ("aten._assert_tensor_metadata", "aten._assert_scalar", "aten.sym_constrain_range_for_size")
 
 
-class Reader:
+class ProgramReader:
     """Turns an exported program into steps."""
 
     def __init__(self, module: nn.Module, program: Any, inputs: dict[str, Tensor]) -> None:

@@ -14,7 +14,7 @@ from shardlang.importing.steps.frequencies import frequencies, unfold_waves
 from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Scope, Traced, behind
 from shardlang.importing.steps.normalise import plain
 from shardlang.importing.steps.rules import rule_of
-from shardlang.importing.steps.symbols import Size
+from shardlang.importing.steps.symbols import SymbolicSize
 
 # What gives each place another number.
 _COUNTING = ("aten.arange", "aten.cumsum", "aten.eye", "aten.tril", "aten.triu", "aten.linspace")
@@ -125,7 +125,7 @@ def number_of(x: Any) -> Any:
     """The number that an argument is at all sizes, if it is one."""
     if isinstance(x, Node):
         return x.value.flatten()[0].item() if is_number(x) else None
-    return None if isinstance(x, Size) else x
+    return None if isinstance(x, SymbolicSize) else x
 
 
 def _hoist(traced: Traced) -> None:

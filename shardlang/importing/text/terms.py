@@ -9,7 +9,7 @@ from typing import Any
 from shardlang.importing.bodies.body import Bare, Body, Const, Expr, Layer, Own, Value, written_atoms
 from shardlang.importing.bodies.dims import Atom, Term, atoms, flat, size
 from shardlang.importing.bodies.models import Model
-from shardlang.importing.steps.symbols import Size, linear
+from shardlang.importing.steps.symbols import SymbolicSize, linear
 from shardlang.importing.text.names import Namer, layer_name, own_name
 
 
@@ -21,7 +21,7 @@ class Terms:
         self._known: dict[Model, set[Atom]] = {}
         self._passed: dict[Model, set[Atom]] = {}
         # Sizes that no formula of the language says.
-        self.unsaid: list[Size] = []
+        self.unsaid: list[SymbolicSize] = []
 
     def known(self, model: Model) -> set[Atom]:
         """`Model.known`, found once."""
@@ -70,7 +70,7 @@ class Terms:
         `64 - seq`."""
         if isinstance(value, tuple):
             return f"({', '.join(self.literal(model, each) for each in value)})"
-        if not isinstance(value, Size):
+        if not isinstance(value, SymbolicSize):
             return literal(value)
         found = linear(value, atoms(dim for each in model.body.inputs for dim in each.dims))
         if found is None:
