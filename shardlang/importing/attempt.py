@@ -25,7 +25,7 @@ from shardlang.importing.opaque import words  # noqa: F401  (it fills WORDS)
 from shardlang.importing.opaque.freed import freed
 from shardlang.importing.opaque.operations import Operations
 from shardlang.importing.opaque.pieces import made_opaque
-from shardlang.importing.program import Program
+from shardlang.importing.program import TracedModule
 from shardlang.importing.sizes import FURTHEST, FreeDim
 from shardlang.importing.steps import idioms
 from shardlang.importing.steps.calls import tables, tree
@@ -76,7 +76,7 @@ class Attempt:
     """The way of a module at some sizes, from its trace to a text. made: its tensors under each
     seed; dropped: of `left_out`."""
 
-    def __init__(self, program: Program, inputs: dict[str, Tensor], made: list[dict[str, Tensor]], wanted: Wanted,
+    def __init__(self, program: TracedModule, inputs: dict[str, Tensor], made: list[dict[str, Tensor]], wanted: Wanted,
                  dropped: Mapping[str, str]) -> None:  # fmt: skip
         self.program, self.module, self.inputs, self.wanted = program, program.module, inputs, wanted
         self.tensors, self.seeded, self.dropped = all_tensors(self.module), made, dropped
@@ -165,7 +165,7 @@ class Attempt:
         return freed(self.operations, folder, str(self.wanted.opaque))
 
     def compares(self, most: int) -> list[int]:
-        """The numbers from the largest size on, up to `most`, with which masks compare positions."""
+        """The numbers from the largest size to `most` with which masks compare positions."""
         longest = max((dim.size(self.inputs) for dim in self.dims() if not dim.is_batch), default=0)
         found = [n for node in self.traced.compared for n in limits(node)]
         return [n for n in found if longest < n + 2 and n <= most]
@@ -246,7 +246,7 @@ class Attempt:
             FreeDim(places, min([self.program.most(formula_of(atom.size)), *ends])) for atom, places in found.items()
         ]
 
-    def at(self, inputs: dict[str, Tensor], program: Program | None = None) -> Attempt:
+    def at(self, inputs: dict[str, Tensor], program: TracedModule | None = None) -> Attempt:
         """The way at other sizes. program: another trace. RunError, which says so."""
         try:
             return Attempt(program or self.program, inputs, self.seeded, self.wanted, self.dropped)
@@ -276,7 +276,7 @@ class Attempt:
         return len(first) == 1
 
     def compared(self, found: list[maps.MapLine], inputs: dict[str, Tensor]) -> float:
-        """The largest difference from the module, with these inputs and with some of them masked."""
+        """The largest difference from the module, with these inputs and with some masked."""
         return max(self._compared(found, each) for each in (inputs, masked(inputs)) if each is not None)
 
     def _compared(self, found: list[maps.MapLine], inputs: dict[str, Tensor]) -> float:

@@ -31,8 +31,8 @@ UNBOUNDED = 1 << 31
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
-    """torch's program of a module, for all sizes of inputs, and what its calls are given and give."""
+class TracedModule:
+    """The program of a module by torch, for all sizes of inputs, with the marks of its calls."""
 
     module: nn.Module
     torchs: Any
@@ -53,7 +53,7 @@ class Program:
         return int(upper) if upper is not None and upper.is_Integer and upper < UNBOUNDED else UNBOUNDED
 
 
-def trace(module: nn.Module, inputs: Mapping[str, Tensor], place: str) -> Program:
+def trace(module: nn.Module, inputs: Mapping[str, Tensor], place: str) -> TracedModule:
     """The program of `module(**inputs)`. RunError SH600 or SH602 if torch cannot trace it."""
     module.train()
     marks = Marks()
@@ -69,7 +69,7 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], place: str) -> Progra
         if isinstance(value, Tensor) and free_unbacked_symbols(value):
             where, line = place_of(node.meta.get("stack_trace") or "")
             raise _by_values(place, f"how many numbers `{line or name_of(node.target)}` gives, {where}")
-    return Program(module, program, marks.read(program.graph_module))
+    return TracedModule(module, program, marks.read(program.graph_module))
 
 
 @contextlib.contextmanager

@@ -101,7 +101,7 @@ class Builder(Maker):
             atom.declared = atom.declared and bool(atom.product)
 
     def _counted(self) -> None:
-        """A dim that only an operator names, as that of `arange`, has the size of an input's dim."""
+        """A dim that only an operator names, such as `arange`, has the size of an input's."""
         there = {atom for value in self.body.inputs for atom in atoms(value.dims)}
         bound = there | set(self.body.formals()) | set(self.body.sources())
         for value in self.body.live():

@@ -80,7 +80,7 @@ class Node:
         return list(_nodes((self.args, tuple(self.kwargs.values()))))
 
     def makers(self) -> list[Node]:
-        """What it was computed from, of a constant too."""
+        """The nodes that it was computed from, of a constant too."""
         return self.made.inputs() if self.made is not None else self.inputs()
 
     def itself(self) -> Node:

@@ -1,5 +1,5 @@
-"""A program of torch whose sizes are symbols -> its steps where inputs have sizes that are given; what
-depends on no input is computed."""
+"""A program of torch whose sizes are symbols -> its steps where inputs have sizes that are given.
+Steps that depend on no input are computed."""
 
 from __future__ import annotations
 

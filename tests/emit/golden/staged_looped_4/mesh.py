@@ -1,4 +1,7 @@
-"""The ranks of staged.shard, strategy `looped`, on 4 ranks, as all stages see them."""
+"""The ranks of staged.shard, strategy `looped`, on 4 ranks.
+
+Written by shardc from the program and its strategy. All stages see the ranks so.
+"""
 
 from shardlang import runtime as rt
 
