@@ -1,13 +1,14 @@
-"""A traced module at some sizes of its inputs -> its text, and what the text computes beside it."""
+"""A module at some sizes of its inputs -> its text, and what the text computes beside it."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import sympy
-from torch import Tensor
+from torch import Tensor, nn
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
@@ -15,7 +16,7 @@ from shardlang.errors import RunError
 from shardlang.graph.graph import Init
 from shardlang.importing.bodies.body import Value
 from shardlang.importing.bodies.builder import Builder
-from shardlang.importing.bodies.dims import Atom, atoms, flat, fresh
+from shardlang.importing.bodies.dims import Atom, Formula, atoms, flat, fresh
 from shardlang.importing.bodies.interior import declare_inner, declare_sums
 from shardlang.importing.bodies.maker import KINDS, Shared
 from shardlang.importing.bodies.models import Model, merge_dims, models
@@ -25,18 +26,16 @@ from shardlang.importing.opaque import words  # noqa: F401  (it fills WORDS)
 from shardlang.importing.opaque.freed import freed
 from shardlang.importing.opaque.operations import Operations
 from shardlang.importing.opaque.pieces import made_opaque
-from shardlang.importing.program import TracedModule
-from shardlang.importing.sizes import FURTHEST, FreeDim
 from shardlang.importing.steps import idioms
 from shardlang.importing.steps.calls import tables, tree
 from shardlang.importing.steps.indices import indices
-from shardlang.importing.steps.nodes import INPUT, PARAM, STATE, Stored, Traced, behind
+from shardlang.importing.steps.nodes import INPUT, PARAM, STATE, Node, Stored, Traced
 from shardlang.importing.steps.normalise import normalise
 from shardlang.importing.steps.problems import refusal
 from shardlang.importing.steps.rules import limits
+from shardlang.importing.steps.sizes import largest_sizes, other_sizes, windows
 from shardlang.importing.steps.starts import starts
-from shardlang.importing.steps.symbols import SymbolicSize, formula_of
-from shardlang.importing.steps.trace import all_tensors
+from shardlang.importing.steps.trace import all_tensors, trace
 from shardlang.importing.steps.unfold import unfold
 from shardlang.importing.text import arguments, maps
 from shardlang.importing.text.inputs import name_inputs
@@ -54,7 +53,9 @@ class Wanted:
     """The request. dims: names of dims by input. accept: codes. output: of several results, the one
     to give. names: those that dims and models get. train: whether a `train` follows, that starts
     from the weights in `weights` by the map in `map`. opaque: the name, without its ending, of the
-    files of operators for what the language has no word for; None where there are to be none."""
+    files of operators for what the language has no word for; None where there are to be none.
+    sized: `Shared.sized`, by_dims: whether numbers that depend on sizes are written by dims; both
+    are tried where the text differs without."""
 
     place: str
     dims: Mapping[str, Sequence[str]]
@@ -65,6 +66,8 @@ class Wanted:
     weights: str | None = None
     map: str | None = None
     opaque: str | None = None
+    sized: bool = False
+    by_dims: bool = False
 
     @property
     def given(self) -> bool:
@@ -76,27 +79,28 @@ class Attempt:
     """The way of a module at some sizes, from its trace to a text. made: its tensors under each
     seed; dropped: of `left_out`."""
 
-    def __init__(self, program: TracedModule, inputs: dict[str, Tensor], made: list[dict[str, Tensor]], wanted: Wanted,
+    def __init__(self, module: nn.Module, inputs: dict[str, Tensor], made: list[dict[str, Tensor]], wanted: Wanted,
                  dropped: Mapping[str, str]) -> None:  # fmt: skip
-        self.program, self.module, self.inputs, self.wanted = program, program.module, inputs, wanted
-        self.tensors, self.seeded, self.dropped = all_tensors(self.module), made, dropped
-        self.traced = program.read(inputs)
+        self.module, self.inputs, self.tensors, self.wanted = module, inputs, all_tensors(module), wanted
+        self.seeded, self.dropped = made, dropped
+        self.traced, self.program = trace(module, inputs, wanted.place)
         self.used = _choose(self.traced, wanted.output)
         _require_read(self.traced, inputs)
         for change in (normalise, indices, idioms.apply, unfold, idioms.buckets, tables):
             change(self.traced)
-        self.home, kind = Path(), type(self.module)
+        self.home, self.formulas = Path(), list[Formula]()
+        kind = type(module)
         leaves = [node for each in self.traced.nodes for node in each.inputs() if node.op in (PARAM, STATE)]
         begun = starts(made, [node.stored for node in leaves if node.stored is not None], wanted.accept, wanted.given)
         while not self._built(f"{kind.__module__}.{kind.__qualname__}", begun):
             pass
         self._training_differs()
-        authored = arguments.authored(self.root, self.module)
+        authored = arguments.authored(self.root, module)
         arguments.hint_names(self.root, authored)
         name_inputs(self.root, self.wanted.dims)
         self.made = models(self.root)
         self.model: Model = self.made[self.root]
-        config = fields_of(getattr(self.module, "config", None))
+        config = fields_of(getattr(module, "config", None))
         declare_sums(self.made)
         if not config:
             declare_inner(self.made, self.model)
@@ -108,15 +112,15 @@ class Attempt:
         self.namer = Namer(self.made, config)
         self.namer.give(self.model)
         rename(wanted.names, self.namer)
-        self.free = self._free()
+        self.sizes = self._sizes()
         self.write()
 
-    def _free(self) -> dict[str, Atom]:
-        """The dims that the whole takes as arguments without a default."""
+    def _sizes(self) -> dict[str, int]:
+        """The sizes of the dims that the whole takes as arguments without a default."""
         weighted = set(self.root.formals(copied=False))
         # Dims of inputs that no weight has are those of the data.
         given = {atom for value in self.root.inputs for atom in atoms(value.dims)}
-        return {self.namer.names[self.model][atom]: atom for atom in self.model.formals()
+        return {self.namer.names[self.model][atom]: atom.size for atom in self.model.formals()
                       if any(self.model.dims.get(each, each) is atom for each in given)
                       and not any(self.model.dims.get(each, each) is atom for each in weighted)}  # fmt: skip
 
@@ -136,7 +140,9 @@ class Attempt:
         for name, tensor in self.tensors.items():
             tied.setdefault(id(tensor), []).append(name)
         names = {name: tied[id(tensor)] for name, tensor in self.tensors.items()}
-        self.shared = Shared(begun, wanted.given, wanted.accept, operations=self.operations, tied=names)
+        self.shared = Shared(
+            begun, wanted.given, wanted.accept, operations=self.operations, sized=wanted.sized, tied=names
+        )
         self.builder = Builder(root, self._arguments(), self.shared)
         self.root = self.builder.build()
         if not self.shared.refused:
@@ -147,9 +153,9 @@ class Attempt:
 
     def write(self) -> None:
         comments = [f"{code}: {fact}." for fact, code in self.shared.differences.items()]
-        writer = Writer(self.made, self.namer, self.model, self.free)
+        writer = Writer(self.made, self.namer, self.model, self.sizes)
         own = {f'"./{self.wanted.opaque}.shard"': self.operations.names} if self.operations.known else {}
-        self.text, self.unsaid = _formatted(writer.text(self.wanted.place, comments, own)), writer.terms.unsaid
+        self.text = _formatted(writer.text(self.wanted.place, comments, own))
 
     def all_text(self) -> str:
         """The program, and the operators of its own."""
@@ -164,27 +170,16 @@ class Attempt:
         self.home = folder
         return freed(self.operations, folder, str(self.wanted.opaque))
 
-    def compares(self, most: int) -> list[int]:
-        """The numbers from the largest size to `most` with which masks compare positions."""
-        longest = max((dim.size(self.inputs) for dim in self.dims() if not dim.is_batch), default=0)
-        found = [n for node in self.traced.compared for n in limits(node)]
-        return [n for n in found if longest < n + 2 and n <= most]
+    def beyond(self, most: int) -> int:
+        """A size beyond the largest number up to `most` with which a mask compares positions."""
+        return max((n + 2 for node in self.traced.compared for n in limits(node) if n <= most), default=0)
 
-    def unreached(self) -> None:
-        """A mask that may become another one beyond a size that is tried: SH605, if it is not
-        accepted."""
-        for node in self.traced.compared:
-            far = [n for n in limits(node) if n > FURTHEST]
-            if far:
-                fact = f"positions are compared with {far[0]}, and the program holds for sizes up to that alone"
-                self.builder.accept("SH605", node, fact)
-                self.write()
-
-    def shown(self, size: SymbolicSize) -> str:
-        """The formula of a size, by the dims of inputs: `x.shape[1] // 3`."""
-        names = {formula_of(each): sympy.Symbol(f"{name}.shape[{at}]") for name, node in self.traced.inputs.items()
-                 for at, each in enumerate(node.shape)}  # fmt: skip
-        return str(size.formula.xreplace(names))
+    def turns(self) -> list[int]:
+        """The sizes of dims of inputs from which on the module may take another way."""
+        places = [place for places in self.free() for place in places if place[1]]
+        bounds = list(largest_sizes(self.module, self.inputs, places).values())
+        return [*bounds, windows(getattr(self.module, "config", None)),
+                *(n for node in self.traced.compared for n in limits(node))]  # fmt: skip
 
     def ends(self, size: int) -> None:
         """RunError SH605, if it is not accepted, for a program that holds up to a size alone."""
@@ -192,24 +187,27 @@ class Attempt:
         self.builder.accept("SH605", self.traced.nodes[0], fact)
         self.write()
 
+    def unreached(self, size: int) -> None:
+        """A mask that may become another one beyond a size that traces reach: SH605, if it is not
+        accepted."""
+        for node in self.traced.compared:
+            far = [n for n in limits(node) if n > size]
+            if far:
+                fact = f"positions are compared with {far[0]}, and the program holds for sizes up to that alone"
+                self.builder.accept("SH605", node, fact)
+                self.write()
+
     def _arguments(self) -> list[Value]:
         found = []
-        for name, each in self.traced.inputs.items():
+        for name, each in self.inputs.items():
             dims = [fresh(wide) for wide in each.shape]
             found.append(Value(dims, KINDS.get(str(each.dtype), ""), name=name))
         return found
 
     def _sizes_at(self, inputs: Mapping[str, Tensor]) -> dict[str, int]:
         """The sizes of the dims that the whole takes as arguments, where inputs have these."""
-        places = {flat(term): (value.name, at) for value in self.root.inputs for at, term in enumerate(value.dims)}
-        known = {self.model.dims.get(*term * 2): inputs[name].shape[at] for term, (name, at) in places.items()
-                 if len(term) == 1}  # fmt: skip
-        return {name: known.get(atom, int(atom.size)) for name, atom in self.free.items()}
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Those at its own inputs."""
-        return self._sizes_at(self.inputs)
+        now = {size: inputs[name].shape[at] for name, each in self.inputs.items() for at, size in enumerate(each.shape)}
+        return {dim: now.get(size, size) for dim, size in self.sizes.items()}
 
     def trained(self, inputs: dict[str, Tensor]) -> str:
         """The text with a `train` to fill in, whose data have the sizes of these inputs."""
@@ -231,25 +229,35 @@ class Attempt:
         sizes = self._sizes_at(inputs)
         return bool(self.operations.known) or stands(self.text, self.model.name, inputs, len(self.used), sizes)
 
-    def dims(self, fixed: bool = False) -> list[FreeDim]:
-        """The dims of inputs that may change, with the sizes for which the way was traced; or those
-        that torch has fixed, though no parameter has them."""
+    def saying(self, other: Attempt) -> Attempt:
+        """This way with the text of another one, at its own sizes: to be compared with it."""
+        self.text, self.model, self.home = other.text, other.model, other.home
+        self.sizes = other._sizes_at(self.inputs)
+        return self
+
+    def free(self) -> list[list[tuple[str, int]]]:
+        """The dims of inputs that no parameter has: where each stands."""
         formals = set(self.root.formals(copied=False))
         found: dict[Atom, list[tuple[str, int]]] = {}
         for value in self.root.inputs:
             for at, term in enumerate(value.dims):
-                each = flat(term)
-                if len(each) == 1 and each[0] not in formals and isinstance(each[0].size, SymbolicSize) != fixed:
-                    found.setdefault(each[0], []).append((value.name, at))
-        ends = self.traced.ends
-        return [
-            FreeDim(places, min([self.program.most(formula_of(atom.size)), *ends])) for atom, places in found.items()
-        ]
+                atoms = flat(term)
+                if len(atoms) == 1 and atoms[0] not in formals:
+                    found.setdefault(atoms[0], []).append((value.name, at))
+        return list(found.values())
 
-    def at(self, inputs: dict[str, Tensor], program: TracedModule | None = None) -> Attempt:
-        """The way at other sizes. program: another trace. RunError, which says so."""
+    def other(self, **how: Any) -> dict[str, Tensor] | None:
+        """The inputs at other sizes, as of `other_sizes`."""
+        return other_sizes(self.inputs, self.free(), self.module, **how)
+
+    def longest(self, inputs: Mapping[str, Tensor]) -> int:
+        """The largest size of a dim that may change, without those of a batch."""
+        return max((inputs[name].shape[at] for places in self.free() for name, at in places if at), default=0)
+
+    def at(self, inputs: dict[str, Tensor]) -> Attempt:
+        """The way at other sizes. RunError, which says so."""
         try:
-            return Attempt(program or self.program, inputs, self.seeded, self.wanted, self.dropped)
+            return Attempt(copy.deepcopy(self.module), inputs, self.seeded, self.wanted, self.dropped)
         except RunError as error:
             shapes = ", ".join(f"{name} {list(each.shape)}" for name, each in inputs.items())
             fact = f"at other sizes of its inputs, {shapes}: {error.message}"
@@ -262,7 +270,7 @@ class Attempt:
         found = evaluated(self.module, self.inputs)
         if found is None:
             return
-        mine = theirs(self.program.torchs, self.tensors, self.inputs, [], self.used, True).results
+        mine = theirs(self.program, self.tensors, self.inputs, [], self.used, True).results
         there = [found[at] for at in self.used if at < len(found)]
         fact = "it gives other results" if len(there) < len(mine) else differs(mine, there)
         if fact:
@@ -275,21 +283,20 @@ class Attempt:
         first = {flat(value.dims[0]) if value.dims else () for value in [*self.root.inputs, *self.root.results]}
         return len(first) == 1
 
-    def compared(self, found: list[maps.MapLine], inputs: dict[str, Tensor]) -> float:
-        """The largest difference from the module, with these inputs and with some masked."""
-        return max(self._compared(found, each) for each in (inputs, masked(inputs)) if each is not None)
+    def compared(self, found: list[maps.MapLine]) -> float:
+        """The largest difference from the module, with its inputs and with some of them masked."""
+        return max(self._compared(found, each) for each in (self.inputs, masked(self.inputs)) if each is not None)
 
     def _compared(self, found: list[maps.MapLine], inputs: dict[str, Tensor]) -> float:
         tensors = varied(self.tensors)
         trained = [line for line in found if tensors[line.stored.name].is_floating_point()]
 
         def module(seed: int = 0) -> Side:
-            return theirs(self.program.torchs, tensors, inputs, trained, self.used, seed=seed)
+            return theirs(self.program, tensors, inputs, trained, self.used, seed=seed)
 
         other = module()
         shapes = [tuple(each.shape) for each in other.results]
-        sizes = self._sizes_at(inputs)
-        called = (self.text, self.model.name, tensors, inputs, found, shapes, sizes, self.home)
+        called = (self.text, self.model.name, tensors, inputs, found, shapes, self.sizes, self.home)
         return compare(ours(*called, self._batched()), other, lambda: [module(seed) for seed in (1, 2, 3)])
 
 
@@ -308,7 +315,14 @@ def _choose(traced: Traced, output: str | None) -> list[int]:
 
 def _require_read(traced: Traced, inputs: Mapping[str, Tensor]) -> None:
     """RunError SH600 for an input that no result depends on: a model has no such argument."""
-    read = {node.name for node in behind(traced.outputs.values()) if node.op == INPUT}
+    reached: set[Node] = set()
+    stack = list(traced.outputs.values())
+    while stack:
+        node = stack.pop()
+        if node not in reached:
+            reached.add(node)
+            stack += node.inputs()
+    read = {node.name for node in reached if node.op == INPUT}
     unread = [name for name in inputs if name not in read]
     if unread:
         fact = f"no result that is wanted depends on {', '.join(f'`{name}`' for name in unread)}"

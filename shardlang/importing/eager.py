@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shardlang.importing.compare import DRAWN, drawn, top_k
-from shardlang.importing.program import quiet
-from shardlang.importing.sizes import buffers, restore
+from shardlang.importing.steps.sizes import buffers, restore
+from shardlang.importing.steps.trace import quiet
 
 # The module computes in f32, and what it is compared with in f64.
 _ALLOWED = 1e-3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +22,13 @@ class Bare(str):
 class Const:
     """A number of the module; where equal models differ in it, it becomes a formal named `role`.
     usual: the number that the operator takes where none is given, so that others alone are
-    written. of: the dims whose size it is, at all sizes, to a `power`."""
+    written. formula: what it is, where it depends on the size of an input; of several numbers one
+    for each. of: the dims whose size it is, at all sizes, to a `power`."""
 
     value: Any
     role: str
     usual: Any = None
+    formula: Any = None
     of: Term = ()
     power: float = 1
 
@@ -160,10 +162,6 @@ class Body:
         levels = node.levels[depth : depth + 1] if called else node.levels[depth:]
         return [line for level in reversed(levels) for line in reversed(level)]
 
-    def height(self) -> int:
-        """How many layers are within each other."""
-        return 1 + max((layer.body.height() for layer in self.layers), default=-1)
-
     def tensors(self) -> list[Value]:
         return [*self.inputs, *(own.value for own in self.own), *self.values]
 
@@ -258,17 +256,6 @@ class Body:
             first = next((atom for atom in given if atom in group), own)
             found.update({atom: first for atom in group if atom is not first and atom not in bound})
         return found
-
-
-def written_atoms(given: Any) -> Iterator[Atom]:
-    """The dims that an operand or a setting of an expression is written with."""
-    if isinstance(given, Atom):
-        yield from flat((given,))
-    elif isinstance(given, Const):
-        yield from flat(given.of)
-    elif isinstance(given, tuple | list):
-        for each in given:
-            yield from written_atoms(each)
 
 
 class Twice(Mismatch):

@@ -19,7 +19,6 @@ from shardlang.importing.bodies.words import WORDS
 from shardlang.importing.steps.calls import Call
 from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node
 from shardlang.importing.steps.problems import Refused
-from shardlang.importing.steps.symbols import is_one
 
 
 class Builder(Maker):
@@ -101,7 +100,8 @@ class Builder(Maker):
             atom.declared = atom.declared and bool(atom.product)
 
     def _counted(self) -> None:
-        """A dim that only an operator names, such as `arange`, has the size of an input's."""
+        """A dim that only an operator names, as that of `arange`, has the size of an input's dim:
+        the other sizes of the second trace would show if it had not."""
         there = {atom for value in self.body.inputs for atom in atoms(value.dims)}
         bound = there | set(self.body.formals()) | set(self.body.sources())
         for value in self.body.live():
@@ -111,7 +111,7 @@ class Builder(Maker):
             made = value.dims[-1:] if value.expr.word == "one_hot" and value.expr.named else made
             for atom in atoms(made):
                 # The height that a window leaves is that of no input.
-                like = [each for each in there if is_one(each.size, atom.size) and not (each.fixed or atom.called)]
+                like = [each for each in there if each.size == atom.size and not (each.fixed or atom.called)]
                 if atom in bound or atom.fixed or atom.declared:
                     continue
                 if not like and value.expr.word == "arange" and (rows := self._rows(value, atom.size)) is not None:

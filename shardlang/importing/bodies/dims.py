@@ -21,7 +21,8 @@ class Atom:
     fixed: the window of a convolution, which is written as a number. like: the dim that an operator
     made it from, whose name it keeps; differs: by how much it is longer, at all sizes. declared:
     the model declares it, with its size, as a product of dims, as a sum of them, or as the count of
-    pairs of one (`pairs_of`)."""
+    pairs of one (`pairs_of`). formula: what
+    its size is, where it depends on that of an input."""
 
     size: int
     hints: dict[str, int] = field(default_factory=dict)
@@ -34,6 +35,7 @@ class Atom:
     product: Term = ()
     sum: Term = ()
     pairs_of: Term = ()
+    formula: Formula | None = None
 
     @property
     def called(self) -> str:
@@ -45,6 +47,15 @@ class Atom:
 
 
 Term = tuple[Atom, ...]
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A number that depends on the size of a dim: so many `times` it, and `more`."""
+
+    atom: Atom
+    times: int
+    more: int
 
 
 def flat(term: Iterable[Atom]) -> Term:

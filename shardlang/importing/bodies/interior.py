@@ -3,7 +3,7 @@ is declared by its model with that size (`dim hidden = out`), so that callers ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from shardlang.importing.bodies.body import Body, Layer
 from shardlang.importing.bodies.dims import Atom, Term, atoms, flat
@@ -12,44 +12,38 @@ from shardlang.importing.bodies.models import Model
 
 def declare_inner(made: Mapping[Body, Model], root: Model) -> None:
     """Declares such dims in all models but the whole, those of inner models first."""
-    for model, calls in _called(made):
-        for at in _inner(model, calls)[::-1] if model is not root else ():
+    bodies = [body for model in dict.fromkeys(made.values()) for body in model.bodies]
+    for model in dict.fromkeys(made.values()):
+        if model is root or model.kind or model.library is not None:
+            continue
+        calls = [(outer, layer) for outer in bodies for layer in outer.layers if made[layer.body] is model]
+        for at in _inner(model, calls)[::-1]:
             _declare(model, at, calls)
+    for model in dict.fromkeys(made.values()):
+        model.dims = {atom: atom for atom in model.body.formals()}
 
 
 def declare_sums(made: Mapping[Body, Model]) -> None:
     """Declares a dim inside that is as long as others together, of values that are put together, by
     these: callers need not give it."""
-    for model, calls in _called(made):
+    bodies = [body for model in dict.fromkeys(made.values()) for body in model.bodies]
+    for model in dict.fromkeys(made.values()):
+        if model.kind or model.library is not None:
+            continue
+        calls = [(outer, layer) for outer in bodies for layer in outer.layers if made[layer.body] is model]
         formals = [body.formals() for body in model.bodies]
         for at in range(len(formals[0]))[::-1]:
-            sums = [_sum(body, each[at]) for body, each in zip(model.bodies, formals, strict=True)]
-            if all(sums) and all(_unshared(outer, layer, at) for outer, layer in calls):
-                _declare_as(model, at, calls, [(each[at], parts) for each, parts in zip(formals, sums, strict=True)])
-
-
-Calls = list[tuple[Body, Layer]]
-
-
-def _called(made: Mapping[Body, Model]) -> Iterator[tuple[Model, Calls]]:
-    """Each model of the module's own, with the calls of it; at last the dims of all models are the
-    formals that are left."""
-    models = list(dict.fromkeys(made.values()))
-    bodies = [body for model in models for body in model.bodies]
-    for model in models:
-        if not model.kind and model.library is None:
-            yield model, [(outer, layer) for outer in bodies for layer in outer.layers if made[layer.body] is model]
-    for model in models:
+            atoms = [each[at] for each in formals]
+            sums = [_sum(body, atom) for body, atom in zip(model.bodies, atoms, strict=True)]
+            if not all(sums) or not all(_unshared(outer, layer, at) for outer, layer in calls):
+                continue
+            for _, layer in calls:
+                layer.terms.pop(layer.body.formals()[at], None)
+            for body, atom, parts in zip(model.bodies, atoms, sums, strict=True):
+                atom.declared, atom.sum = True, parts
+                body.products.append(atom)
+    for model in dict.fromkeys(made.values()):
         model.dims = {atom: atom for atom in model.body.formals()}
-
-
-def _declare_as(model: Model, at: int, calls: Calls, sums: Sequence[tuple[Atom, Term]]) -> None:
-    """Declares a formal as a sum of dims, in each body, so that no call gives it."""
-    for _, layer in calls:
-        layer.terms.pop(layer.body.formals()[at], None)
-    for body, (atom, parts) in zip(model.bodies, sums, strict=True):
-        atom.declared, atom.sum = True, parts
-        body.products.append(atom)
 
 
 def _sum(body: Body, atom: Atom) -> Term:
@@ -67,7 +61,7 @@ def _sum(body: Body, atom: Atom) -> Term:
     return ()
 
 
-def _inner(model: Model, calls: Calls) -> list[int]:
+def _inner(model: Model, calls: list[tuple[Body, Layer]]) -> list[int]:
     """The places of the formals that all bodies have inside alone, and that all callers pass for
     nothing else."""
     lists = [body.formals() for body in model.bodies]
@@ -98,7 +92,7 @@ def _unshared(outer: Body, layer: Layer, at: int) -> bool:
     return True
 
 
-def _declare(model: Model, at: int, calls: Calls) -> None:
+def _declare(model: Model, at: int, calls: list[tuple[Body, Layer]]) -> None:
     """Declares a formal of a model by another one of its size, or for values that are put together
     by as many times that one."""
     lists = [body.formals() for body in model.bodies]
@@ -110,7 +104,11 @@ def _declare(model: Model, at: int, calls: Calls) -> None:
         formals[at].size == many * formals[place].size for formals in lists)), None)  # fmt: skip
     if place is None:
         return
-    _declare_as(model, at, calls, [(formals[at], (formals[place],) * many) for formals in lists])
+    for _, layer in calls:
+        layer.terms.pop(layer.body.formals()[at], None)
+    for body, formals in zip(model.bodies, lists, strict=True):
+        formals[at].declared, formals[at].sum = True, (formals[place],) * many
+        body.products.append(formals[at])
 
 
 def _parts(body: Body, atom: Atom) -> int:

@@ -27,7 +27,8 @@ class Shared:
     their numbers, for starts that the language has not. accepted: codes. refused: nodes without a
     word. differences: those that were accepted, with their codes. unsaid: the steps among what was
     refused. operations: the operators of its own that it has got. tied: all names of a tensor by
-    its first."""
+    its first. sized: whether a part of what a step computes that is as long as an input's dim is
+    meant to be so at all sizes."""
 
     starts: Mapping[Stored, Init]
     given: bool = False
@@ -37,6 +38,7 @@ class Shared:
     unsaid: list[Node] = field(default_factory=list)
     operations: Any = None
     tied: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    sized: bool = False
 
 
 class Maker:

@@ -60,7 +60,7 @@ def models(root: Body) -> dict[Body, Model]:
         model = forms.setdefault((name, body.form), Model(name, []))
         model.bodies.append(body)
         found[body] = model
-    made = sorted(dict.fromkeys(found.values()), key=lambda model: model.body.height())
+    made = sorted(dict.fromkeys(found.values()), key=lambda model: _height(model.body))
     leaves = [model for model in made if not model.body.layers]
     for model in leaves:
         _finish(model)
@@ -71,6 +71,10 @@ def models(root: Body) -> dict[Body, Model]:
             _pass_constants(body, found)
         _finish(model)
     return found
+
+
+def _height(body: Body) -> int:
+    return 1 + max((_height(layer.body) for layer in body.layers), default=-1)
 
 
 def _collect(body: Body, ordered: list[Body]) -> None:
@@ -178,7 +182,7 @@ def merge_dims(made: dict[Body, Model], root: Model, config: Mapping[int, str]) 
     of_heads = {atom for atom in root.dims if wide and "head_dim" in _called(atom) and atom.size not in config}
     _merge(root, [[(atom.size if atom in widths or atom in of_heads else config.get(atom.size, atom),)
                    for atom in root.dims]])  # fmt: skip
-    ordered = sorted(dict.fromkeys(made.values()), key=lambda model: -model.body.height())
+    ordered = sorted(dict.fromkeys(made.values()), key=lambda model: -_height(model.body))
     passed: dict[Model, list[list[tuple[Atom, ...]]]] = {}
     for outer in ordered:
         if outer in passed and not outer.kind:

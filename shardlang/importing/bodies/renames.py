@@ -4,8 +4,9 @@ that the model declares, by `relabel`."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from shardlang.importing.bodies.body import Body, Expr, Value, written_atoms
+from shardlang.importing.bodies.body import Body, Expr, Value
 from shardlang.importing.bodies.dims import Atom, Term, atoms, flat, size
 
 # Operators that write each dim of what they read.
@@ -58,7 +59,15 @@ def _named(expr: Expr, operand: Value) -> Iterator[Atom]:
     if expr.word in _WRITE_ALL:
         yield from atoms(operand.dims)
     for given in expr.named.values():
-        yield from written_atoms(given)
+        yield from _atoms(given)
+
+
+def _atoms(given: Any) -> Iterator[Atom]:
+    if isinstance(given, Atom):
+        yield from flat((given,))
+    elif isinstance(given, tuple):
+        for each in given:
+            yield from _atoms(each)
 
 
 def _lost(body: Body, value: Value, at: int) -> bool:

@@ -12,7 +12,6 @@ from shardlang.importing.bodies.recurrent import result
 from shardlang.importing.bodies.words import WORDS, choice, pair, reduction, word
 from shardlang.importing.steps.nodes import CONST, Node
 from shardlang.importing.steps.problems import Refused
-from shardlang.importing.steps.symbols import SymbolicSize, bounds, is_one
 from shardlang.importing.steps.unfold import is_number, number_of
 
 
@@ -225,39 +224,40 @@ def _stacked(b: Maker, node: Node, given: Sequence[Value], at: int) -> Value:
 def part(b: Maker, node: Node, x: Node, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
     value = b.use(x)
     wide = size(value.dims[dim])
-    first, last = bounds(start, end, wide)
-    if (first, step) == (0, 1) and is_one(node.shape[dim], wide):
+    first, last, step = slice(start, end, step).indices(wide)
+    if (first, last, step) == (0, wide, 1):
         return value
     dims = list(value.dims)
-    dims[dim] = (Atom(node.shape[dim]),)
-    atom = _counted(b, value, node.shape[dim]) if (first, step) == (0, 1) else None
+    dims[dim] = (Atom(len(range(first, last, step))),)
+    atom = _counted(b, value, last) if first == 0 and step == 1 and last < wide else None
     if atom is not None:
         cut = (value.dims[dim], Const(0, "start"), (atom,))
         made = b.add(dims, Expr("slice", [value], {"slice": cut}), value.kind, node)
         made.made |= {dim % len(dims)}
         b.unify(node, (atom,), dims[dim])
         return made
-    ends = [_bound(given, found, wide) for given, found in ((start, first), (end, last))]
+    bounds = [_bound(given, found, wide) for given, found in ((start, first), (end, last))]
     steps = [Const(step, "step")] * (step != 1)
-    made = b.add(dims, Expr("slice", [value], {"slice": (value.dims[dim], *ends, *steps)}), value.kind, node)
-    still = step == 1 and ends[0].value != "end" and (ends[1].value == "end" or ends[1].value < 0)
-    b.made_here(made, dim, value.dims[dim], still and ends[0].value >= 0)
+    made = b.add(dims, Expr("slice", [value], {"slice": (value.dims[dim], *bounds, *steps)}), value.kind, node)
+    still = step == 1 and bounds[0].value != "end" and (bounds[1].value == "end" or bounds[1].value < 0)
+    b.made_here(made, dim, value.dims[dim], still and bounds[0].value >= 0)
     return made
 
 
 def _counted(b: Maker, value: Value, size_: int) -> Atom | None:
-    """The dim of an input that a part is as long as."""
-    if not isinstance(size_, SymbolicSize):
+    """The dim of an input that a part of a parameter or a constant is as long as: at other sizes it
+    would be another text, if it were not. A number may be meant where a step computes the whole."""
+    if value in b.body.inputs or (value.expr is not None and value.expr.word != "arange" and not b.shared.sized):
         return None
     there = dict.fromkeys(atom for each in b.body.inputs for atom in atoms(each.dims))
     mine = set(atoms(value.dims))
-    like = [each for each in there if is_one(each.size, size_) and not each.fixed and each not in mine]
+    like = [each for each in there if each.size == size_ and not each.fixed and each not in mine]
     return like[0] if len(like) == 1 else None
 
 
 def _bound(given: Any, found: int, wide: int) -> Const:
     """A bound of a slice; one that counts from the end is less than 0, or `end`."""
-    if isinstance(given, int) and found and (given < 0 or isinstance(given, SymbolicSize)):
+    if isinstance(given, int) and given < 0 and found:
         return Const(given, "start")
     return Const("end", "end") if found == wide and found else Const(found, "end")
 
@@ -274,7 +274,7 @@ def pick(b: Maker, node: Node, value: Value, at: int, index: int) -> Value:
     rest = [term for d, term in enumerate(value.dims) if d != at]
     if not flat(value.dims[at]):
         return b.view(value, rest, node)
-    place = index if index >= -1 else index + size(value.dims[at])
+    place = index if index >= -1 else index % size(value.dims[at])
     if value.kind == "i64" and value in b.body.inputs:
         b.hint(value.dims[at], "fields", 6)
     return b.add(rest, Expr("pick", [value], {"pick": (value.dims[at], Const(place, "row"))}), value.kind, node)

@@ -15,12 +15,12 @@ import sympy
 import torch
 from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher
-from torch._dynamo.source import ConstantSource
 from torch._subclasses import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
-from shardlang.importing.program import quiet
+from shardlang.importing.steps.sizes import symbolic
+from shardlang.importing.steps.trace import quiet
 from shardlang.interpret.trials.processes import LIMIT, child, said_end
 
 # What a formula of the language has of what sympy writes.
@@ -113,10 +113,7 @@ def _symbolic(
     given = []
     for at, operand in enumerate(operands):
         free = [term is not None for term in operand.terms]
-        dims = [DimDynamic.DYNAMIC if each else DimDynamic.STATIC for each in free]
-        context = StatelessSymbolicContext(dynamic_sizes=dims)
-        tensor = torch.empty(operand.shape, dtype=operand.dtype)
-        given.append(mode.from_tensor(tensor, symbolic_context=context, source=ConstantSource(f"x{at}")))
+        given.append(symbolic(mode, torch.empty(operand.shape, dtype=operand.dtype), f"x{at}", free))
     try:
         with quiet(), enable_python_dispatcher(), mode, torch.no_grad():
             made = [_expression(env, size) for size in function(*given, **settings).shape]

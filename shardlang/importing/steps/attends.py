@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shardlang.importing.steps.frequencies import frequencies, powers
-from shardlang.importing.steps.nodes import CONST, STATE, Node, Traced, behind
+from shardlang.importing.steps.nodes import CONST, STATE, Node, Traced
 from shardlang.importing.steps.patterns import match
 
 _PRODUCTS = ("aten.matmul", "aten.bmm")
@@ -280,5 +280,11 @@ def _one(table: Tensor, along: int) -> Tensor:
 
 def _buffer(table: Node, count: int) -> Tensor | None:
     """The buffer of so many frequencies that a table was computed from."""
-    found = (node for node in behind([table], Node.makers) if node.op == STATE and node.shape == (count,))
-    return next((node.value for node in found), None)
+    stack = [table]
+    while stack:
+        node = stack.pop()
+        if node.op == STATE and node.shape == (count,):
+            found: Tensor = node.value
+            return found
+        stack += node.made.inputs() if node.made is not None else node.inputs() if node.op != CONST else []
+    return None

@@ -3,7 +3,7 @@ modules, and the line of source that they come from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,10 +79,6 @@ class Node:
         """The nodes that it reads, in order."""
         return list(_nodes((self.args, tuple(self.kwargs.values()))))
 
-    def makers(self) -> list[Node]:
-        """The nodes that it was computed from, of a constant too."""
-        return self.made.inputs() if self.made is not None else self.inputs()
-
     def itself(self) -> Node:
         """The node, or the one before a cast to its own type."""
         node = self
@@ -104,18 +100,6 @@ def _nodes(argument: Any) -> Iterator[Node]:
             yield from _nodes(each)
 
 
-def behind(start: Iterable[Node], read: Callable[[Node], Iterable[Node]] = Node.inputs) -> Iterator[Node]:
-    """Nodes, and what each of them reads, through others too; each once."""
-    stack = list(start)
-    seen = set(stack)
-    while stack:
-        node = stack.pop()
-        yield node
-        new = [each for each in read(node) if each not in seen]
-        seen.update(new)
-        stack += new
-
-
 def mapped(argument: Any, change: Callable[[Node], Any]) -> Any:
     """An argument with each node replaced."""
     if isinstance(argument, Node):
@@ -129,8 +113,7 @@ def mapped(argument: Any, change: Callable[[Node], Any]) -> Any:
 class Traced:
     """A module's steps in order; `outputs` are results, by name. updated: buffers that the module
     writes to, and where. compared: constants that were recognised by their values. marks: which
-    nodes are arguments and results of calls, in the order of these. ends: up to which sizes of
-    inputs their numbers hold."""
+    nodes are arguments and results of calls, in the order of these."""
 
     nodes: list[Node]
     inputs: dict[str, Node]
@@ -138,7 +121,6 @@ class Traced:
     updated: dict[str, Node] = field(default_factory=dict)
     compared: list[Node] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
 
     def replace(self, changes: dict[Node, Node]) -> None:
         """Lets all that read a node read another one instead."""

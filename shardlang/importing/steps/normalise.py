@@ -10,15 +10,12 @@ from typing import Any
 import torch
 
 from shardlang.importing.steps.nodes import CONST, INPUT, PARAM, STATE, Node, Stored, Traced
-from shardlang.importing.steps.symbols import formulas
 
 _COPIES = ("aten.alias", "aten.contiguous", "aten.clone", "aten.lift_fresh_copy", "aten.to", "aten.double")  # fmt: skip
 _VIEWS = ("aten.view", "aten.reshape", "aten.flatten", "aten.expand", "aten.unflatten", "aten._unsafe_view")
 # What leaves an image of the size that is wanted as it is.
 _RESIZED = ("aten.upsample_bilinear2d", "aten.upsample_bicubic2d", "aten.upsample_nearest2d", "aten.upsample_linear1d",
             "aten.upsample_nearest1d")  # fmt: skip
-# What is all of a tensor if it has its shape.
-_WHOLE_TOO = (*_VIEWS, *_RESIZED, "aten.slice")
 _TURNS = ("aten.t", "aten.transpose", "aten.permute", "aten.numpy_T", "aten.swapaxes")
 # Other names of the same step.
 _ALIASES = {
@@ -112,7 +109,7 @@ def _copies(traced: Traced) -> None:
         floats = node.floating and first.floating
         same = node.op in _COPIES and (floats or node.dtype == first.dtype)
         still = node.op == "aten.dropout" and (not node.args[1] or not node.args[2])
-        if alone or same or still or (node.op in _WHOLE_TOO and formulas(node.shape) == formulas(first.shape)):
+        if alone or same or still or (node.op in (*_VIEWS, *_RESIZED) and node.shape == first.shape):
             changes[node] = first
     traced.replace(changes)
 

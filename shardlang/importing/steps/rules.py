@@ -1,7 +1,7 @@
 """Masks that are constants -> the rule they follow: which keys a query sees, at all sizes.
 
-A constant shows a mask at one size alone. It may be another one beyond a number that its steps
-compare positions with: it is read beyond these."""
+A trace shows a mask at one size alone. It may be another one beyond a number that its steps compare
+positions with: a second trace is made beyond these."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardlang.importing.steps.nodes import CONST, Node, behind, mapped
-from shardlang.importing.steps.symbols import SymbolicSize
+from shardlang.importing.steps.nodes import CONST, STATE, Node, mapped
 
 # A mask of numbers hides what it makes smaller than this.
 _HIDDEN = -1e4
@@ -87,17 +86,19 @@ def hides_nothing(mask: Node) -> bool:
 def _buffers(mask: Node) -> list[Tensor]:
     """The same mask from the whole of a buffer that a constant was cut from; one that follows no
     rule where that cannot be computed."""
-    leaves = [
-        leaf
-        for leaf in behind([mask], Node.makers)
-        if leaf.made is None and leaf.value.dim() >= 2 and leaf.shape[-1] > mask.shape[-1]
-    ]
+    leaves = [leaf for leaf in _leaves(mask) if leaf.value.dim() >= 2 and leaf.shape[-1] > mask.shape[-1]]
     if not leaves:
         return []
     try:
         return [_whole(mask)]
     except Exception:
         return [torch.full(leaves[0].shape, float("nan"))]
+
+
+def _leaves(node: Node) -> list[Node]:
+    if node.made is None:
+        return [node]
+    return [leaf for each in node.made.inputs() for leaf in _leaves(each)]
 
 
 def _whole(node: Node) -> Tensor:
@@ -116,16 +117,24 @@ def _whole(node: Node) -> Tensor:
 def limits(mask: Node) -> list[int]:
     """The numbers that the steps of a constant compare positions with, or move them by."""
     found: dict[int, None] = {}
-    for made in (node.made or node for node in behind([mask], Node.makers)):
+    stack, done = [mask], {mask}
+    while stack:
+        node = stack.pop()
+        made = node.made if node.op == CONST else node
+        if made is None or made.op == STATE:
+            continue
         whole = made.op in _TRIANGLES or (made.dtype is not None and not made.dtype.is_floating_point)
         if whole and made.op.removeprefix("aten.").rstrip("_") in _COMPARE:
             found.update(dict.fromkeys(n for n in map(_number, [*made.args, *made.kwargs.values()]) if n > 1))
+        new = [each for each in made.inputs() if each not in done]
+        done.update(new)
+        stack += new
     return list(found)
 
 
 def _number(x: Any) -> int:
-    """The whole number that an argument is, without its sign; 0 if it is none, or a size."""
+    """The whole number that an argument is, without its sign; 0 if it is none."""
     if isinstance(x, Node) and x.op == CONST and x.value.numel() == 1:
         x = x.value.item()
-    whole = isinstance(x, int | float) and not isinstance(x, bool | SymbolicSize) and abs(x) < 2**31 and x == int(x)
+    whole = isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < 2**31 and x == int(x)
     return abs(int(x)) if whole else 0

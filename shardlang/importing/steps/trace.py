@@ -1,37 +1,93 @@
-"""A program of torch whose sizes are symbols -> its steps where inputs have sizes that are given.
-Steps that depend on no input are computed."""
+"""A module and example tensors -> its steps, by torch.export; what depends on no input is computed.
+
+Sizes are fixed, and the module is in training mode."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import itertools
+import logging
 import operator
 import re
+import traceback
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx.experimental.symbolic_shapes import free_symbols
 
-from shardlang.importing.authors.lines import Lines, place_of
+from shardlang.errors import RunError
+from shardlang.importing.authors.lines import Lines, place_of, whole_stacks
+from shardlang.importing.authors.marks import Marks
 from shardlang.importing.steps.frequencies import wide
 from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Scope, Stored, Traced, mapped
 from shardlang.importing.steps.problems import Refused, refusal
-from shardlang.importing.steps.symbols import chunked, formula_of, sized, symbol_sizes
 from shardlang.importing.steps.unfold import is_number
 from shardlang.importing.steps.writes import VIEWS, chain, name_of, put, value_of, views_read_later
 
 # Steps that have effects on buffers alone, or none at all.
 # What BatchNorm counts changes nothing that it computes.
 _COUNTS = "num_batches_tracked"
-# Numbers that torch computes of sizes.
-_NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 SKIPPED = ("aten._assert_tensor_metadata", "aten._assert_scalar", "aten.sym_constrain_range_for_size")
 
 
-class ProgramReader:
+def trace(module: nn.Module, inputs: Mapping[str, Tensor], place: str) -> tuple[Traced, Any]:
+    """The steps of `module(**inputs)`, and torch's program. RunError SH600 or SH602 if torch cannot
+    trace it."""
+    module.train()
+    marks = Marks()
+    try:
+        with quiet(), marks.of(module), whole_stacks():
+            program = torch.export.export(module, (), dict(inputs), strict=False)
+    except Exception as error:
+        raise _untraced(error, place) from error
+    for node in program.graph.nodes:
+        symbols = [size for size in getattr(node.meta.get("val"), "shape", ()) if not isinstance(size, int)]
+        if symbols:
+            where, line = place_of(node.meta.get("stack_trace") or "")
+            raise _by_values(place, f"how many numbers `{line or name_of(node.target)}` gives, {where}")
+    found = marks.read(program.graph_module)
+    reader = _Reader(module, program, dict(inputs))
+    traced = reader.read()
+    steps = [dataclasses.replace(mark, node=reader.known.get(mark.node)) for mark in found]
+    traced.marks = [mark for mark in steps if isinstance(mark.node, Node)]
+    return traced, program
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps what torch logs and prints of a failing trace from the user: the error says it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), \
+                contextlib.redirect_stderr(io.StringIO()):  # fmt: skip
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _untraced(error: Exception, place: str) -> RunError:
+    """SH602 where the graph would depend on values of the data, else SH600."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    text = next((line for line in lines if line.strip()), "")
+    if re.search("data.?dependent", f"{error} {type(error).__name__}", re.IGNORECASE):
+        where, line = place_of("".join(traceback.format_tb(error.__traceback__)))
+        return _by_values(place, f"`{line}`, {where}" if line else text)
+    help = "give example tensors by the names of forward's arguments; models of transformers want use_cache = False"
+    return RunError("SH600", f"torch cannot trace `{place}`: {text}", help=help)
+
+
+def _by_values(place: str, what: str) -> RunError:
+    help = "write it with `where`, so that the same steps are computed for all data"
+    return RunError("SH602", f"the steps of `{place}` depend on values of the data: {what}", help=help)
+
+
+class _Reader:
     """Turns an exported program into steps."""
 
     def __init__(self, module: nn.Module, program: Any, inputs: dict[str, Tensor]) -> None:
@@ -39,7 +95,6 @@ class ProgramReader:
         self.owners = first_names(module)
         self.tensors = all_tensors(module)
         self.known: dict[Any, Any] = {}
-        self.sizes: dict[Any, Any] = {}
         self.traced = Traced([], {}, {})
         self.refused: list[Refused] = []
         self.lines = Lines()
@@ -85,10 +140,7 @@ class ProgramReader:
                 return value
             # torch may put something behind a name, and one may begin as another does.
             name = max((n for n in self.inputs if node.name.startswith(n)), key=len)
-            self.sizes |= symbol_sizes(map(formula_of, value.shape), self.inputs[name].shape)
-            leaf = Node(INPUT, shape=self._shape(value), dtype=value.dtype, name=name, place="its arguments")
-            self.traced.inputs[name] = self._add(leaf)
-            return leaf
+            return self._input(name, value)
         if kind == "CONSTANT_TENSOR":
             return self._const(self.program.constants[spec.target], node)
         if kind == "BUFFER" and not spec.persistent and not value.dtype.is_floating_point and self._still(spec.target):
@@ -103,19 +155,10 @@ class ProgramReader:
         """Whether no step writes to a buffer."""
         return buffer not in self.program.graph_signature.buffers_to_mutate.values()
 
-    def _number(self, value: Any) -> Any:
-        """A number of the program at the sizes of the inputs."""
-        if isinstance(value, torch.SymInt):
-            formula, ends = chunked(value.node.expr, self.sizes)
-            self.traced.ends += ends
-            return sized(formula, self.sizes)
-        if isinstance(value, torch.SymFloat | torch.SymBool):
-            kind = float if isinstance(value, torch.SymFloat) else bool
-            return kind(value.node.expr.xreplace(self.sizes))
-        return value
-
-    def _shape(self, value: Any) -> tuple[int, ...]:
-        return tuple(map(self._number, value.shape)) if isinstance(value, Tensor) else ()
+    def _input(self, name: str, value: Any) -> Node:
+        leaf = Node(INPUT, shape=tuple(value.shape), dtype=value.dtype, name=name, place="its arguments")
+        self.traced.inputs[name] = self._add(leaf)
+        return leaf
 
     def _once(self, leaf: Node) -> Node:
         """The leaf of a name, one for tied parameters."""
@@ -131,9 +174,6 @@ class ProgramReader:
         return self._const(value, node) if isinstance(value, Tensor) else value
 
     def _call(self, node: Any) -> Any:
-        number = node.meta.get("val")
-        if isinstance(number, _NUMBERS) and free_symbols(number) <= self.sizes.keys():
-            return self._number(number)
         args = torch.fx.node.map_arg(node.args, lambda n: self.known[n])
         kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: self.known[n])
         name = name_of(node.target)
@@ -273,19 +313,19 @@ class ProgramReader:
         const = self._add(self._step(node, CONST, (), {}, value.detach()))
         const.made = made
         meta = node.meta.get("val")
-        meta = meta[made.args[1]] if made is not None and made.op == "item" else meta
-        if isinstance(meta, torch.Tensor) and self._shape(meta) == const.value.shape:
-            const.dtype, const.shape = meta.dtype, self._shape(meta)
+        if isinstance(meta, torch.Tensor) and meta.shape == const.value.shape:
+            const.dtype = meta.dtype
         if made is not None:
             made.shape, made.dtype, made.order = const.shape, const.dtype, const.order
         return const
 
     def _step(self, node: Any, op: str, args: Any, kwargs: Any, value: Any = None) -> Node:
         meta = value if isinstance(value, Tensor) else node.meta.get("val")
+        shape = tuple(map(int, meta.shape)) if isinstance(meta, torch.Tensor) else ()
         stack = node.meta.get("stack_trace") or ""
         (place, code), scopes, levels = place_of(stack), _scopes(node), self.lines.levels(stack)
-        return Node(op, tuple(args), dict(kwargs), shape=self._shape(meta), dtype=getattr(meta, "dtype", None),
-                    scopes=scopes, place=place, code=code, name=node.name, value=value,
+        return Node(op, tuple(args), dict(kwargs), shape=shape, dtype=getattr(meta, "dtype", None), scopes=scopes,
+                    place=place, code=code, name=node.name, value=value,
                     levels=levels if len(levels) == len(scopes) + 1 else ())  # fmt: skip
 
     def _add(self, node: Node) -> Node:

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 
 from shardlang.importing.steps.frequencies import frequencies, unfold_waves
-from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Scope, Traced, behind
+from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Scope, Traced
 from shardlang.importing.steps.normalise import plain
 from shardlang.importing.steps.rules import rule_of
-from shardlang.importing.steps.symbols import SymbolicSize
 
 # What gives each place another number.
 _COUNTING = ("aten.arange", "aten.cumsum", "aten.eye", "aten.tril", "aten.triu", "aten.linspace")
@@ -88,8 +87,13 @@ def _by_rule(node: Node) -> Node | None:
 def _untrained(traced: Traced) -> None:
     """A parameter that no result has a gradient for, as a bias that only chooses experts, is a
     state."""
-    passed = [node for node in traced.outputs.values() if _passes(node)]
-    reached = set(behind(passed, lambda node: filter(_passes, node.inputs())))
+    reached: set[Node] = set()
+    stack = [node for node in traced.outputs.values() if _passes(node)]
+    while stack:
+        node = stack.pop()
+        if node not in reached:
+            reached.add(node)
+            stack += [each for each in node.inputs() if _passes(each)]
     for node in traced.nodes:
         if node.op == PARAM and node not in reached:
             node.op = STATE
@@ -122,10 +126,10 @@ def _simplify(traced: Traced) -> None:
 
 
 def number_of(x: Any) -> Any:
-    """The number that an argument is at all sizes, if it is one."""
+    """The number that an argument is, if it is one."""
     if isinstance(x, Node):
         return x.value.flatten()[0].item() if is_number(x) else None
-    return None if isinstance(x, SymbolicSize) else x
+    return x
 
 
 def _hoist(traced: Traced) -> None:
@@ -167,8 +171,17 @@ def is_number(node: Node) -> bool:
     """Whether one number says a constant, at all sizes: what counts places may differ at others."""
     if node.op != CONST or not node.value.numel() or not bool((node.value == node.value.flatten()[0]).all()):
         return False
-    made = behind([node], lambda each: [] if each.made is None or _holds(each.made) else each.made.inputs())
-    return not any(each.made is not None and each.made.op in _COUNTING for each in made)
+    stack, seen = [node], {node}
+    while stack:
+        made = stack.pop().made
+        if made is None or _holds(made):
+            continue
+        if made.op in _COUNTING:
+            return False
+        new = [each for each in made.inputs() if each not in seen]
+        seen.update(new)
+        stack += new
+    return True
 
 
 def _holds(made: Node) -> bool:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from shardlang.importing.steps.nodes import CONST, Node
-from shardlang.importing.steps.symbols import bounds
 
 _SPLITS = ("aten.split", "aten.split_with_sizes", "aten.chunk", "aten.unbind")
 # Views of a part of a tensor, and those of all of it.
@@ -45,14 +44,12 @@ def _parent(node: Any) -> Any:
 
 def views_read_later(root: Any, writer: Any) -> list[Any]:
     """The views of a tensor that were made before a step writes into it, and that are read behind
-    it, through views too."""
+    it."""
     order = {each: at for at, each in enumerate(writer.graph.nodes)}
-    found: dict[Any, None] = {}
-    for each in list(order)[order[writer] :: -1]:
-        later = any(user in found or order.get(user, -1) > order[writer] for user in each.users)
-        if later and each is not writer and _parent(each) is not None and chain(each)[-1] is root:
-            found[each] = None
-    return list(found)[::-1]
+    before = [each for each in writer.graph.nodes if order[each] < order[writer]]
+    made = [each for each in before if each.op == "call_function" and _parent(each) is not None]
+    return [each for each in made if any(order.get(user, -1) > order[writer] for user in each.users)
+            and chain(each)[-1] is root]  # fmt: skip
 
 
 def put(view: Any, step: Node, whole: Node, part: Node) -> Node | None:
@@ -68,11 +65,10 @@ def put(view: Any, step: Node, whole: Node, part: Node) -> Node | None:
         return step.like("aten.permute", part, back, shape=whole.shape)
     dim = (args[1] if len(args) > 1 else 0) % max(rank, 1)
     if name == "aten.select":
-        return _row(step, whole, part, dim, args[2] + (whole.shape[dim] if args[2] < 0 else 0))
+        return _row(step, whole, part, dim, args[2] % whole.shape[dim])
     if name != "aten.slice":
         return None
-    (start, end), stride = [*args[2:4], None, None][:2], args[4] if len(args) > 4 else 1
-    first, last = bounds(start, end, whole.shape[dim])
+    first, last, stride = slice(*[*args[2:], None, None, None][:3]).indices(whole.shape[dim])
     return _between(step, whole, part, dim, first, last) if stride == 1 else None
 
 

@@ -62,7 +62,7 @@ class Namer:
     def give(self, root: Model) -> None:
         """Names the dims of all models."""
         from_above: dict[Model, list[Mapping[Atom, str]]] = {root: []}
-        for model in sorted(dict.fromkeys(self.made.values()), key=lambda model: -model.body.height()):
+        for model in sorted(dict.fromkeys(self.made.values()), key=_height):
             self.names[model] = self._named(model, from_above.get(model, []))
             for layer in model.body.layers:
                 inner = self.made[layer.body]
@@ -265,6 +265,13 @@ def inner_atom(model: Model, body: Body, atom: Atom) -> Atom:
     at = body.formals().index(atom)
     own = model.body.formals()[at]
     return model.dims.get(own, own)
+
+
+def _height(model: Model) -> int:
+    def height(body: Body) -> int:
+        return 1 + max((height(layer.body) for layer in body.layers), default=-1)
+
+    return -height(model.body)
 
 
 def _atoms(model: Model) -> list[Atom]:

@@ -8,7 +8,6 @@ from typing import Any
 from shardlang.importing.authors.lines import Wish
 from shardlang.importing.bodies.body import Const, Expr, Layer, Value, free
 from shardlang.importing.bodies.models import Model
-from shardlang.importing.steps.symbols import SymbolicSize
 from shardlang.importing.text.broken import WIDE, broken
 from shardlang.importing.text.names import identifier, names_of_members, own_name
 from shardlang.importing.text.terms import Terms
@@ -203,7 +202,7 @@ class Statements:
             text = self.terms.number(self.model, x)
             if x.of:
                 return text, 6 if x.power == 1 and " " in text else INFIX["**"] if x.power != 1 else 9
-            made = isinstance(x.value, SymbolicSize) and x not in self.model.varying
+            made = x.formula is not None and x not in self.model.varying
             return text, 5 if made and " " in text else 6 if text.startswith("-") else 9
         if x in self.names:
             return self.names[x], 9

@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shardlang.importing.bodies.body import Bare, Body, Const, Expr, Layer, Own, Value, written_atoms
-from shardlang.importing.bodies.dims import Atom, Term, atoms, flat, size
+from shardlang.importing.bodies.body import Bare, Body, Const, Expr, Layer, Own, Value
+from shardlang.importing.bodies.dims import Atom, Formula, Term, atoms, flat, size
 from shardlang.importing.bodies.models import Model
-from shardlang.importing.steps.symbols import SymbolicSize, linear
 from shardlang.importing.text.names import Namer, layer_name, own_name
 
 
@@ -20,8 +19,6 @@ class Terms:
         self.made, self.namer = made, namer
         self._known: dict[Model, set[Atom]] = {}
         self._passed: dict[Model, set[Atom]] = {}
-        # Sizes that no formula of the language says.
-        self.unsaid: list[SymbolicSize] = []
 
     def known(self, model: Model) -> set[Atom]:
         """`Model.known`, found once."""
@@ -63,21 +60,12 @@ class Terms:
             if found:
                 return found
             here = here.like
-        return self.literal(model, atom.size)
+        made = atom.formula
+        return self.formula(model, made) if made and (made.times, made.more) == (1, 0) else str(atom.size)
 
-    def literal(self, model: Model, value: Any) -> str:
-        """A number as the language writes it; one that depends on the size of a dim: `seq + 3`,
-        `64 - seq`."""
-        if isinstance(value, tuple):
-            return f"({', '.join(self.literal(model, each) for each in value)})"
-        if not isinstance(value, SymbolicSize):
-            return literal(value)
-        found = linear(value, atoms(dim for each in model.body.inputs for dim in each.dims))
-        if found is None:
-            self.unsaid.append(value)
-            return literal(value)
-        atom, times, more = found
-        name = self.name(model, atom)
+    def formula(self, model: Model, made: Formula) -> str:
+        """A number that depends on the size of a dim: `seq + 3`, `64 - seq`."""
+        name, times, more = self.name(model, made.atom), made.times, made.more
         text = name if abs(times) == 1 else f"{abs(times)} * {name}"
         if times < 0:
             return f"{more} - {text}"
@@ -101,7 +89,12 @@ class Terms:
     def number(self, model: Model, const: Const) -> str:
         if const.of:
             return self._size(self.term(model, const.of), const.power)
-        return model.varying.get(const) or self.literal(model, const.value)
+        if const.formula is None or const in model.varying:
+            return model.varying.get(const) or literal(const.value)
+        if isinstance(const.formula, Formula):
+            return self.formula(model, const.formula)
+        both = zip(const.value, const.formula, strict=True)
+        return f"({', '.join(literal(each) if made is None else self.formula(model, made) for each, made in both)})"
 
     @staticmethod
     def _size(text: str, power: float) -> str:
@@ -180,7 +173,17 @@ def _written(model: Model) -> Iterator[Atom]:
     for value in body.live():
         assert value.expr is not None
         for given in (value.expr.operands, value.expr.into or (), tuple(value.expr.named.values())):
-            yield from written_atoms(given)
+            yield from _atoms(given)
+
+
+def _atoms(given: Any) -> Iterator[Atom]:
+    if isinstance(given, Atom):
+        yield from flat((given,))
+    elif isinstance(given, Const):
+        yield from flat(given.of)
+    elif isinstance(given, tuple | list):
+        for each in given:
+            yield from _atoms(each)
 
 
 def _full(body: Body, own: Own) -> str:

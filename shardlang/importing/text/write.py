@@ -89,7 +89,7 @@ class Writer:
         if atom.pairs_of and all(self.terms.first(model, each) in known for each in flat(atom.pairs_of)):
             side = self.terms.term(model, atom.pairs_of)
             return f"{side} * ({side} - 1) / 2" if " " not in side else str(atom.size)
-        return self.terms.literal(model, atom.size)
+        return self.terms.formula(model, atom.formula) if atom.formula else str(atom.size)
 
     def _layers(self, model: Model) -> list[str]:
         lines = []
