@@ -159,9 +159,7 @@ def _longer(made: Made) -> Made:
     return net, {**given, "target": torch.rand(2, 11, 8)}
 
 
-def test_inputs_whose_sizes_a_module_compares_are_imported() -> None:
-    """torch's trace has symbols for sizes, and asks for no other example."""
-
+def test_inputs_that_must_change_together_are_told_how_to_say_so() -> None:
     class Pair(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -175,5 +173,8 @@ def test_inputs_whose_sizes_a_module_compares_are_imported() -> None:
     def build() -> Made:
         return Pair(), {"x": torch.rand(2, 6, 8), "mask": torch.rand(2, 6)}
 
-    assert "forward(x: [batch, seq, features], mask: [batch, " in imported(build).text
+    with pytest.raises(RunError) as error:
+        imported(build)
+    assert error.value.code == "SH600" and "at other sizes of its inputs, x [" in error.value.message
+    assert "--dims" in error.value.help
     assert "mask: [batch, seq]" in imported(build, x=("batch", "seq", "d"), mask=("batch", "seq")).text

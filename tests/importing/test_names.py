@@ -17,7 +17,7 @@ from shardlang.errors import RunError
 from shardlang.importing.authors.arguments import Times, arguments
 from shardlang.importing.authors.lines import Lines
 from shardlang.importing.imported import Imported, Wanted, import_module
-from shardlang.importing.program import trace
+from shardlang.importing.steps.trace import trace
 from shardlang.importing.text.broken import MOST, WIDE, broken
 from shardlang.importing.text.renamed import parse
 from tests.importing.test_import import EXACT
@@ -65,9 +65,8 @@ def test_arguments_and_results_have_the_names_and_the_order_of_forward() -> None
 
 def test_marks_leave_nothing_in_the_trace_and_no_hook_on_the_module() -> None:
     module, inputs = Mixing(), {name: torch.rand(3, 4) for name in ("x", "before", "gate")}
-    program = trace(module, inputs, "names")
-    traced = program.read(inputs)
-    assert all("slice" not in node.op for node in traced.nodes) and "slice" not in str(program.torchs.graph)
+    traced, program = trace(module, inputs, "names")
+    assert all("slice" not in node.op for node in traced.nodes) and "slice" not in str(program.graph)
     assert not any(each._forward_pre_hooks or each._forward_hooks for each in module.modules())
     given = [(mark.name, mark.at) for mark in traced.marks if mark.call.endswith("mixer")]
     assert sorted(given) == [("", 0), ("", 1), ("gate", 2), ("hidden_states", 0), ("memory", 1)]
