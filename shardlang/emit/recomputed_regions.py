@@ -1,8 +1,7 @@
 """The items of one function -> the same, with regions of what backward computes again.
 
-A region is a run of one group of a plan; steps between that need nothing of it come
-before it. A call that is the whole of a group needs no region: it is called by `rt.recompute`
-itself."""
+A region is a run of one group of a plan; steps between that need nothing of it come before it. A
+call that is the whole of a group needs no region: it is called by `rt.recompute` itself."""
 
 from __future__ import annotations
 

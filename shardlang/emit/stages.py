@@ -57,8 +57,8 @@ def layers_docstring(plan: Plan) -> str:
 
 def mesh_docstring(plan: Plan) -> str:
     """The docstring of the file that all others import the mesh from."""
-    said = "Written by shardc from the program and its strategy. All stages see the ranks so."
-    return docstring(f"The ranks of {place_text(plan)}.", said)
+    said = "Written by shardc from the program and its strategy. All stages import it from here."
+    return docstring(f"The mesh of {place_text(plan)}.", said)
 
 
 def _numbers(numbers: Sequence[int]) -> str:

@@ -1,8 +1,7 @@
 """A plan with microbatches -> what its functions hand each other: forms that are read, sums and
 their parts.
 
-step/phases.py says which steps a function has; once.py writes those that run once a
-step."""
+step/phases.py says which steps a function has; once.py writes those that run once a step."""
 
 from __future__ import annotations
 

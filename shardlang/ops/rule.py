@@ -49,6 +49,11 @@ class InsideExchange:
     along: bool = False
     pieces: int = 1
 
+    @property
+    def shares(self) -> bool:
+        """Whether the factor may be split over axes that split another one too."""
+        return self.asked or self.along
+
 
 @dataclass(frozen=True, slots=True)
 class Factor:
@@ -115,7 +120,7 @@ def _in_two_dims(tensor: tuple[DimFactors, ...]) -> list[int]:
 def shared_axes(rule: FactorRule, axes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """From axes by factor: those that split an exchanged factor and another one too."""
     for f, factor in enumerate(rule.factors):
-        if factor.exchanged is not None and (factor.exchanged.asked or factor.exchanged.along) and axes[f]:
+        if factor.exchanged is not None and factor.exchanged.shares and axes[f]:
             others = {axis for g, mine in enumerate(axes) if g != f for axis in mine}
             return tuple(axis for axis in axes[f] if axis in others)
     return ()

@@ -30,6 +30,7 @@ from shardlang.sources.source import Source
 from shardlang.terminal.display import rounded_up, size, width
 from tests.cli.test_commands import run
 from tests.emit.sources import planned
+from tests.plan.test_published import LLAMA_405B
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TRANSFORMER = str(EXAMPLES / "transformer.shard")
@@ -400,43 +401,14 @@ def test_verify_names_layers_in_runs(capsys: pytest.CaptureFixture[str]) -> None
     assert "not compared, as rounding decides them: blocks[0..3].top\n" in capsys.readouterr().out
 
 
-LARGE = """
-use std.llama: Llama
-use std.clusters: h100_pod
-
-dim batch = 2048, seq = 8192
-
-strategy big {
-  mesh pp = 16, dp = auto, tp = 8
-  split batch over dp
-  split heads, kv_heads, ffn, vocab over tp
-  stages over pp balanced, virtual = 2
-  microbatches 16
-  zero 1 over dp
-  at blocks[*]: recompute
-}
-
-train {
-  model = Llama(vocab = 128256, d = 16384, heads = 128, kv_heads = 8, ffn = 53248, layers = 126)
-  data = random(tokens: i64[batch, seq] < 128256, label: i64[batch, seq] < 128256, batches = 1, seed = 1)
-  logits = model(tokens)
-  loss = cross_entropy(logits, label)
-  optimizer = adamw(lr = 3e-4, betas = (0.9, 0.95), weight_decay = 0.1)
-  precision = bf16
-  clip = 1.0
-  steps = 1
-}
-"""
-
-
 def test_stages_that_are_alike_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """405B on 16,384 ranks: 32 stages, of which 29 differ in nothing but their place."""
+    """405B on 16,384 ranks: 32 stages, of which 30 differ in nothing but their place."""
     file = tmp_path / "large.shard"
-    file.write_text(LARGE, "utf-8")
+    file.write_text(LLAMA_405B.replace("RULES", "at blocks[*]: recompute"), "utf-8")
     assert run(["plan", str(file), "--ranks", "16384"]) == 0
     page = capsys.readouterr().out.splitlines()
     (told,) = [row for row in page if " in each of stages " in row]
-    assert told == "blocks[7..123]: Block, 4 in each of stages 2 to 30, recomputed, as blocks[3..7]"
+    assert told == "blocks[3..123]: Block, 4 in each of stages 1 to 30, recomputed, as blocks[0..3]"
     handed, sent = page[page.index(told) + 1 :][:2]
     assert handed.startswith("the result of each, handed to the next stage") and "send of each over pp" in sent
     assert len(page) <= 120

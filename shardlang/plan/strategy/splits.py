@@ -298,7 +298,7 @@ def _exchanged(rule: FactorRule, splits: list[FactorSplit]) -> bool:
     for table, ids in (splits, splits[::-1]):
         (rows, *further) = table.run.factors
         how = rule.factors[rows].exchanged
-        if further or how is None or not (how.asked or how.along):
+        if further or how is None or not how.shares:
             continue
         asks = not any(f in dims and rows in dims for operand in rule.operands for dims in [sum(operand, ())]
                        for f in ids.run.factors)  # fmt: skip

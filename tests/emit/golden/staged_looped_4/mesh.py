@@ -1,6 +1,6 @@
-"""The ranks of staged.shard, strategy `looped`, on 4 ranks.
+"""The mesh of staged.shard, strategy `looped`, on 4 ranks.
 
-Written by shardc from the program and its strategy. All stages see the ranks so.
+Written by shardc from the program and its strategy. All stages import it from here.
 """
 
 from shardlang import runtime as rt

@@ -1,6 +1,6 @@
-"""The ranks of staged.shard, strategy `recomputed`, on 8 ranks.
+"""The mesh of staged.shard, strategy `recomputed`, on 8 ranks.
 
-Written by shardc from the program and its strategy. All stages see the ranks so.
+Written by shardc from the program and its strategy. All stages import it from here.
 """
 
 from shardlang import runtime as rt
