@@ -19,9 +19,9 @@ from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 
 # From this part of a device's memory on, torch's allocator decides whether a rank's tensors fit.
-# Its segments were 1 to 3 % larger than they in the plans of `examples/tuned`.
+# Its expandable segments were 1 to 3 % larger than they in the plans of `examples/tuned`; others
+# may be larger by any part.
 CLOSE = 0.9
-# So that too much never reads as enough.
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +79,34 @@ def _expandable(chosen: ast.Hardware) -> bool:
     return not isinstance(found, dict) or found.get("expandable_segments", True) is True
 
 
+@remembered
 def taken(plan: Plan) -> Footprint | None:
     """The memory of a device that the fullest rank takes, where the file says what contexts and
     libraries take of it."""
-    return max(_closest(plan), key=lambda each: each.device, default=None)
+    has = device(plan.program)
+    if has is None or not has.reserved:
+        return None
+    held = _held(plan, has)
+    found = _close(plan) or [_footprint(plan, has, held.index(max(held)))]
+    return max(found, key=lambda each: each.device)
 
 
 @remembered
-def _closest(plan: Plan) -> tuple[Footprint, ...]:
-    """The memory of a device as torch's allocator has it, of the coordinate whose tensors take most
-    and of all that they nearly fill."""
+def _close(plan: Plan) -> list[Footprint]:
+    """The memory of a device as torch's allocator has it, of the coordinates for which that may
+    decide: those whose tensors nearly fill it, and of the fullest if they are too many, or have
+    segments that do not grow."""
     has = device(plan.program)
     if has is None or not has.reserved:
-        return ()
-    held = _held(plan, has)
-    most = held.index(max(held))
-    close = [at for at, size in enumerate(held) if at == most or CLOSE * has.memory < size <= has.memory]
-    return tuple(footprint(plan, has.memory, has.reserved, has.expandable, has.group, has.node, at) for at in close)
+        return []
+    held, enough = _held(plan, has), CLOSE * has.memory
+    most = held.index(max(held)) if not has.expandable or max(held) > enough else -1
+    close = (at for at, size in enumerate(held) if at == most or enough < size <= has.memory)
+    return [_footprint(plan, has, at) for at in close]
+
+
+def _footprint(plan: Plan, has: Device, at: int) -> Footprint:
+    return footprint(plan, has.memory, has.reserved, has.expandable, has.group, has.node, at)
 
 
 def _held(plan: Plan, has: Device) -> list[int]:
@@ -114,11 +125,11 @@ def fits(plan: Plan, memory: int) -> bool:
 def needed(plan: Plan) -> tuple[int, ...]:
     """The bytes of a device that a rank needs, by its coordinate along the axis of the stages: what
     it holds at its peak; where the file says what contexts and libraries take, with these and NCCL,
-    and as torch's allocator has it where a coordinate is the fullest or nearly full."""
+    and as torch's allocator has it where that decides."""
     has = device(plan.program)
     if has is None:
         return tuple(peak.bytes for peak in step_peaks(plan))
-    found = dict(enumerate(_held(plan, has))) | {each.coordinate: each.device for each in _closest(plan)}
+    found = dict(enumerate(_held(plan, has))) | {each.coordinate: each.device for each in _close(plan)}
     return tuple(found.values())
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from shardlang.cost.hardware import Hardware
 from shardlang.cost.planned import work
 from shardlang.cost.predict import Prediction, plain, predict_work
+from shardlang.folds.fits import taken
 from shardlang.frozen.records import dataclass
 from shardlang.paths.runs import in_runs
 from shardlang.search import print_rules
@@ -94,7 +95,9 @@ def answer(tuned: Tuned, ranks: int, hardware: Hardware) -> Answer:
 
 
 def _row(found: FittedPoint, hardware: Hardware) -> RankedStrategy:
-    return RankedStrategy(facts(found), predict_work(work(found.plan), hardware), found.memory, found)
+    took = taken(found.plan)
+    memory = max(found.memory, took.device if took is not None else 0)
+    return RankedStrategy(facts(found), predict_work(work(found.plan), hardware), memory, found)
 
 
 def _gap(outcome: Outcome, best: Prediction) -> float:
