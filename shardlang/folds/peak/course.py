@@ -57,23 +57,36 @@ def _shape(section: Section) -> object:
 
 
 def follow(
-    course: Sequence[Section], of: Windows, onward: bool, beside: Beside, happens: Callable[[Event, int], None]
-) -> None:
+    course: Sequence[Section], of: Windows, onward: bool, beside: Beside, happens: Callable[[Event, int], None],
+    alike: bool,
+) -> None:  # fmt: skip
     """The whole pass, with what is beside it. happens: takes each event, and the number of its
-    layer within a run."""
+    layer within a run. alike: whether that adds the same in each layer of a run."""
     more, parts = 0, Counter[str]()
     for section in course:
-        growth, turns = section.growth(), of.turns(section.window)
+        growth, before = section.growth(), Counter(beside.parts)
         size = growth.total()
-        for turn in turns if onward else turns[::-1]:
+        for turn, times in _followed(section, of, onward, beside, alike):
             beside.turn = turn
             for piece in section.pieces:
                 beside.follow(piece, more, parts)
                 if piece.event.kind != OVER:
                     happens(piece.event, turn)
-            more += size
+            more += size * times
             for part in growth:
-                parts[part] += growth[part]
+                parts[part] += growth[part] * times
+            for part in beside.parts if times > 1 else ():
+                beside.add(part, (beside.parts[part] - before[part]) * (times - 1))
         more -= size
         parts.subtract(growth)
     beside.own_parts = course[-1].after, parts
+
+
+def _followed(section: Section, of: Windows, onward: bool, beside: Beside, alike: bool) -> list[tuple[int, int]]:
+    """The layers of a section that are followed, each with how many it stands for. Where all add
+    the same, memory only rises or only falls from layer to layer: the first and the last have the
+    most."""
+    turns = of.turns(section.window) if onward else of.turns(section.window)[::-1]
+    if len(turns) > 1 and beside.ops is None and (alike or len(section.pieces) == 1):
+        return [(turns[0], len(turns) - 1), (turns[-1], 1)]
+    return [(turn, 1) for turn in turns]

@@ -82,6 +82,11 @@ class Gradients:
         self.waiting = sorted(self.missing, reverse=True)
         self.sent = sent
 
+    @property
+    def alike(self) -> bool:
+        """Whether equal layers add the same: no bucket is sent."""
+        return not self.last and all(param.zero < 2 for param in self.plan.params.values())
+
     def given(self, value: InTurn, size: int) -> None:
         """The gradient of a microbatch is whole; it is added to that of earlier ones."""
         if value in self.there:

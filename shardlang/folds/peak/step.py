@@ -319,7 +319,8 @@ class _Line:
             if rest:
                 beside.look("backward")
             else:
-                follow(self.of.course(action.stage)[not forward], self.of.windows, forward, beside, happens)
+                alike = not gathered and (forward or taken.alike)
+                follow(self.of.course(action.stage)[not forward], self.of.windows, forward, beside, happens, alike)
             if ends[1]:
                 taken.conclude()
                 gathers.end()
