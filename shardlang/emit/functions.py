@@ -184,7 +184,7 @@ def loops(items: Sequence[Step | BlockCall], ends: Set[Form], forms: Forms) -> l
             found.append(run)
             continue
         carried = _carried(run, readers)
-        if any(call.times > 1 for call in (run if carried is None else (run[0], run[-1]))):
+        if any(call.times > 1 for call in (run if carried is None else run[:1])):
             raise SingleLayers
         found.extend(run if carried is None else [Loop(run, carried)])
     return found

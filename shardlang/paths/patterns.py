@@ -76,6 +76,11 @@ def in_turn(path: str, turn: int) -> str:
     return RUN.sub(lambda run: f"[{int(run[1]) + turn}]", path) if "-" in path else path
 
 
+def last_of_run(path: str) -> str:
+    """The place of the last layer of the runs that a path is in."""
+    return RUN.sub(lambda run: f"[{int(run[2]) - 1}]", path) if "-" in path else path
+
+
 def matcher(pattern: str) -> Callable[[str], str]:
     """Path -> the part of it, from its beginning, that `pattern` names; "" where it does not cover
     the path. A pattern covers all that is below what it names. SingleLayers where it names some

@@ -42,7 +42,7 @@ FAULTS = (
           "    if has is None:\n        return tuple(peak", "    if True:\n        return tuple(peak",
           ("search/test_reserved.py::test_what_is_offered_is_accepted",)),
     Fault("the allocator is asked about the fullest coordinate alone", "stages on a device with `reserved`",
-          "folds/fits.py", "if at == most or CLOSE * has.memory < size <= has.memory", "if at == most",
+          "folds/fits.py", "if at == most or enough < size <= has.memory", "if at == most",
           ("search/test_reserved.py::test_every_coordinate_is_held_to_its_segments",)),
     Fault("what is offered was not held against the memory", "SH450 and SH326", "folds/too_large.py",
           "return plan is not None and fits(plan, self.memory)", "return plan is not None",

@@ -306,8 +306,7 @@ class _Line:
             taken = Gradients(self.buckets, beside, action.stage, first, last, under_way)
 
             def happens(event: Event, turn: int) -> None:
-                step = passes(self.plan)[action.stage].steps[event.step]
-                read = inputs(self.plan)[step][event.operand]
+                read = inputs(self.plan)[passes(self.plan)[action.stage].steps[event.step]][event.operand]
                 value = read[0]
                 if event.kind == USED:
                     if value not in self.plan.params:  # a view of one
@@ -319,8 +318,8 @@ class _Line:
             if rest:
                 beside.look("backward")
             else:
-                alike = not gathered and (forward or taken.alike)
-                follow(self.of.course(action.stage)[not forward], self.of.windows, forward, beside, happens, alike)
+                alike, course = not gathered and (forward or taken.alike), self.of.course(action.stage)[not forward]
+                follow(course, self.of.windows, forward, beside, happens, alike)
             if ends[1]:
                 taken.conclude()
                 gathers.end()
