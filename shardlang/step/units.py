@@ -44,7 +44,7 @@ class StageSteps:
 
     @cached_property
     def functions(self) -> Functions:
-        return Functions(self.plan, self.steps)
+        return Functions(self.plan, [step for step in self.steps if not received(self.plan, step)])
 
     @cached_property
     def chains(self) -> Sequence[Chain]:

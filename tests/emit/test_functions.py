@@ -11,8 +11,8 @@ import pytest
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.emit.emit import emission
-from shardlang.emit.functions import FunctionBody, _carried
-from shardlang.emit.scene import calls_of
+from shardlang.emit.functions import FunctionBody
+from shardlang.emit.scene import _carried, calls_of
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
 from shardlang.step.blocks.call import BlockCall
@@ -143,6 +143,17 @@ train {
   steps = 1
 }
 """
+
+
+def test_what_a_loop_alone_reads_has_the_name_with_which_it_goes_on() -> None:
+    text = SCALES.replace("  layer", "  param gain: [d] = ones()\n  layer").replace("LAYERS", "70")
+    text = text.replace("return x |> blocks", "y = x * gain\n    return y |> blocks")
+    line = r"(\w+) = x \* p.gain .*?"
+    begun = re.search(rf"{line}\n    for block in p.blocks:\n\s+(\w+) = \w+\(block, (\w+)\)", main_file(text, 1), re.S)
+    assert begun is not None and len({*begun.groups()}) == 1
+    kept = main_file(text.replace("return y |> blocks", "return (y |> blocks) * y"), 1)
+    begun = re.search(rf"{line}\n    (\w+) = (\w+)\n    for block in p.blocks", kept, re.S)
+    assert begun is not None and begun[1] == begun[3] != begun[2]
 
 
 @pytest.mark.parametrize(("layers", "inline"), [(64, True), (65, False)])

@@ -257,6 +257,11 @@ ASKING: Mapping[str, tuple[Mapping[str, str], Cuts | None]] = {
         None,
     ),
     "memory": ({"train {": "device small {\n  memory = 1GB\n}\n\ntrain {"}, {}),
+    "memory of casts": (
+        {"train {": "device small {\n  memory = 1GB\n}\n\ntrain {", "steps = 1": "steps = 1\n  precision = bf16",
+         "mesh dp": "mesh pp = 2, dp", "RULE": "stages over pp balanced\n  split seq over tp?"},
+        HALF,
+    ),
     "a layer that is named": ({"MORE": "z = of.blocks[9]"}, None),  # which is reported: nothing uses it
 }  # fmt: skip
 
@@ -265,7 +270,7 @@ ASKING: Mapping[str, tuple[Mapping[str, str], Cuts | None]] = {
 def test_what_asks_for_single_layers_gets_them(asking: str) -> None:
     parts, where = ASKING[asking]
     text = filled({"RULE": "", "MORE": "", "LAYERS": "20", **parts}, LLAMA)
-    sink, ranks = Sink(), 8 if asking.startswith("stages") else 4
+    sink, ranks = Sink(), 8 if "pp" in str(parts) else 4
     each = files(text, None, Sink(), ranks)
     assert driver.compile_source(Source("deep.shard", text), ranks, sink) == each
     assert asking == "a layer that is named" or (each and not sink.found), [d.message for d in sink.found]
