@@ -194,6 +194,29 @@ def test_random_sequences_keep_the_books(expandable: bool, limit: int) -> None:
 
 # --- of plans
 
+
+@pytest.mark.parametrize("limit", [0, 640 * MB])
+@pytest.mark.parametrize("expandable", [False, True])
+def test_what_is_there_for_a_moment_is_taken_and_given(expandable: bool, limit: int) -> None:
+    rng, pair, blocks = random.Random(11), [Allocator(limit, expandable) for _ in range(2)], [[], []]
+    for _ in range(3000):
+        size = int(2 ** rng.uniform(8, 27))
+        if blocks[0] and rng.random() < 0.5:
+            at = rng.randrange(len(blocks[0]))
+            for allocator, there in zip(pair, blocks, strict=True):
+                allocator.give(there.pop(at))
+        elif rng.random() < 0.5:
+            block = pair[0].take(size)
+            high = pair[0].allocated
+            pair[0].give(block)
+            assert pair[1].passing(size) == high
+        else:
+            for allocator, there in zip(pair, blocks, strict=True):
+                there.append(allocator.take(size))
+        one, other = ({k: v for k, v in vars(each).items() if k not in ("_blocks", "_tail")} for each in pair)
+        assert one == other
+
+
 PLANS = [
     ("mesh dp = 1", 1), ("mesh dp = 4\n  split batch over dp", 4),
     ("mesh dp = 4\n  split batch over dp\n  zero 2 over dp\n  microbatches 2", 4),

@@ -72,7 +72,8 @@ class Ledger:
         """Something comes, or goes (below 0)."""
         self.parts[part] += size
         self.total += size
-        self.ops.append((part, size))
+        if size:
+            self.ops.append((part, size))
 
     def meanwhile(self, size: int) -> None:
         """So much more was there for a moment, as `look` has been told."""

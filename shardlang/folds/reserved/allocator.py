@@ -69,9 +69,7 @@ class Allocator:
         size = rounded(request)
         small = size <= SMALL
         block = self._found(size, small) or self._made(size, small)
-        remaining = block.size - size
-        # should_split
-        if remaining >= BLOCK if small or self.expandable else remaining > SMALL:
+        if self._splits(block.size - size, small):
             self._split(block, size)
         block.free = False
         self.allocated += block.size
@@ -88,7 +86,27 @@ class Allocator:
                 block = self._joined(block, other)
         self._offer(block)
 
+    def passing(self, request: int) -> int:
+        """The bytes in use while so many are taken for a moment. A free block that is large enough
+        is afterwards as it was."""
+        size = rounded(request)
+        small = size <= SMALL
+        pool = self._free[small]
+        at = bisect_left(pool, (size, -1))
+        if at == len(pool):
+            block = self.take(request)
+            high = self.allocated
+            self.give(block)
+            return high
+        high = self.allocated + (size if self._splits(pool[at][0] - size, small) else pool[at][0])
+        self.most_allocated = max(self.most_allocated, high)
+        return high
+
     # --- free blocks
+
+    def _splits(self, remaining: int, small: bool) -> bool:
+        """Whether what a request leaves of a block becomes one of its own (should_split)."""
+        return remaining >= BLOCK if small or self.expandable else remaining > SMALL
 
     def _found(self, size: int, small: bool) -> AllocatorBlock | None:
         """The smallest free block that is large enough, at the lowest address (get_free_block)."""

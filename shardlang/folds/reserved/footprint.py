@@ -80,18 +80,17 @@ def replayed(
     for at, (what, whose, size) in enumerate(ops):
         if not size:
             continue
-        sizes = there.setdefault((what, whose), {})
         if size < 0:
-            for block in gone(sizes, -size):
+            for block in gone(there.get((what, whose), {}), -size):
                 allocator.give(block)
             continue
-        block = allocator.take(size)
-        if allocator.allocated > most:
-            most, moment = allocator.allocated, at
         if what == MEANWHILE:
-            allocator.give(block)
+            high = allocator.passing(size)
         else:
-            sizes.setdefault(size, []).append(block)
+            there.setdefault((what, whose), {}).setdefault(size, []).append(allocator.take(size))
+            high = allocator.allocated
+        if high > most:
+            most, moment = high, at
     return ops[: moment + 1]
 
 
