@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
+import torch
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.meaning import initial, whole
 from shardlang.interpret.meaning.elements import in_type
-from shardlang.interpret.verify.one_device import moves_as_far
+from shardlang.interpret.verify.one_device import _furthest, moves_as_far
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
 from tests.interpret.verify_plan import verify_plan
@@ -91,3 +94,11 @@ def test_only_what_a_tie_moves_is_open_and_only_as_far() -> None:
         ("parameter", "a", 1e-6, False),
     ):
         assert moves_as_far(plan, kind, at[path], results, error) is open, (kind, path, error)
+
+
+def test_a_nan_that_stands_elsewhere_has_moved() -> None:
+    nan = math.nan
+    here = torch.tensor([nan, 0.0, 1.0], dtype=torch.float64)
+    assert _furthest(torch.tensor([0.0, nan, 1.0], dtype=torch.float64), here) == math.inf
+    assert _furthest(torch.tensor([nan, 0.0, 1.5], dtype=torch.float64), here) == 0.5
+    assert _furthest(torch.tensor([nan, 0.0, math.inf], dtype=torch.float64), here) == math.inf

@@ -6,6 +6,8 @@ compared as ever."""
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -57,12 +59,20 @@ def zero_in_truth(plan: Plan, kind: str, form: Form, results: whole.WholeResults
 def moves_as_far(plan: Plan, kind: str, form: Form, results: whole.WholeResults, error: float) -> bool:
     """Whether rounding explains a relative error of a gradient: one device's own moves as far where
     all that it is computed from moves by a unit in the last place, since the greatest of equal
-    numbers (`amax`, a pooled window, `maximum`) or a side of 0 (`relu`) is another one then."""
+    numbers (`amax`, a pooled window, `maximum`) or a side of 0 (`relu`) is another one then. A NaN
+    that stands elsewhere then has moved without bound."""
     here = _computed(plan, kind, form, results) if "gradient" in kind else None
     if here is None:
         return False
     near = [_computed(plan, kind, form, other) for other in results.nearby()]
-    return error * scale_of(here) <= FURTHER * max(float((x - here).abs().max()) for x in near if x is not None)
+    return error * scale_of(here) <= FURTHER * max(_furthest(x, here) for x in near if x is not None)
+
+
+def _furthest(one: Tensor, other: Tensor) -> float:
+    """The greatest difference of two tensors; infinite where one alone is NaN."""
+    if bool((one.isnan() != other.isnan()).any()):
+        return math.inf
+    return float((one - other).nan_to_num(0.0, math.inf, -math.inf).abs().max())
 
 
 def _computed(plan: Plan, kind: str, form: Form, results: whole.WholeResults) -> Tensor | None:
