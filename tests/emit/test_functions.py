@@ -16,6 +16,7 @@ from shardlang.emit.scene import calls_of
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
 from shardlang.step.blocks.call import BlockCall
+from tests.emit import sources
 from tests.emit.sources import main_file, planned
 from tests.end_to_end.test_folded import LLAMA, LOW, TRANSLATOR
 from tests.generated import program, strategies
@@ -26,8 +27,7 @@ def generated(seed: int) -> Plan | None:
     """The plan of a generated pair; None where it is refused."""
     rng, sink = random.Random(seed), Sink()
     written = program.write(rng)
-    checked = driver.check_source(Source("generated.shard", written.text("")), Sink())
-    assert checked is not None
+    checked = sources.checked(written.text(""))
     rules = strategies.write(rng, checked.graph, None, written.apart, written.deep)
     checked = driver.check_source(Source("generated.shard", written.text(rules.text)), sink)
     return driver.plan_program(checked, None, rules.ranks, sink) if checked is not None else None

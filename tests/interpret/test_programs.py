@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
-from shardlang.sources.source import Source
+from tests.emit import sources
 from tests.interpret.verify_plan import verify_plan
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -28,12 +26,7 @@ FLAT = [(name, strategy, ranks) for name, strategy, counts in CASES for ranks in
 
 @pytest.mark.parametrize(("name", "strategy", "ranks"), FLAT)
 def test_program_is_the_same_on_ranks(name: str, strategy: str, ranks: int) -> None:
-    sink = Sink()
     file = EXAMPLES / f"{name}.shard"
-    program = driver.check_source(Source(str(file), file.read_text()), sink)
-    assert program is not None, [d.message for d in sink.found]
-    plan = driver.plan_program(program, strategy, ranks, sink)
-    assert plan is not None, [d.message for d in sink.found]
-    report = verify_plan(plan, steps=2)
+    report = verify_plan(sources.planned(file.read_text(), ranks, strategy, str(file)), steps=2)
     assert report.ok, str(report.difference)
     assert report.largest < 1e-9
