@@ -38,6 +38,10 @@ def test_digits(rules: str, count: int) -> None:
     assert all(m.time is not None and m.time.size == count for m in plan.meshes)
 
 
+def test_one_microbatch_is_none() -> None:
+    assert agrees(example("digits", strategy("mesh dp = 2; split batch over dp; microbatches 1")), 2).microbatches == 1
+
+
 def test_positional_rules_with_several_meshes() -> None:
     agrees(example("quickstart", strategy("at h: shard ((2, 4), (4, 1)); microbatches 4")), 8)
     rules = "at h: shard ((2, 3), (3, 1)); at y: shard ((3, 2), (2, 1)); microbatches 2"
