@@ -35,7 +35,7 @@ def test_tensor_parallelism_is_one_line(example: str) -> None:
     sizes = SMALL if example == "transformer" else SMALL | {"seq": "16", "model.kv_heads": "2"}
     for added, degree in (("", 1), (line, 2)):
         mesh = head.replace("dp = auto", "dp = auto, mp = 2") if added else head
-        plan = planned(f"{text[:at]}{mesh}{added}}}\n\n{text[at:]}", 4, sizes)
+        plan = planned(f"{text[:at]}{mesh}{added}}}\n\n{text[at:]}", 4, settings=sizes)
         cut = {
             plan.graph.values[v].path: any("mp" in axes for axes in param.stored.dims)
             for v, param in plan.params.items()
