@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -22,18 +24,22 @@ def main() -> int:
     # done first takes from another's end. Three for two processors: a fifth of the time a test waits for something.
     tests = [sys.executable, "-m", "pytest", "-n", "3", "--dist", "worksteal", *sys.argv[1:]]
     failed = []
-    # The checks take one processor each.
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    started = [subprocess.Popen(check, cwd=ROOT, **pipes) for check in checks]
-    for process, check in zip(started, checks, strict=True):
-        told, _ = process.communicate()
-        print(f"== {_name(check)}\n{told.decode(errors='replace')}", end="", flush=True)
-        if process.returncode != 0:
-            failed.append(_name(check))
-    print(f"== {_name(tests)}", flush=True)
-    # Modules are compiled once, not by every worker and every Python that a test starts.
-    if subprocess.run(tests, cwd=ROOT, env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""}).returncode != 0:
-        failed.append(_name(tests))
+    # The checks take one processor each, beside the tests, and are told of after them.
+    with contextlib.ExitStack() as files:
+        told = [files.enter_context(tempfile.TemporaryFile()) for _ in checks]
+        started = [
+            subprocess.Popen(check, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
+            for check, out in zip(checks, told, strict=True)
+        ]
+        print(f"== {_name(tests)}", flush=True)
+        # Modules are compiled once, not by every worker and every Python that a test starts.
+        if subprocess.run(tests, cwd=ROOT, env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""}).returncode != 0:
+            failed.append(_name(tests))
+        for process, check, out in zip(started, checks, told, strict=True):
+            if process.wait() != 0:
+                failed.append(_name(check))
+            out.seek(0)
+            print(f"== {_name(check)}\n{out.read().decode(errors='replace')}", end="", flush=True)
     for name in failed:
         print(f"failed: {name}", file=sys.stderr)
     return 1 if failed else 0

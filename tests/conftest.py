@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +23,10 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
+    # Threads of OpenMP wait for each other in loops: with as many as there are processors in each of several workers,
+    # a test takes up to four times the work.
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
     gc.collect()
     gc.freeze()
 

@@ -272,8 +272,7 @@ def _become(request: Request) -> None:
     os.environ.clear()
     os.environ.update(request.environment)
     tempfile.tempdir = None  # is looked up in the environment once
-    if "OMP_NUM_THREADS" in os.environ:
-        importlib.import_module("torch").set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    importlib.import_module("torch").set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))  # as in conftest.py
     # Those of the server know of a file where the command may have a pipe.
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115

@@ -9,14 +9,15 @@ import argparse
 import random
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.emit.emit import emission, files_of
 from shardlang.matched.proof import prove
 from tests.broken_plans.faults import Fault, faults
-from tests.matched.legal import legal
+from tests.generated.pairs import legal
 
 
 def told(fault: Fault) -> str:
@@ -71,11 +72,8 @@ def _runs(seed: int) -> int:
     """1 where a legal plan does not train to its end on real ranks."""
     from tests.generated.real import RANKS, Real
 
-    real = Real(Path(mkdtemp(prefix="broken-plans-")))
-    try:
+    with TemporaryDirectory(prefix="broken-plans-") as folder, closing(Real(Path(folder))) as real:
         outcome = real.case(seed) if legal(seed, RANKS[seed % len(RANKS)]) is not None else None
-    finally:
-        real.close()
     if outcome is not None and outcome.failed:
         print(f"seed {seed} does not run: {outcome.kind} {outcome.detail}", flush=True)
         return 1

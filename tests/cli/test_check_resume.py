@@ -23,7 +23,8 @@ from shardlang.runtime.state.checkpoints import Checkpoints, Piece
 from shardlang.runtime.state.shares import StateLayouts, zero_axes
 from shardlang.runtime.step.resume import facts
 from shardlang.runtime.step.train import TrainingRun, datasets
-from tests.emit.sources import emitted_files, planned
+from tests.emit import sources
+from tests.emit.sources import planned
 from tests.reshards import LAYOUTS, TEXT
 
 PROGRAM = """
@@ -52,10 +53,7 @@ FACTS = {
 
 
 def emitted(folder: Path, text: str, ranks: int, strategy: str | None) -> RunProgram:
-    folder.mkdir(exist_ok=True)
-    for name, content in emitted_files(text, ranks, strategy).items():
-        (folder / name).write_text(content)
-    return read_program(folder / "main.py")
+    return read_program(sources.written(folder, text, ranks, strategy))
 
 
 @pytest.fixture

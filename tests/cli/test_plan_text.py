@@ -29,6 +29,7 @@ from shardlang.sources.files import read_program
 from shardlang.sources.source import Source
 from shardlang.terminal.display import rounded_up, size, width
 from tests.cli.test_commands import run
+from tests.emit import sources
 from tests.emit.sources import planned
 from tests.plan.test_published import LLAMA_405B
 
@@ -373,10 +374,7 @@ train {
 
 def test_what_is_frozen_says_so_itself() -> None:
     """Also where most are: the title is about those that are trained, and nobody else is frozen."""
-    sink = Sink()
-    program = check_source(Source("net.shard", FROZEN), sink)
-    plan = plan_program(program, None, 2, sink) if program is not None else None
-    assert plan is not None, [d.message for d in sink.found]
+    plan = sources.planned(FROZEN, 2)
     title, *rows = [line.text for line in parameters(report(plan), 120, False)][1:]
     assert title == "5 parameters (bytes of one), zero 2 over dp, gradients summed over dp"
     assert [(row.split("  ")[0], row.endswith(", frozen")) for row in rows] == [

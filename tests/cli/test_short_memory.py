@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shardlang import driver
 from shardlang.cli.main import run
-from shardlang.diagnostics.diagnostic import Diagnostic, Sink
-from shardlang.sources.source import Source
+from shardlang.diagnostics.diagnostic import Diagnostic
+from tests.emit import sources
 
 # Nothing but activations takes much.
 TEXT = """\
@@ -53,11 +52,7 @@ train {
 
 
 def found(batch: int = 768, count: str = "microbatches 4") -> list[Diagnostic]:
-    source = Source("t.shard", TEXT.replace("BATCH", str(batch)).replace("microbatches 4", count))
-    program = driver.check_source(source, sink := Sink())
-    assert program is not None, [d.message for d in sink.found]
-    driver.plan_program(program, "plain", 2, sink)
-    return sink.found
+    return sources.tried(TEXT.replace("BATCH", str(batch)).replace("microbatches 4", count), 2, "plain")[1].found
 
 
 @pytest.mark.parametrize("count", ["microbatches 4", "microbatches 1", "microbatches 3"])

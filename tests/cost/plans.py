@@ -6,10 +6,8 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
+from tests.emit import sources
 from tests.plan.small_llama import llama
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,11 +31,7 @@ def planned(name: str, strategy: str, ranks: int) -> Plan:
 
 def plan_of(text: str, strategy: str | None, ranks: int, name: str = "a.shard", **sizes: str) -> Plan:
     """The plan of a program."""
-    sink = Sink()
-    program = driver.check_source(Source(name, text), sink, sizes)
-    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
-    assert plan is not None, [d.message for d in sink.found]
-    return plan
+    return sources.planned(text, ranks, strategy, name=name, settings=sizes)
 
 
 # Rules for a small Llama (tests/plan/small_llama.py), and ranks.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.folds.fits import device, needed
 from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
+from tests.emit.sources import tried
 
 DEVICES = ("a100", "h100", "h200", "b200", "gb200", "l40s")
 # A parameter of d times 65,536 numbers, and as many of its gradient.
@@ -45,9 +44,7 @@ BESIDE = 10**8
 
 def planned(name: str, size: int) -> tuple[Plan | None, Sink]:
     text = TEXT.replace("DEVICE", name).replace("SIZE", str(size))
-    program = driver.check_source(Source("a.shard", text), sink := Sink())
-    assert program is not None, [d.message for d in sink.found]
-    return driver.plan_program(program, "s", 1, sink), sink
+    return tried(text, 1, "s")
 
 
 @pytest.mark.parametrize("name", DEVICES)

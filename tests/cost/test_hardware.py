@@ -12,6 +12,7 @@ from shardlang.check.program import CheckedProgram
 from shardlang.cost.hardware import DATA_SHEET, DEFAULT, Level, described, missing, with_speeds
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.sources.source import Source
+from tests.emit import sources
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,10 +49,7 @@ cluster small {
 
 
 def checked(hardware: str) -> CheckedProgram:
-    sink = Sink()
-    program = driver.check_source(Source("net.shard", hardware + PROGRAM), sink)
-    assert program is not None, [d.message for d in sink.found]
-    return program
+    return sources.checked(hardware + PROGRAM, name="net.shard")
 
 
 def test_the_numbers_of_a_file_and_what_they_rest_on() -> None:
@@ -89,11 +87,8 @@ def test_a_cluster_of_a_library_brings_its_device() -> None:
 @pytest.mark.parametrize(("precision", "rate"), [("f32", 67e12), ("tf32", 989e12 / 2), ("bf16", 67e12)])
 def test_products_that_are_rounded_have_half_the_rate_of_16_bits(precision: str, rate: float) -> None:
     """As NVIDIA's data sheets have it: 494.7 of 989 TFLOP/s."""
-    sink = Sink()
     text = "use std.clusters: h100_24k\n" + PROGRAM.replace("train {", f"train {{\n  precision = {precision}")
-    program = driver.check_source(Source("net.shard", text), sink)
-    assert program is not None, [d.message for d in sink.found]
-    found = described(program)
+    found = described(sources.checked(text))
     assert found is not None and found.compute_f32 == rate
 
 

@@ -147,18 +147,13 @@ def test_more_of_what_was_measured_is_never_faster(m: int, n: int, more: int, mo
 
 
 def test_numbers_of_a_profile_are_measured(tmp_path: Path) -> None:
-    from shardlang import driver
     from shardlang.cost.hardware import described
-    from shardlang.diagnostics.diagnostic import Sink
-    from shardlang.sources.source import Source
     from tests.cost.test_hardware import PROGRAM
+    from tests.emit import sources
 
     (tmp_path / "round.json").write_text(json.dumps(PROFILE))
     text = 'device round {\n  memory = 1GB\n  profile = "round.json"\n}\n'
-    sink = Sink()
-    program = driver.check_source(Source(str(tmp_path / "net.shard"), text + PROGRAM), sink)
-    assert program is not None
-    found = described(program, sink)
+    found = described(sources.checked(text + PROGRAM, str(tmp_path / "net.shard")))
     assert found is not None
     assert (found.origin("launch"), found.step, found.shares.beside) == (MEASURED, pytest.approx(200 * US), 1.2)
     assert math.isclose(found.launch, 3 * US)

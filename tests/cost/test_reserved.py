@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.folds.fits import device
 from shardlang.folds.peak.step import step_peaks
 from shardlang.folds.reserved.communicators import PAIR
 from shardlang.folds.reserved.footprint import footprint
-from shardlang.sources.source import Source
 from tests.cost.plans import plan_of
+from tests.emit import sources
 from tests.plan.small_llama import llama
 
 TEXT = llama("mesh dp = 2\n  split batch over dp")
@@ -22,12 +20,8 @@ CARD = "device card {\n  memory = MEMORY\n  reserved = RESERVED\n}\n\n"
 
 
 def reported(memory: int, reserved: int) -> list[str]:
-    sink = Sink()
     card = CARD.replace("MEMORY", f"{memory / 1000:.3f}kB").replace("RESERVED", f"{reserved / 1000:.3f}kB")
-    text = TEXT.replace("strategy s", card + "strategy s")
-    program = driver.check_source(Source("a.shard", text), sink)
-    assert program is not None, [d.message for d in sink.found]
-    driver.plan_program(program, "s", 2, sink)
+    _, sink = sources.tried(TEXT.replace("strategy s", card + "strategy s"), 2, "s")
     return [" ".join([d.code, d.message, *d.notes[0].split()]) for d in sink.found]
 
 
@@ -56,8 +50,7 @@ def test_nccl_takes_memory_for_each_group() -> None:
     assert (seen.groups, seen.nccl) == (1, PAIR) and (said.groups, said.nccl) == (1, 3 * 10**8)
     assert seen.reserved == said.reserved == seen.device - 2000 - PAIR == said.device - 2000 - 3 * 10**8
     card = CARD.replace("}", "  communicator = 300MB\n}").replace("MEMORY", "1GB").replace("RESERVED", "1kB")
-    program = driver.check_source(Source("a.shard", TEXT.replace("strategy s", card + "strategy s")), sink := Sink())
-    assert program is not None, [d.message for d in sink.found]
+    program = sources.checked(TEXT.replace("strategy s", card + "strategy s"), name="a.shard")
     found = device(program)
     assert found is not None and found.group == 3 * 10**8
 
@@ -67,8 +60,5 @@ def test_segments_grow_as_a_run_sets_it(profile: dict[str, bool] | None, expanda
     named = "" if profile is None else '  profile = "card.json"\n'
     (tmp_path / "card.json").write_text(json.dumps(profile))
     card = CARD.replace("MEMORY", "1GB").replace("RESERVED", "1kB").replace("}", named + "}")
-    source = Source(str(tmp_path / "a.shard"), TEXT.replace("strategy s", card + "strategy s"))
-    program = driver.check_source(source, sink := Sink())
-    assert program is not None, [d.message for d in sink.found]
-    found = device(program)
+    found = device(sources.checked(TEXT.replace("strategy s", card + "strategy s"), str(tmp_path / "a.shard")))
     assert found is not None and found.expandable == expandable

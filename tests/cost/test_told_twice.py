@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from shardlang import driver
 from shardlang.cost.planned import work
 from shardlang.cost.work import Collective
 from shardlang.diagnostics.diagnostic import Sink
@@ -17,21 +16,13 @@ from shardlang.folds.peak.reductions import Buckets, sizes_of
 from shardlang.matched.read_back.buckets import buckets
 from shardlang.matched.read_back.program import Read
 from shardlang.matched.read_back.text import read
-from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
+from tests.emit.sources import planned
 from tests.end_to_end.curves import ROOT
 from tests.matched.recorded import recorded
 
 RANKS = 4
 DIGITS = (ROOT / "examples" / "digits.shard").read_text()
 BUCKETS = DIGITS.replace("  split batch over dp\n", "  split batch over dp\n  bucket gradients LIMIT\n  PLACE\n")
-
-
-def plan_of(text: str, ranks: int, strategy: str) -> Plan:
-    program = driver.check_source(Source("t.shard", text), sink := Sink())
-    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
-    assert plan is not None, [d.message for d in sink.found]
-    return plan
 
 
 @pytest.mark.parametrize(("place", "precision", "limit"), [
@@ -45,7 +36,7 @@ def test_buckets_of_the_memory_are_those_of_the_proof(place: str, precision: str
         .replace("LIMIT", limit)
         .replace("epochs = 10", f"epochs = 10\n  precision = {precision}")
     )
-    plan = plan_of(text, 2, "data_parallel")
+    plan = planned(text, 2, "data_parallel")
     trained = [v for v in plan.params if plan.graph.values[v].gradient]
     sizes = {v: sizes_of(plan, plan.params[v]) for v in trained}
     found = Buckets(plan, [(v, 0) for v in trained], sizes).members
@@ -63,7 +54,7 @@ def test_the_time_counts_the_sums_that_real_ranks_make_for_a_loss_over_a_cut_voc
     """The runtime sends two statistics of three together, once for each chunk."""
     text = DIGITS.replace("split hidden over mp", f"split classes over mp\n  {chunks}").replace("mp = 4", "mp = 2")
     text = "".join(line for line in text.splitlines(keepends=True) if "metric" not in line)
-    plan = plan_of(text, RANKS, "both")
+    plan = planned(text, RANKS, "both")
     passes = work(plan).stages[0]
     counted = sum(
         count * segment.times

@@ -107,8 +107,10 @@ def step(precision: str, dropout: float = 0.0) -> dict[str, int]:
 
 def main() -> int:
     register()
-    steps = {precision: step(precision) for precision in ("f32", "bf16", "bf16(stream = bf16)")}
-    steps["f32, dropout"] = step("f32", 0.1)
+    with tempfile.TemporaryDirectory() as folder:
+        tempfile.tempdir = folder
+        steps = {precision: step(precision) for precision in ("f32", "bf16", "bf16(stream = bf16)")}
+        steps["f32, dropout"] = step("f32", 0.1)
     found = {
         "step": steps,
         "dropout": [dropped(shape, part) for shape in ((3, 5), (700, 300)) for part in (False, True)],

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from shardlang.diagnostics.diagnostic import InternalError, Sink
-from shardlang.driver import check_source, check_strategies
+from shardlang.driver import check_strategies
 from shardlang.emit.emit import emit
 from shardlang.folds.planned import plan
-from shardlang.sources.source import Source
+from tests.emit import sources
 
 PROGRAM = """\
 use std.nn: Dropout, Linear
@@ -45,8 +45,7 @@ train {
 
 
 def text_of(metric: str, sink: Sink | None = None) -> str:
-    program = check_source(Source("net.shard", PROGRAM.replace("METRIC", metric)), Sink())
-    assert program is not None
+    program = sources.checked(PROGRAM.replace("METRIC", metric))
     found = plan(program, None, 4, Sink())
     assert found is not None
     return emit(found, sink)["main.py"]
@@ -98,10 +97,8 @@ def test_what_cannot_be_accumulated_is_named(metric: str) -> None:
 
 
 def test_what_cannot_be_accumulated_is_told_without_emitting() -> None:
-    sink = Sink()
-    program = check_source(Source("net.shard", PROGRAM.replace("METRIC", "amax(scores)")), sink)
-    assert program is not None
-    assert check_strategies(program, None, 4, sink) is None
+    program = sources.checked(PROGRAM.replace("METRIC", "amax(scores)"))
+    assert check_strategies(program, None, 4, sink := Sink()) is None
     assert [d.code for d in sink.found] == ["SH400"]
 
 

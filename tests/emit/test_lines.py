@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.sources.files import read_program
 from shardlang.sources.source import Source
+from tests.emit.sources import emitted_files
 from tests.end_to_end.curves import ROOT
 
 LLAMA = """
@@ -40,11 +39,7 @@ train {
 
 def lines(source: Source, ranks: int, strategy: str, **overrides: str) -> int:
     """Lines of all files of the emitted program."""
-    sink = Sink()
-    program = driver.check_source(source, sink, overrides, strategy)
-    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
-    files = driver.emit_plan(plan, sink) if plan is not None else None
-    assert files is not None, [d.message for d in sink.found]
+    files = emitted_files(source.text, ranks, strategy, source.name, overrides)
     return sum(text.count("\n") for text in files.values())
 
 

@@ -11,11 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import InternalError, Sink
+from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.ops.python_text import comment, docstring, emitted, literal
-from shardlang.sources.source import Source
-from tests.emit.sources import parsed
+from tests.emit.sources import main_file, parsed
 
 # What ends a line for one reader of Python or another, ends a literal, hides or reorders what is shown.
 HOSTILE = [
@@ -102,12 +100,7 @@ def test_the_path_of_an_import_is_never_code(tmp_path: Path) -> None:
         "train {\n  model = Net()\n  data = random(x: [batch, d], batches = 2)\n  loss = mean(model(x))\n"
         "  optimizer = sgd(lr = 0.1)\n  steps = 2\n}\n"
     )
-    sink = Sink()
-    program = driver.check_source(Source(str(tmp_path / "main.shard"), text), sink)
-    assert program is not None, sink.found
-    plan = driver.plan_program(program, None, 1, sink)
-    files = driver.emit_plan(plan, sink) if plan is not None else None
-    assert files is not None, sink.found
-    assert "lib<U+000A>__import__" in files["main.py"]
-    calls = [ast.unparse(n.func) for n in ast.walk(ast.parse(files["main.py"])) if isinstance(n, ast.Call)]
+    made = main_file(text, 1, name=str(tmp_path / "main.shard"))
+    assert "lib<U+000A>__import__" in made
+    calls = [ast.unparse(n.func) for n in ast.walk(ast.parse(made)) if isinstance(n, ast.Call)]
     assert "__import__('os').system" not in calls

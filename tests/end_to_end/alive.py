@@ -16,23 +16,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests import warm
-from tests.emit.sources import emitted_files
-from tests.end_to_end.curves import ROOT
-from tests.end_to_end.watching import started
+from tests.emit.sources import written
+from tests.end_to_end.watching import started, watched
 
 QUIET = 5  # so many equal looks in a row
 
 
 def alive(text: str, ranks: int, folder: Path, strategy: str | None = None) -> list[list[tuple[str, int]]]:
     """Per rank what is there after the forward of the second step: (the operation that made it, its bytes)."""
-    folder.mkdir(parents=True)
-    for name, content in emitted_files(text, ranks, strategy).items():
-        (folder / name).write_text(content)
-    command = [sys.executable, "-m", "tests.end_to_end.alive", str(folder / "main.py"), str(ranks)]
-    done = warm.run(command, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = [json.loads((folder / f"alive-{rank}.json").read_text()) for rank in range(ranks)]
+    found = watched("end_to_end.alive", written(folder, text, ranks, strategy), ranks, "alive")
     return [[(name, size) for name, size in rank] for rank in found]
 
 

@@ -66,15 +66,12 @@ def _read(folder: Path) -> Figures:
 def main(job_file: str) -> int:
     """Compiles and launches each run of a job; the first exit code that is not 0."""
     from shardlang.runtime.launch.launcher import launch
-    from tests.emit.sources import emitted_files
+    from tests.emit.sources import written
 
     job = json.loads(Path(job_file).read_text())
     for run in (RunOf(**r) for r in job["runs"]):
         folder = Path(job["folder"]) / run.name
-        folder.mkdir()
-        for name, text in emitted_files(job["text"], run.ranks, run.strategy or None).items():
-            (folder / name).write_text(text)
-        file = folder / "main.py"
+        file = written(folder, job["text"], run.ranks, run.strategy or None)
         code = launch(file, run.ranks, device="cpu", base=Path(job["base"]), metrics=folder / "metrics.jsonl",
                       save_weights=folder / "weights.safetensors")  # fmt: skip
         if code:

@@ -13,23 +13,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests import warm
-from tests.emit.sources import emitted_files
-from tests.end_to_end.curves import ROOT
-from tests.end_to_end.watching import started
+from tests.emit.sources import written
+from tests.end_to_end.watching import started, watched
 
 PARTS = ("parameters", "copies", "gradients", "optimizer")
 
 
 def held(text: str, ranks: int, folder: Path, strategy: str | None = None) -> list[dict[str, int]]:
     """Per rank the bytes of each part. The program has two microbatches or more."""
-    folder.mkdir(parents=True)
-    for name, content in emitted_files(text, ranks, strategy).items():
-        (folder / name).write_text(content)
-    command = [sys.executable, "-m", "tests.end_to_end.kept", str(folder / "main.py"), str(ranks)]
-    done = warm.run(command, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [json.loads((folder / f"held-{rank}.json").read_text()) for rank in range(ranks)]
+    return watched("end_to_end.kept", written(folder, text, ranks, strategy), ranks, "held")
 
 
 def memory_of(tensors: Iterable[Any]) -> int:

@@ -15,10 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from tests import warm
-from tests.emit.sources import emitted_files
-from tests.end_to_end.curves import ROOT
-from tests.end_to_end.watching import started
+from tests.emit.sources import written
+from tests.end_to_end.watching import started, watched
 from tests.end_to_end.wired import watch
 
 
@@ -34,13 +32,7 @@ class Peak(NamedTuple):
 
 def peaks(text: str, ranks: int, folder: Path, strategy: str | None = None) -> list[Peak]:
     """Per rank."""
-    folder.mkdir(parents=True)
-    for name, content in emitted_files(text, ranks, strategy).items():
-        (folder / name).write_text(content)
-    command = [sys.executable, "-m", "tests.end_to_end.peaks", str(folder / "main.py"), str(ranks)]
-    done = warm.run(command, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = [json.loads((folder / f"peak-{rank}.json").read_text()) for rank in range(ranks)]
+    found = watched("end_to_end.peaks", written(folder, text, ranks, strategy), ranks, "peak")
     return [Peak(size, at, [(name, held) for name, held in rest]) for size, at, rest in found]
 
 

@@ -15,16 +15,15 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.folds.peak.report import lacks, moment
 from shardlang.folds.peak.step import step_peaks
 from shardlang.folds.traffic import sent_bytes
 from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
 from shardlang.step.stages import stages_by_coordinate
+from tests.emit import sources
 from tests.end_to_end.peaks import peaks
-from tests.end_to_end.wired import sent, wired
+from tests.end_to_end.watching import found as written_by
+from tests.end_to_end.wired import wired
 
 TRAIN = """
 strategy s {
@@ -117,9 +116,7 @@ def _rules(rng: random.Random, dims: dict[str, int]) -> Iterator[str]:
 
 def planned(text: str, ranks: int) -> Plan | None:
     """The plan of a pipeline; None where its strategy does not fit it."""
-    program = driver.check_source(Source("pipeline.shard", text), sink := Sink())
-    assert program is not None, (text, [d.message for d in sink.found])
-    return driver.plan_program(program, "s", ranks, sink)
+    return sources.tried(text, ranks, "s")[0]
 
 
 def differs(plan: Plan, text: str, folder: Path) -> list[str]:
@@ -127,7 +124,7 @@ def differs(plan: Plan, text: str, folder: Path) -> list[str]:
     here = list(stages_by_coordinate(plan))
     each = plan.ranks // len(here)
     held = peaks(text, plan.ranks, folder / "run", "s") if not lacks(plan) else []
-    counted = sent(folder / "run", plan.ranks) if held else wired(text, plan.ranks, folder / "run", "s")
+    counted = written_by(folder / "run", plan.ranks, "sent") if held else wired(text, plan.ranks, folder / "run", "s")
     bytes_ = [sum(rank.values()) for rank in counted]
     rows = [(at, bytes_[at * each : (at + 1) * each], sum(sent_bytes(plan, mine))) for at, mine in enumerate(here)]
     found = [f"ranks of coordinate {at} send {row} bytes, and the plan says {said}" for at, row, said in rows

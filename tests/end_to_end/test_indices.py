@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.graph.bounds import computed_indices
 from shardlang.graph.graph import Graph
@@ -17,8 +15,8 @@ from shardlang.interpret.meaning import initial, whole
 from shardlang.interpret.ranks import ranks
 from shardlang.plan.plan import Plan
 from shardlang.runtime.functions import indices
-from shardlang.sources.source import Source
 from tests.cli.process import shardc
+from tests.emit import sources
 
 TEXT = """\
 use std.nn: Linear
@@ -108,11 +106,7 @@ def written(folder: Path, name: str = "train.npz", ids: int = 2, label: int = 3)
 
 
 def planned(made: str, strategy: str) -> Plan:
-    program = driver.check_source(Source("net.shard", made), sink := Sink())
-    assert program is not None, [d.message for d in sink.found]
-    plan = driver.plan_program(program, strategy, 2, sink)
-    assert plan is not None, [d.message for d in sink.found]
-    return plan
+    return sources.planned(made, 2, strategy, name="net.shard")
 
 
 def fields(graph: Graph, ids: int, label: int) -> dict[int, torch.Tensor]:

@@ -18,7 +18,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Kind
 from shardlang.runtime import random
 from shardlang.runtime.step.model import RankModel
-from shardlang.sources.source import Source
+from tests.emit import sources
 
 PROGRAM = """
 use std.nn: LayerNorm, Linear
@@ -54,10 +54,7 @@ STREAM = PROGRAM.replace("precision = bf16", "precision = bf16(stream = bf16)")
 
 
 def checked(text: str = PROGRAM, **given: str) -> object:
-    sink = Sink()
-    program = driver.check_source(Source("net.shard", text), sink, given)
-    assert program is not None, [d.message for d in sink.found]
-    return program
+    return sources.checked(text, settings=given)
 
 
 def test_what_is_low_and_what_is_not() -> None:

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
-from shardlang.sources.source import Source
 from tests import mdtest
+from tests.emit import sources
 from tests.end_to_end.curves import ROOT
 from tests.generated.real import compared
 from tests.generated.worlds import World
@@ -48,16 +46,9 @@ def run(block: mdtest.Block, ranks: int, worlds: dict[int, World], folder: Path)
     text = re.sub(r"^  precision = .*\n", "", block.text, flags=re.MULTILINE)
     text = text.replace(", f32)", ", f64)")
     text = re.sub(r"^train \{\n", "train {\n  precision = f64\n", text, flags=re.MULTILINE)
-    sink = Sink()
-    program = driver.check_source(Source("program.shard", text), sink, block.overrides)
     strategy = block.option("strategy") if ranks > 1 else None
-    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
-    files = driver.emit_plan(plan, sink) if plan is not None else None
-    assert files is not None, [d.message for d in sink.found]
-    folder.mkdir()
-    for name, made in files.items():
-        (folder / name).write_text(made)
-    failed = worlds.setdefault(ranks, World(ranks)).run(folder / "main.py")
+    main = sources.written(folder, text, ranks, strategy, settings=block.overrides)
+    failed = worlds.setdefault(ranks, World(ranks)).run(main)
     assert not failed, failed
     return folder
 

@@ -13,34 +13,19 @@ As a script: `wired.py MAIN_FILE RANKS`.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from tests import warm
-from tests.emit.sources import emitted_files
-from tests.end_to_end.curves import ROOT
-from tests.end_to_end.watching import started
+from tests.emit.sources import written
+from tests.end_to_end.watching import started, watched
 
 STEP = 3  # before it, ZeRO 3 learns what is used in which order
 
 
 def wired(text: str, ranks: int, folder: Path, strategy: str | None = None) -> list[dict[str, int]]:
     """Per rank the bytes sent in forward (with the parameters' gathering after the step before) and in backward."""
-    folder.mkdir(parents=True)
-    for name, content in emitted_files(text, ranks, strategy).items():
-        (folder / name).write_text(content)
-    command = [sys.executable, "-m", "tests.end_to_end.wired", str(folder / "main.py"), str(ranks)]
-    # Weights may be compared bit by bit, and the number of threads decides the order of sums within a rank.
-    done = warm.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stdout + done.stderr
-    return sent(folder, ranks)
-
-
-def sent(folder: Path, ranks: int) -> list[dict[str, int]]:
-    """What `watch` has written there, per rank."""
-    return [json.loads((folder / f"sent-{rank}.json").read_text()) for rank in range(ranks)]
+    return watched("end_to_end.wired", written(folder, text, ranks, strategy), ranks, "sent")
 
 
 def _sent(kind: str, x: Any, members: int) -> int:

@@ -19,6 +19,7 @@ from shardlang.sources.source import Source
 from shardlang.step.own_optimizers import gathered
 from tests import warm
 from tests.cli.process import SHARDC
+from tests.emit import sources
 
 PYTHON = """
 import torch
@@ -207,11 +208,7 @@ def test_nothing_runs_one_without_a_current_lock(folder: Path, capsys: pytest.Ca
 
 def test_a_plan_counts_what_is_gathered_for_them(folder: Path) -> None:
     """A parameter, its gradient and one state, of each other rank."""
-    sink = Sink()
-    program = driver.check_source(Source(str(folder / "net.shard"), NET.replace("f64", "f32")), sink)
-    assert program is not None
-    plan = driver.plan_program(program, "columns", 4, sink)
-    assert plan is not None
+    plan = sources.planned(NET.replace("f64", "f32"), 4, "columns", name=str(folder / "net.shard"))
     found = {plan.graph.values[v].path: (each.axes, each.sent) for v, each in gathered(plan).items()}
     # a: [6, 5 of 10] in 3 rows; rows are gathered over mp. c: [5 of 10, 6] in 3 rows, over both.
     assert found == {"a": (("mp",), 3 * 5 * 4 * 3), "c": (("dp", "mp"), 3 * 3 * 6 * 4 * 3)}

@@ -13,10 +13,10 @@ import pytest
 from shardlang import driver
 from shardlang.cli.main import run as shardc
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.sources.source import Source
 from tests import mdtest, warm
 from tests.cli.process import SHARDC
 from tests.documents.bless import SPECS
+from tests.emit import sources
 
 PAGE = (SPECS / "extensions.md").read_text("utf-8")
 
@@ -80,8 +80,7 @@ def test_a_lock_holds_for_what_was_verified_alone(
     verified: Path, change: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def warnings() -> int:
-        program = driver.check_source(Source(str(verified / "net.shard"), (verified / "net.shard").read_text()), Sink())
-        assert program is not None
+        program = sources.checked((verified / "net.shard").read_text(), name=str(verified / "net.shard"))
         sink = Sink()
         driver.check_strategies(program, None, 4, sink)
         return [d.code for d in sink.found].count("SH611")

@@ -6,8 +6,9 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from tests.fuzz import commands, extremes, grow, large, mutate, sentences, strategies
+from tests.fuzz import commands, extremes, large, mutate, sentences, strategies
 from tests.fuzz.case import Case, ranks
+from tests.generated.pairs import pair
 
 
 def _text(content: bytes) -> str:
@@ -36,7 +37,7 @@ def _mutated(rng: random.Random, further: str) -> Case:
 
 
 def _absurd(rng: random.Random, further: str) -> Case:
-    text = grow.program(rng) if rng.random() < 0.3 else rng.choice(mutate.sound(further))
+    text = pair(rng)[0] if rng.random() < 0.3 else rng.choice(mutate.sound(further))
     return Case("absurd", mutate.absurd(rng, text).encode())
 
 
@@ -45,15 +46,15 @@ def _strange(rng: random.Random, further: str) -> Case:
 
 
 def _valid(rng: random.Random, further: str) -> Case:
-    return Case("valid", grow.program(rng).encode())
+    return Case("valid", pair(rng)[0].encode())
 
 
 def _faulty(rng: random.Random, further: str) -> Case:
-    return Case("faulty", grow.faulty(rng, grow.program(rng)).encode("utf-8", "replace"))
+    return Case("faulty", mutate.faulty(rng, pair(rng)[0]).encode("utf-8", "replace"))
 
 
 def _strategies(rng: random.Random, further: str) -> Case:
-    text = grow.program(rng) if rng.random() < 0.5 else rng.choice(mutate.sound(further))
+    text = pair(rng)[0] if rng.random() < 0.5 else rng.choice(mutate.sound(further))
     made, asked = strategies.restrategised(rng, text)
     return Case("strategies", made.encode(), asked)
 
@@ -67,7 +68,7 @@ def _vast(rng: random.Random, further: str) -> Case:
 
 
 def _commands(rng: random.Random, further: str) -> Case:
-    return commands.command(rng, grow.program(rng) if rng.random() < 0.3 else rng.choice(mutate.sound(further)))
+    return commands.command(rng, pair(rng)[0] if rng.random() < 0.3 else rng.choice(mutate.sound(further)))
 
 
 def _large(rng: random.Random, further: str) -> Case:

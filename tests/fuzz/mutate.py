@@ -11,7 +11,7 @@ from pathlib import Path
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.sources.source import Source
-from tests.fuzz.words import ABSURD, STRANGE, pieces, word
+from tests.fuzz.words import ABSURD, OPERATORS, STRANGE, pieces, word
 from tests.mdtest import fences
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -185,3 +185,38 @@ def strange(rng: random.Random, text: str) -> bytes:
     elif rng.random() < 0.05:
         content = text.encode(rng.choice(("utf-16", "utf-32", "latin-1")), "replace")
     return content
+
+
+def faulty(rng: random.Random, text: str) -> str:
+    """One fault, of the sort that people make."""
+    lines = text.splitlines(keepends=True)
+    at = rng.randrange(len(lines))
+    names = NAME.findall(text)
+    match rng.randrange(8):
+        case 0:
+            del lines[at]
+        case 1:
+            lines[at] = NAME.sub(lambda m: rng.choice(names) if rng.random() < 0.3 else m.group(), lines[at])
+        case 2:
+            lines[at] = re.sub(r"\b(\w+)\(", lambda m: f"{rng.choice(OPERATORS)}(", lines[at], count=1)
+        case 3:
+            lines[at] = _without_argument(rng, lines[at])
+        case 4:
+            lines.insert(at, lines[at])
+        case 5:
+            return absurd(rng, text)
+        case 6:
+            other = rng.randrange(len(lines))
+            lines[at], lines[other] = lines[other], lines[at]
+        case _:
+            return mutated(rng, text)
+    return "".join(lines)
+
+
+def _without_argument(rng: random.Random, line: str) -> str:
+    """Of things with commas between, one is lost or put first."""
+    parts = line.split(", ")
+    if len(parts) < 2:
+        return line.replace("(", "(x, ", 1)
+    taken = parts.pop(rng.randrange(len(parts)))
+    return ", ".join(parts if rng.random() < 0.6 else [taken.strip(), *parts])

@@ -11,17 +11,19 @@ from torch import Tensor
 from shardlang.interpret.ranks import exchanges
 from shardlang.plan.plan import Move, MoveKind, Plan
 from shardlang.types.layout import Layout
-from tests.interpret.building import digits, planned, quickstart
+from tests.emit.sources import planned
 from tests.interpret.verify_plan import verify_plan
+from tests.plan.small import example, strategy
 
-QUICKSTART = "strategy s {\n  at h: shard ((2, 4), (4, 1))\n}\n"
-DIGITS = "strategy s {\n  mesh dp = 2, mp = 2\n  split batch over dp\n  split hidden over mp\n}\n"
+RULES = {
+    "quickstart": ("at h: shard ((2, 4), (4, 1))", 8),
+    "digits": ("mesh dp = 2, mp = 2; split batch over dp; split hidden over mp", 4),
+}
 
 
 def plan_of(name: str) -> Plan:
-    found = planned(quickstart(), QUICKSTART, 8) if name == "quickstart" else planned(digits(), DIGITS, 4)
-    assert isinstance(found, Plan)
-    return found
+    rules, ranks = RULES[name]
+    return planned(example(name, strategy(rules)), ranks)
 
 
 def param(plan: Plan, path: str, **changes: object) -> Plan:
@@ -96,16 +98,16 @@ def test_a_wrong_dual_is_found_at_the_gradient_it_makes(monkeypatch: pytest.Monk
     monkeypatch.setattr(exchanges, "row", lambda move, part_sizes=(): (right(move, part_sizes)[0], reversed_gather))
     report = verify_plan(plan)
     assert report.difference is not None
-    assert (report.difference.kind, report.difference.path) == ("gradient", "down.y:1")
+    assert (report.difference.kind, report.difference.path) == ("gradient", "down.return:1")
     assert report.values == len(plan.produced) + len(plan.conversions)
 
 
 def test_what_a_difference_says() -> None:
     report = verify_plan(moved(plan_of("quickstart"), 0, MoveKind.I_TO_S))
     text = str(report.difference)
-    assert text.startswith("step 1: `h` [batch@a, hidden@b] (built.shard:1): rank 3 at [")
+    assert text.startswith("step 1: `h` [batch@a, hidden@b] (example.shard:11): rank 3 at [")
     assert text.endswith(" on one device")
     report = verify_plan(moved(plan_of("quickstart"), 0, dim=7))
-    assert "`h` [batch@a, hidden@b] (built.shard:1): cannot be computed: IndexError" in str(report.difference)
+    assert "`h` [batch@a, hidden@b] (example.shard:11): cannot be computed: IndexError" in str(report.difference)
     report = verify_plan(moved(plan_of("quickstart"), 0, dim=0))
     assert "rank 0: [2, 16] where the layout says [8, 4]" in str(report.difference)

@@ -9,18 +9,7 @@ import torch
 
 from shardlang.interpret.meaning.optimizers import RULES, looked_up
 from tests.emit.sources import planned
-
-SETTINGS: list[tuple[str, dict[str, Any]]] = [
-    ("sgd", {"lr": 0.1}),
-    ("sgd", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}),
-    ("sgd", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
-    ("sgd", {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}),
-    ("adam", {"lr": 1e-3}),
-    ("adam", {"lr": 0.01, "betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.1}),
-    ("adamw", {"lr": 1e-3}),
-    ("adamw", {"lr": 0.01, "weight_decay": 0.3}),
-]
-TORCH = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+from tests.runtime.test_optimizers import SETTINGS, TORCH
 
 
 @pytest.mark.parametrize(("kind", "settings"), SETTINGS)

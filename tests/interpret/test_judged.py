@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.ranks import optimizers
 from shardlang.interpret.ranks.optimizers import Optimizers
 from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
+from tests.emit import sources
 from tests.interpret.verify_plan import verify_plan
 
 SHIFTED = Path(__file__).resolve().parents[1] / "end_to_end" / "shifted.shard"
@@ -22,11 +20,7 @@ RULES = dict(optimizers.RULES)
 @pytest.fixture(scope="module")
 def plan() -> Plan:
     """Adam of a parameter whose true gradient is zero."""
-    program = driver.check_source(Source("shifted.shard", SHIFTED.read_text()), Sink())
-    assert program is not None
-    found = driver.plan_program(program, "dp", 2, Sink())
-    assert found is not None
-    return found
+    return sources.planned(SHIFTED.read_text(), 2, "dp", name="shifted.shard")
 
 
 def test_what_rounding_makes_of_a_gradient_of_zero_is_no_difference(plan: Plan) -> None:

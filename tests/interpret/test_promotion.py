@@ -25,7 +25,7 @@ from shardlang.interpret.meaning import initial, whole
 from shardlang.interpret.meaning.call import computed
 from shardlang.interpret.meaning.operators import OPERATORS
 from shardlang.interpret.trials.splits import Case
-from shardlang.sources.source import Source
+from tests.emit import sources
 from tests.interpret.test_operators import call_of
 from tests.interpret.verify_plan import verify_plan
 from tests.ops.calls import call
@@ -126,10 +126,7 @@ def program(found: list[Cell], precision: str) -> CheckedProgram:
         call = f"{a} {symbol} {b}" if symbol in SYMBOLS else f"{symbol}({'c, ' * (symbol == 'where')}{a}, {b})"
         lines.append(f"metric m{at} = mean(cast({call}, f64))")
     text = TEXT.replace("VALUES", "\n  ".join(lines)).replace("PRECISION", precision)
-    sink = Sink()
-    made = driver.check_source(Source("table.shard", text), sink)
-    assert made is not None, [d.message for d in sink.found]
-    return made
+    return sources.checked(text)
 
 
 def cell_value(graph: Graph, at: int) -> int:
@@ -187,9 +184,7 @@ def test_casts_have_torchs_values_and_gradients(precision: str) -> None:
     text = TEXT.replace("VALUES", f"y = model(x)\n  m = sum(n)\n  {lines}").replace("PRECISION", precision)
     head, _, tail = text.partition("loss = ")
     text = f"{head}loss = 0 * m + {total}\n{tail.partition(chr(10))[2]}"
-    sink = Sink()
-    made = driver.check_source(Source("casts.shard", text), sink)
-    assert made is not None, [d.message for d in sink.found]
+    made = sources.checked(text)
     graph, values = made.graph, given(precision)
     named = {graph.values[v].name: v for v in graph.data}
     mine = whole.run(graph, {named["x"]: values["x"], named["n"]: values["n"]}, initial.initial(graph, 0))

@@ -7,13 +7,11 @@ import math
 import pytest
 import torch
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.meaning import initial, whole
 from shardlang.interpret.meaning.elements import in_type
 from shardlang.interpret.verify.one_device import _furthest, moves_as_far
 from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
+from tests.emit import sources
 from tests.interpret.verify_plan import verify_plan
 
 # Both scores of an example are equal but for rounding, since ranks add them up in another order.
@@ -66,11 +64,7 @@ TIES = {
 
 
 def planned(found: str) -> Plan:
-    program = driver.check_source(Source("net.shard", TEXT.replace("FOUND", found)), sink := Sink())
-    assert program is not None, [d.message for d in sink.found]
-    plan = driver.plan_program(program, None, 2, sink)
-    assert plan is not None, [d.message for d in sink.found]
-    return plan
+    return sources.planned(TEXT.replace("FOUND", found), 2)
 
 
 @pytest.mark.parametrize("found", TIES.values(), ids=TIES)

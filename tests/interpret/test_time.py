@@ -6,20 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.folds.report import report
 from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
 from shardlang.step.phases import phases
-from tests.interpret.building import Builder, digits, planned, quickstart
+from tests.emit import sources
 from tests.interpret.verify_plan import verify_plan
+from tests.plan.small import example, strategy
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def agrees(plan: Plan | list[str], steps: int = 2) -> Plan:
-    assert isinstance(plan, Plan), plan
+def agrees(text: str, ranks: int, strategy: str | None = None, steps: int = 2) -> Plan:
+    plan = sources.planned(text, ranks, strategy)
     found = verify_plan(plan, steps=steps)
     assert found.ok, str(found.difference)
     return plan
@@ -34,39 +32,28 @@ def agrees(plan: Plan | list[str], steps: int = 2) -> Plan:
 ])  # fmt: skip
 def test_digits(rules: str, count: int) -> None:
     ranks = 4 if "mp" in rules and "dp" in rules else 2
-    text = "".join(f"  {line}\n" for line in (*rules.split("; "), f"microbatches {count}"))
-    plan = agrees(planned(digits(), f"strategy s {{\n{text}}}\n", ranks))
+    plan = agrees(example("digits", strategy(f"{rules}; microbatches {count}")), ranks)
     assert plan.microbatches == count
     assert plan.ranks == ranks
     assert all(m.time is not None and m.time.size == count for m in plan.meshes)
 
 
+def test_one_microbatch_is_none() -> None:
+    assert agrees(example("digits", strategy("mesh dp = 2; split batch over dp; microbatches 1")), 2).microbatches == 1
+
+
 def test_positional_rules_with_several_meshes() -> None:
-    agrees(planned(quickstart(), "strategy s {\n  at h: shard ((2, 4), (4, 1))\n  microbatches 4\n}\n", 8))
-    b = Builder()
-    for name, size in (("batch", 24), ("input", 12), ("hidden", 24), ("output", 6)):
-        b.dim(name, size)
-    h = b.op("matmul", b.data("x", "batch input"), b.param("w", "input hidden"), path="h")
-    y = b.op("matmul", b.op("relu", h, path="a"), b.param("w2", "hidden output"), path="y")
-    graph = b.graph(b.op("mse_loss", y, b.data("label", "batch output"), path="train.loss"))
-    rules = "  at h: shard ((2, 3), (3, 1))\n  at y: shard ((3, 2), (2, 1))\n  microbatches 2\n"
-    plan = agrees(planned(graph, f"strategy s {{\n{rules}}}\n", 6))
-    assert len(plan.meshes) == 2
-
-
-def checked(text: str, ranks: int, strategy: str | None = None) -> Plan:
-    sink = Sink()
-    program = driver.check_source(Source("test.shard", text), sink)
-    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
-    assert plan is not None, [d.message for d in sink.found]
-    return plan
+    agrees(example("quickstart", strategy("at h: shard ((2, 4), (4, 1)); microbatches 4")), 8)
+    rules = "at h: shard ((2, 3), (3, 1)); at y: shard ((3, 2), (2, 1)); microbatches 2"
+    text = example("quickstart", strategy(rules), batch="24", input="12", hidden="24", output="6")
+    assert len(agrees(text, 6).meshes) == 2
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("count", [2, 4])
 def test_mnist_with_dropout(ranks: int, count: int) -> None:
     text = (EXAMPLES / "mnist_ddp.shard").read_text()
-    agrees(checked(text.replace("over dp", f"over dp\n  microbatches {count}"), ranks, "ddp"), steps=1)
+    agrees(text.replace("over dp", f"over dp\n  microbatches {count}"), ranks, "ddp", steps=1)
 
 
 MASKED = """
@@ -107,7 +94,7 @@ train {
 
 
 def test_masked_loss_a_term_without_the_batch_and_a_metric_of_the_total() -> None:
-    plan = agrees(checked(MASKED, 4))
+    plan = agrees(MASKED, 4)
     graph, found = plan.graph, phases(plan)
     names = {v.path: v.id for v in graph.values}
     operators = {graph.ops[plan.ops[s.index].op].operator for s in found.body if s.kind == "op"}
@@ -122,7 +109,7 @@ def test_what_single_examples_have_of_a_total_is_made_with_their_microbatch() ->
     loss = "sum(mean(square(scores), over = classes) * share)"
     text = MASKED.replace("cross_entropy(scores, label, ignore_index = 0)", loss)
     shares = "  masked = cast(label != 0, f32)\n  n = sum(masked)\n  share = masked / n\n"
-    plan = agrees(checked(text.replace("  loss =", f"{shares}  loss ="), 4))
+    plan = agrees(text.replace("  loss =", f"{shares}  loss ="), 4)
     graph, found = plan.graph, phases(plan)
     body, known = (
         {graph.values[v].path for s in steps if s.kind == "op" for v in graph.ops[plan.ops[s.index].op].results}
@@ -133,4 +120,5 @@ def test_what_single_examples_have_of_a_total_is_made_with_their_microbatch() ->
 
 
 def test_layouts_for_people_say_nothing_of_time() -> None:
-    assert "microbatch@" not in str(report(checked(MASKED, 4))) and "@microbatch" not in str(report(checked(MASKED, 4)))
+    told = str(report(sources.planned(MASKED, 4)))
+    assert "microbatch@" not in told and "@microbatch" not in told

@@ -9,13 +9,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.meaning import whole
 from shardlang.interpret.ranks import ranks
 from shardlang.interpret.verify.one_device import FURTHER
 from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
+from tests.emit import sources
 from tests.interpret.verify_plan import verify_plan
 
 # `batch_norm` takes `shift` out again. `faint` has a gradient of about 1e-6, which is none of rounding.
@@ -53,11 +51,7 @@ train {
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    program = driver.check_source(Source("zero.shard", TEXT), Sink())
-    assert program is not None
-    found = driver.plan_program(program, None, 4, Sink())
-    assert found is not None
-    return found
+    return sources.planned(TEXT, 4)
 
 
 def test_rounding_of_zero_is_no_difference(plan: Plan) -> None:
@@ -106,8 +100,7 @@ train {
 
 
 def test_rounding_moves_what_is_computed_and_not_only_what_is_given() -> None:
-    program = driver.check_source(Source("rounded.shard", ROUNDED), Sink())
-    assert program is not None
+    program = sources.checked(ROUNDED)
     graph = program.graph
     given = torch.rand(8, 4, dtype=torch.float64)
     found = whole.run(graph, {graph.data[0]: given}, {graph.params[0]: torch.zeros(4, dtype=torch.float64)})

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardlang.runtime.launch.reports import RankStatus, records
-from tests.emit.sources import emitted_files
+from tests.emit.sources import written
 from tests.runtime.apart import begun
 from tests.warm import ROOT, Warm
 
@@ -84,8 +84,7 @@ class Outcome:
 
 
 def write(folder: Path, program: str = PROGRAM) -> None:
-    for name, text in emitted_files(program, RANKS, "replicas", "net.shard").items():
-        (folder / name).write_text(text)
+    written(folder, program, RANKS, "replicas", "net.shard")
 
 
 def numbers(folder: Path) -> tuple[str, list[tuple[int, float]]]:

@@ -8,15 +8,12 @@ As a script: `recorded.py MAIN_FILE RANKS`.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests import warm
-from tests.end_to_end.curves import ROOT
-from tests.end_to_end.watching import started
+from tests.end_to_end.watching import started, watched
 
 STEP = 2
 STAGES = 2  # coordinates of all programs that have stages
@@ -30,10 +27,7 @@ def recorded(files: Mapping[str, str], ranks: int, folder: Path) -> list[list[li
     folder.mkdir(parents=True)
     for name, content in files.items():
         (folder / name).write_text(content)
-    command = [sys.executable, "-m", "tests.matched.recorded", str(folder / "main.py"), str(ranks)]
-    done = warm.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [json.loads((folder / f"issued-{rank}.json").read_text()) for rank in range(ranks)]
+    return watched("matched.recorded", folder / "main.py", ranks, "issued")
 
 
 def _purpose(kind: str) -> str:

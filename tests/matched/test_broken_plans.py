@@ -11,7 +11,7 @@ from tests.broken_plans.__main__ import told
 from tests.broken_plans.faults import faults
 from tests.emit.sources import planned
 from tests.end_to_end.test_wired import LLAMA
-from tests.matched.legal import legal
+from tests.generated.pairs import legal
 from tests.matched.test_proof import MODEL
 from tests.matched.test_sequence import STAGES
 

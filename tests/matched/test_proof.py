@@ -17,7 +17,7 @@ from shardlang.matched.stages import prove_order, prove_types
 from shardlang.matched.ties import prove_ties
 from tests.emit.sources import planned
 from tests.end_to_end.curves import ROOT
-from tests.matched.legal import legal
+from tests.generated.pairs import legal
 
 MODEL = (ROOT / "examples/transformer.shard").read_text()
 

@@ -9,17 +9,14 @@ from shardlang import driver
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
+from tests.emit import sources
 
 HERE = Path(__file__).resolve().parent
 
 
 def program_of(text: str, overrides: Mapping[str, str] | None = None) -> CheckedProgram:
     """A checked program; fails with what was reported."""
-    sink = Sink()
-    program = driver.check_source(Source(str(HERE / "test.shard"), text), sink, overrides or {})
-    assert program is not None, [d.message for d in sink.found]
-    return program
+    return sources.checked(text, name=str(HERE / "test.shard"), settings=overrides or {})
 
 
 def plan_of(name: str, strategy: str | None, ranks: int, overrides: Mapping[str, str] | None = None) -> Plan:

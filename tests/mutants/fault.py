@@ -37,11 +37,11 @@ class Fault:
         ast.parse(changed)
         return changed
 
-    def check(self, root: Path) -> None:
-        """Stale unless the fault can be made and its tests are there."""
-        self.mutated(root)
+    def checked(self, root: Path) -> str:
+        """The file's text with the fault; Stale unless its tests are there too."""
         for test in self.tests:
             path, _, name = test.partition("::")
             file = root / "tests" / path
             if not file.exists() or (name and f"def {name.partition('[')[0]}(" not in file.read_text("utf-8")):
                 raise Stale(f"{self.name}: there is no tests/{test}")
+        return self.mutated(root)

@@ -34,7 +34,7 @@ FAULTS = (
           ("plan/test_generated_faults.py",)),
     Fault("bytes of one microbatch", "what a step sends", "plan/redistribute/along_time.py",
           "forward_bytes=move.forward_bytes * count", "forward_bytes=move.forward_bytes",
-          ("plan/test_bytes_in_time.py",)),
+          ("end_to_end/test_wired.py",)),
     Fault("two totals of which one is of data are no ratio", "SH410 for a sum over a count",
           "plan/rewrite/microbatches.py",
           'if op.section == "loss" and ahead:', "if False:", TOTALS),

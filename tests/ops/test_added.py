@@ -12,9 +12,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from shardlang import driver
 from shardlang.cli.main import shardc
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.meaning.operators import OPERATORS
 from shardlang.ops.code import TORCH, Code, F, infix
 from shardlang.ops.declaration import REGISTRY, CallSite, Inference, Operator, Param, Precision
@@ -23,8 +21,8 @@ from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import Split
 from shardlang.ops.saved_activations import first
 from shardlang.ops.site import OpSite
-from shardlang.sources.source import Source
 from shardlang.types.dim import TensorType
+from tests.emit import sources
 
 PROGRAM = """\
 dim batch = 16, d = 8, hidden = 12, classes = 4
@@ -99,8 +97,7 @@ def added(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_added_works_under_every_split_and_in_the_right_precision(added: None, tmp_path: Path) -> None:
-    program = driver.check_source(Source("added.shard", PROGRAM), Sink())
-    assert program is not None
+    program = sources.checked(PROGRAM, name="added.shard")
     types = {op.operator: program.graph.values[op.operands[0]].type.dtype for op in program.graph.ops}
     assert (types["softsign"], types["logmeanexp"]) == ("bf16", "f32")
     file = tmp_path / "added.shard"

@@ -8,7 +8,6 @@ import random
 
 import pytest
 
-from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.folds.fits import taken
 from shardlang.folds.peak.ledger import MEANWHILE
@@ -16,8 +15,7 @@ from shardlang.folds.peak.step import step_peaks, steps_of_memory
 from shardlang.folds.reserved.allocator import Allocator, AllocatorBlock, rounded, segment_size
 from shardlang.folds.reserved.footprint import footprint, gone, replayed
 from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
-from tests.emit.sources import planned
+from tests.emit.sources import planned, tried
 from tests.plan.small_llama import llama
 
 MB = 1 << 20
@@ -347,9 +345,7 @@ def test_messages_go_one_by_one() -> None:
 def on_card(memory: str, rules: str = "mesh dp = 1") -> tuple[Plan | None, Sink]:
     card = f"device card {{\n  memory = {memory}\n  reserved = 1GB\n}}\n\n"
     text = llama(rules).replace("strategy s", f"{card}strategy s")
-    program = driver.check_source(Source("a.shard", text), sink := Sink())
-    assert program is not None, [d.message for d in sink.found]
-    return driver.plan_program(program, "s", 1, sink), sink
+    return tried(text, 1, "s")
 
 
 def test_a_plan_has_its_footprint_where_the_device_has_reserved() -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.folds.report import report
-from shardlang.sources.source import Source
 from shardlang.step.saved_activations import saved_activations
+from tests.emit import sources
 from tests.emit.sources import planned
 from tests.plan.small_llama import llama
 
@@ -103,9 +101,8 @@ def test_keys_go_round_where_queries_are_cut_as_they_are() -> None:
      "SH304: `attend in a ring` gives all ranks as much of `seq`, and its parts are 2, 6, 4, 4"),
 ])  # fmt: skip
 def test_rules_that_are_wrong(rules: str, seq: int, message: str) -> None:
-    sink = Sink()
-    program = driver.check_source(Source("net.shard", text(rules, seq=seq)), sink, {})
-    assert program is not None and driver.plan_program(program, "s", 4, sink) is None
+    plan, sink = sources.tried(text(rules, seq=seq), 4, "s")
+    assert plan is None
     assert any(f"{d.code}: {d.message}".startswith(message) for d in sink.found), [str(d.message) for d in sink.found]
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Kind
-from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
+from tests.emit.sources import planned
 from tests.end_to_end.curves import ROOT
 
 SMALL = {"batch": "8", "model.d": "32", "model.ffn": "64", "model.heads": "4", "model.vocab": "64", "model.layers": "2"}
@@ -21,14 +16,6 @@ def strategy_lines(text: str, name: str) -> list[str]:
     start = text.index(f"strategy {name} {{")
     block = text[start : text.index("\n}", start) + 2]
     return [line for line in block.splitlines() if line.strip() and not line.strip().startswith("#")]
-
-
-def planned(text: str, ranks: int, sizes: Mapping[str, str]) -> Plan:
-    sink = Sink()
-    program = driver.check_source(Source("example.shard", text), sink, sizes)
-    plan = driver.plan_program(program, None, ranks, sink) if program is not None else None
-    assert plan is not None, [d.message for d in sink.found]
-    return plan
 
 
 def test_three_dimensions_are_at_most_15_lines() -> None:
@@ -48,7 +35,7 @@ def test_tensor_parallelism_is_one_line(example: str) -> None:
     sizes = SMALL if example == "transformer" else SMALL | {"seq": "16", "model.kv_heads": "2"}
     for added, degree in (("", 1), (line, 2)):
         mesh = head.replace("dp = auto", "dp = auto, mp = 2") if added else head
-        plan = planned(f"{text[:at]}{mesh}{added}}}\n\n{text[at:]}", 4, sizes)
+        plan = planned(f"{text[:at]}{mesh}{added}}}\n\n{text[at:]}", 4, settings=sizes)
         cut = {
             plan.graph.values[v].path: any("mp" in axes for axes in param.stored.dims)
             for v, param in plan.params.items()

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.driver import check_source, plan_program
 from shardlang.folds.report import report
 from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
+from tests.emit.sources import tried
 
 PROGRAM = (Path(__file__).parents[1] / "emit" / "programs" / "clicks.shard").read_text()
 RULES = "  mesh dp = auto\n  split batch, vocab over dp\n  at table: place on host\n"
@@ -19,10 +18,7 @@ TWO = "  mesh dp = 2, cp = 2\n"
 
 
 def planned(rules: str, ranks: int = 4, settings: dict[str, str] | None = None) -> tuple[Plan | None, Sink]:
-    sink = Sink()
-    program = check_source(Source("clicks.shard", PROGRAM.replace(RULES, rules)), sink, settings or {})
-    assert program is not None, sink.found
-    return plan_program(program, None, ranks, sink), sink
+    return tried(PROGRAM.replace(RULES, rules), ranks, settings=settings)
 
 
 def lookup(rules: str, ranks: int = 4, settings: dict[str, str] | None = None) -> dict[str, Any]:

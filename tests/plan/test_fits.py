@@ -8,11 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Diagnostic, Sink
+from shardlang.diagnostics.diagnostic import Diagnostic
 from shardlang.facts.actions import Action
 from shardlang.plan.pipeline import schedules
-from shardlang.sources.source import Source
+from tests.emit import sources
 from tests.end_to_end.curves import ROOT
 
 EXAMPLE = (ROOT / "examples" / "transformer.shard").read_text()
@@ -28,12 +27,8 @@ def found(changes: Changes, ranks: int = 8, **sizes: str) -> list[Diagnostic]:
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new)
-    sink = Sink()
     given = SMALL | {("batch" if k == "batch" else f"model.{k}"): v for k, v in sizes.items()}
-    program = driver.check_source(Source("transformer.shard", text), sink, given)
-    assert program is not None, [d.message for d in sink.found]
-    driver.plan_program(program, "three_d", ranks, sink)
-    return sink.found
+    return sources.tried(text, ranks, "three_d", settings=given)[1].found
 
 
 def only(changes: Changes, ranks: int = 8, **sizes: str) -> Diagnostic:
@@ -165,10 +160,9 @@ train {
 
 def test_help_for_fewer_heads_of_keys_than_ranks_is_a_strategy_that_fits() -> None:
     text = SHARED_KEYS.replace("RULES", "mesh tp = 4\n  split heads, kv_heads, ffn, vocab over tp")
-    checked = driver.check_source(Source("net.shard", text), sink := Sink())
-    assert checked is not None and driver.plan_program(checked, None, 4, sink) is None
+    plan, sink = sources.tried(text, 4)
     (it,) = sink.found
+    assert plan is None
     typed = re.findall(r"`((?:mesh|split) [^`]+)`", it.help[0])
     assert typed == ["mesh tp1 = 2, tp2 = 2", "split kv_heads over tp1", "split heads, ffn, vocab over (tp1, tp2)"]
-    again = driver.check_source(Source("net.shard", SHARED_KEYS.replace("RULES", "\n  ".join(typed))), sink := Sink())
-    assert again is not None and driver.plan_program(again, None, 4, sink) is not None, sink.found
+    sources.planned(SHARED_KEYS.replace("RULES", "\n  ".join(typed)), 4)

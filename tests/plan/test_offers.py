@@ -11,6 +11,7 @@ from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.folds.fits import needed
 from shardlang.plan.resolve import OF_SIZES
 from shardlang.sources.source import Source
+from tests.emit import sources
 
 TEXT = """\
 use std.llama: Llama
@@ -110,11 +111,8 @@ def test_the_bytes_that_only_zero_makes_less_are_told() -> None:
     assert mistake.help[0].startswith("parameters, gradients and optimizer alone take ")
     (rule,) = re.findall(r"`(zero . over dp)`", mistake.help[0])
     said, left = re.findall(r"[\d.]+ MB", mistake.help[0])
-    source = Source("t.shard", typed(TEXT, "ddp", [rule]).replace("MEMORY", "1GB"))
-    program = driver.check_source(source, Sink())
-    assert program is not None
-    plan = driver.plan_program(program, "ddp", 4, Sink())
-    assert plan is not None and float(left.split()[0]) * 1e6 < float(said.split()[0]) * 1e6 < max(needed(plan)) * 9
+    plan = sources.planned(typed(TEXT, "ddp", [rule]).replace("MEMORY", "1GB"), 4, "ddp")
+    assert float(left.split()[0]) * 1e6 < float(said.split()[0]) * 1e6 < max(needed(plan)) * 9
 
 
 NET = """\
@@ -165,12 +163,8 @@ def test_sizes_and_ranks_that_are_offered_have_no_mistake(rules: str, ranks: int
     text = NET.replace("RULES", rules.replace("; ", "\n  "))
 
     def mistakes(sizes: dict[str, int], ranks: int) -> list[Diagnostic]:
-        program = driver.check_source(
-            Source("t.shard", text), sink := Sink(), {f"s.{axis}": str(size) for axis, size in sizes.items()}
-        )
-        assert program is not None, [d.message for d in sink.found]
-        driver.plan_program(program, "s", ranks, sink)
-        return sink.found
+        given = {f"s.{axis}": str(size) for axis, size in sizes.items()}
+        return sources.tried(text, ranks, "s", settings=given)[1].found
 
     offered, helps = 0, [help for mistake in mistakes({}, ranks) for help in mistake.help]
     for part in (part for help in helps for part in re.split("; or |, or take |^or take ", help)):
@@ -197,11 +191,6 @@ def test_every_hole_is_underlined() -> None:
 
 
 def test_a_size_that_an_option_gives_is_told() -> None:
-    program = driver.check_source(
-        Source("t.shard", NET.replace("RULES", "mesh dp = auto, tp = auto\n  split batch over dp")), sink := Sink(),
-        {"s.tp": "4"},
-    )  # fmt: skip
-    assert program is not None, [d.message for d in sink.found]
-    driver.plan_program(program, "s", 30, sink)
-    (mistake,) = sink.found
+    text = NET.replace("RULES", "mesh dp = auto, tp = auto\n  split batch over dp")
+    (mistake,) = sources.tried(text, 30, "s", settings={"s.tp": "4"})[1].found
     assert (mistake.code, mistake.notes) == ("SH303", ("`--set s.tp=4` is in force",))

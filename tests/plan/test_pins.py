@@ -9,6 +9,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
 from shardlang.types.layout import layout_text
+from tests.emit import sources
 
 TEXT = """\
 use std.nn: Linear
@@ -46,10 +47,8 @@ train {
 
 
 def planned(rules: str, ranks: int = 4) -> tuple[Plan | None, list[str]]:
-    sink = Sink()
-    program = driver.check_source(Source("net.shard", TEXT.replace("RULES", rules.replace("; ", "\n  "))), sink)
-    assert program is not None, [d.message for d in sink.found]
-    return driver.plan_program(program, None, ranks, sink), [f"{d.code}: {d.message}" for d in sink.found]
+    plan, sink = sources.tried(TEXT.replace("RULES", rules.replace("; ", "\n  ")), ranks)
+    return plan, [f"{d.code}: {d.message}" for d in sink.found]
 
 
 def layout_of(plan: Plan | None, path: str) -> str:
@@ -120,12 +119,7 @@ def test_rules_that_cannot_be(rules: str, message: str) -> None:
 def test_sizes_of_axes_are_expressions_of_dims_and_axes_before_them() -> None:
     for mesh, ranks in (("a = heads / 2, b = a", 4), ("a = 2 * heads - 6, b = 1 + a - 1", 4), ("a = -(-2), b = 2", 4)):
         text = TEXT.replace("mesh dp = 2, mp = 2", f"mesh {mesh}").replace("batch over dp", "batch over (a, b)")
-        sink = Sink()
-        program = driver.check_source(Source("net.shard", text.replace("RULES", "")), sink)
-        assert program is not None
-        plan = driver.plan_program(program, None, ranks, sink)
-        assert plan is not None, [d.message for d in sink.found]
-        assert [axis.size for axis in plan.meshes[0].axes] == [2, 2]
+        assert [axis.size for axis in sources.planned(text.replace("RULES", ""), ranks).meshes[0].axes] == [2, 2]
     for mesh in ("a = heads / 3, b = 2", "a = nowhere, b = 2", 'a = "2", b = 2', "a = 2 / 0, b = 2", "a = 0, b = 2"):
         text = TEXT.replace("mesh dp = 2, mp = 2", f"mesh {mesh}").replace("batch over dp", "batch over (a, b)")
         sink = Sink()
@@ -149,10 +143,6 @@ def test_what_only_metrics_read_has_no_dual() -> None:
     text = TEXT.replace("RULES", "").replace(
         "loss = mean(square(z))", "loss = mean(square(z))\n  metric m = mean(cumsum(z, over = batch))"
     )
-    sink = Sink()
-    program = driver.check_source(Source("net.shard", text.replace(", mp = 2", "")), sink)
-    assert program is not None, [d.message for d in sink.found]
-    plan = driver.plan_program(program, None, 2, sink)
-    assert plan is not None, [d.message for d in sink.found]
+    plan = sources.planned(text.replace(", mp = 2", ""), 2)
     assert [c.move.forward_bytes > 0 for c in plan.conversions] == [True, True]
     assert {(c.gradient, c.move.backward_bytes) for c in plan.conversions} == {(False, 0)}

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
+from tests.emit.sources import tried
 
 TEXT = """\
 dim batch = 8, heads = 2, width = 6
@@ -38,10 +36,7 @@ train {
 
 
 def planned(rules: str, ranks: int) -> Plan | list[str]:
-    sink = Sink()
-    program = driver.check_source(Source("net.shard", TEXT.replace("RULES", rules)), sink)
-    assert program is not None, [d.message for d in sink.found]
-    plan = driver.plan_program(program, None, ranks, sink)
+    plan, sink = tried(TEXT.replace("RULES", rules), ranks)
     return plan if plan is not None and not sink.failed else [d.code for d in sink.found]
 
 

@@ -6,10 +6,8 @@ from collections import Counter
 
 import pytest
 
-from shardlang.diagnostics.diagnostic import Sink
-from shardlang.driver import check_source, plan_program
 from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
+from tests.emit import sources
 
 TEXT = """
 dim batch = 8, seq = 16, key = 16, d = 32, heads = 4, ffn = 64
@@ -57,12 +55,7 @@ train {
 
 
 def planned(rules: str, ranks: int) -> Plan:
-    sink = Sink()
-    program = check_source(Source("block.shard", TEXT.replace("RULES", rules.replace("; ", "\n  "))), sink)
-    assert program is not None, [d.message for d in sink.found]
-    found = plan_program(program, None, ranks, sink)
-    assert found is not None, [d.message for d in sink.found]
-    return found
+    return sources.planned(TEXT.replace("RULES", rules.replace("; ", "\n  ")), ranks)
 
 
 def counted(found: Plan) -> Counter[tuple[str, str]]:

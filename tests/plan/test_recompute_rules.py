@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.folds.memory import memory
 from shardlang.folds.traffic import conversion_bytes, copied_bytes
-from shardlang.sources.source import Source
 from shardlang.step.saved_activations import owners, saved_activations
+from tests.emit import sources
 from tests.emit.sources import planned
 from tests.plan.small_llama import llama
 
@@ -125,8 +123,7 @@ def test_a_value_counts_more_than_its_layer() -> None:
     ],
 )  # fmt: skip
 def test_what_is_told(rules: str, code: str, told: str, help: str) -> None:
-    sink = Sink()
-    program = driver.check_source(Source("net.shard", llama(SPLIT + rules)), sink, {})
-    assert program is not None and driver.plan_program(program, "s", 2, sink) is None
+    plan, sink = sources.tried(llama(SPLIT + rules), 2, "s")
+    assert plan is None
     assert [found.code for found in sink.found] == [code]
     assert told in sink.found[0].message and help in str(sink.found[0].help)

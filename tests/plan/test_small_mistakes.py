@@ -10,6 +10,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
+from tests.emit import sources
 
 PROGRAM = """
 dim batch = 8, heads = 4, head_dim = 6
@@ -129,9 +130,6 @@ train {
 def test_the_pin_that_is_offered_for_a_dim_that_is_twice_names_all_dims() -> None:
     found = []
     for rule in ("split width over mp", "at mix.weight: [width@mp, width, places]"):
-        sink = Sink()
-        program = driver.check_source(Source("s.shard", TWICE.replace("RULE", rule)), sink)
-        assert program is not None, [d.message for d in sink.found]
-        driver.check_strategies(program, None, 2, sink)
+        driver.check_strategies(sources.checked(TWICE.replace("RULE", rule)), None, 2, sink := Sink())
         found.append([(d.code, d.help) for d in sink.found])
     assert found == [[("SH311", ("pin the value instead: `at mix.weight: [width@mp, width, places]`",))], []]

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
-from shardlang.sources.source import Source
+from tests.emit import sources
 from tests.interpret.verify_plan import verify_plan
 
 PROGRAM = """
@@ -45,10 +43,7 @@ TERMS = (
 @pytest.mark.parametrize("term", TERMS)
 def test_a_weight_that_is_cut(term: str, pin: str, host: bool) -> None:
     rules = f"at fc.weight: {pin}" + "\n  at fc.weight: place on host" * host
-    sink = Sink()
-    program = driver.check_source(Source("square.shard", PROGRAM.replace("RULES", rules).replace("TERM", term)), sink)
-    plan = driver.plan_program(program, "s", 2, sink) if program is not None else None
-    assert plan is not None, sink.found
+    plan = sources.planned(PROGRAM.replace("RULES", rules).replace("TERM", term), 2, "s")
     assert verify_plan(plan).ok
     if term == TERMS[0]:
         (square,) = (op for op in plan.graph.ops if op.operator == "square")

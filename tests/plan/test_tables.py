@@ -9,12 +9,12 @@ import re
 import pytest
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.driver import check_source, emit_plan, plan_program
+from shardlang.driver import emit_plan
 from shardlang.folds.memory import memory
 from shardlang.folds.report import report
 from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
 from tests.emit.sources import planned as planned_text
+from tests.emit.sources import tried
 from tests.plan.test_exchange import PROGRAM, RULES
 
 PLAIN = "  mesh dp = auto\n  split batch over dp\n"
@@ -27,11 +27,7 @@ LOW = {"train.precision": "bf16"}
 
 
 def planned(rules: str, kind: str, settings: dict[str, str] | None = None) -> tuple[Plan | None, Sink]:
-    sink = Sink()
-    text = PROGRAM.replace(RULES, rules).replace("lazy_adam", kind)
-    program = check_source(Source("clicks.shard", text), sink, settings or {})
-    assert program is not None, sink.found
-    return plan_program(program, None, 4, sink), sink
+    return tried(PROGRAM.replace(RULES, rules).replace("lazy_adam", kind), 4, settings=settings)
 
 
 def table(rules: str, kind: str, settings: dict[str, str] | None = None) -> tuple[bool, int]:

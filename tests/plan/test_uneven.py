@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
+from tests.emit.sources import planned
 from tests.interpret.verify_plan import verify_plan
 
 RELABELLED = """
@@ -68,14 +65,6 @@ train {
   steps = 3
 }
 """
-
-
-def planned(text: str, ranks: int) -> Plan:
-    sink = Sink()
-    program = driver.check_source(Source("uneven.shard", text), sink)
-    plan = driver.plan_program(program, None, ranks, sink) if program is not None else None
-    assert plan is not None, [d.message for d in sink.found]
-    return plan
 
 
 def test_a_dim_is_uneven_by_each_of_its_names() -> None:

@@ -9,22 +9,15 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.folds.flops import peak_flops, step_flops, step_tokens
 from shardlang.plan.plan import Plan
-from shardlang.sources.source import Source
+from tests.emit import sources
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def _planned(name: str, strategy: str | None, ranks: int, **sizes: str) -> Plan:
-    sink = Sink()
-    text = (ROOT / "examples" / name).read_text()
-    program = driver.check_source(Source(name, text), sink, sizes)
-    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
-    assert plan is not None, [d.message for d in sink.found]
-    return plan
+    return sources.planned((ROOT / "examples" / name).read_text(), ranks, strategy, settings=sizes)
 
 
 def test_convolutions_as_torch_counts_them() -> None:

@@ -90,7 +90,7 @@ def main(file: Path) -> int:
     from shardlang.runtime import compiled
     from shardlang.runtime.launch.devices import DeviceChoice
     from shardlang.runtime.launch.launcher import launch_program, read_program
-    from tests.emit.sources import emitted_files
+    from tests.emit.sources import written
 
     job = json.loads(file.read_text())
     compiled.Compiling.backend = job["backend"]
@@ -102,15 +102,12 @@ def main(file: Path) -> int:
         config.cpp_cache_precompile_headers = False
     for run in (RunOf(*pair) for pair in job["runs"]):
         folder = file.parent / run.name
-        files = emitted_files(job["text"], run.ranks, run.strategy or None, settings=job["settings"])
-        folder.mkdir()
-        for name, text in files.items():
-            (folder / name).write_text(text)
-        program, found = read_program(folder / "main.py"), file.parent / f"{run.name}.json"
+        main_file = written(folder, job["text"], run.ranks, run.strategy or None, settings=job["settings"])
+        program, found = read_program(main_file), file.parent / f"{run.name}.json"
         program.base = Path(job["base"])
         program.overwrite = True  # of the run before
         code = launch_program(
-            program, folder / "main.py", run.ranks, DeviceChoice("cpu"), folder / "logs", None, None,
+            program, main_file, run.ranks, DeviceChoice("cpu"), folder / "logs", None, None,
             lambda *given, found=found: _work(*given[:3], found),
         )  # fmt: skip
         if code:

@@ -58,7 +58,12 @@ def main() -> int:
     for name in sys.argv[4:]:
         importlib.import_module(name)
     called = getattr(_read(module), function)
-    folder = tempfile.mkdtemp()
+    with tempfile.TemporaryDirectory() as folder:
+        tempfile.tempdir = folder  # what ranks leave there goes with it
+        return _wait(_forked(called, ranks, folder))
+
+
+def _forked(called: Callable[[], None], ranks: int, folder: str) -> list[int]:
     pids = []
     for rank in range(ranks):
         pid = os.fork()
@@ -72,7 +77,7 @@ def main() -> int:
             sys.stderr.flush()
             os._exit(code)
         pids.append(pid)
-    return _wait(pids)
+    return pids
 
 
 def _wait(pids: list[int]) -> int:

@@ -15,12 +15,10 @@ from typing import Any
 import pytest
 import torch
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.runtime import compiled
-from shardlang.sources.source import Source
 from tests import warm
+from tests.emit.sources import main_file
 from tests.end_to_end.curves import ROOT, RunOf
 from tests.runtime.compiling import Both, trained
 
@@ -255,12 +253,7 @@ def test_collectives_stay_in_the_order_of_the_program() -> None:
 
 def emitted(text: str, folder: Path) -> Path:
     """The emitted program for one rank."""
-    sink = Sink()
-    checked = driver.check_source(Source("test.shard", text), sink)
-    plan = driver.plan_program(checked, None, 1, sink) if checked is not None else None
-    files = driver.emit_plan(plan, sink) if plan is not None else None
-    assert files is not None, [found.message for found in sink.found]
-    (folder / "main.py").write_text(files["main.py"])
+    (folder / "main.py").write_text(main_file(text, 1, name="test.shard"))
     return folder / "main.py"
 
 

@@ -85,12 +85,10 @@ LLAMA = TEXT.replace("MODEL", "Llama(vocab = 58, d = 32, heads = 2, kv_heads = 2
 
 
 def emitted(text: str, strategy: str) -> rt.Program:
-    from tests.emit.sources import emitted_files
+    from tests.emit.sources import written
 
     folder = Path(tempfile.mkdtemp())
-    for name, content in emitted_files(text, 2, strategy).items():
-        (folder / name).write_text(content)
-    program = read_program(folder / "main.py")
+    program = read_program(written(folder, text, 2, strategy))
     program.base = folder
     return program
 

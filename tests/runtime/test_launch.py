@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.runtime.apart import apart
 from tests.waits import until
 from tests.warm import Warm
 
@@ -320,9 +321,9 @@ def test_a_failed_rank_does_not_wait_for_its_groups_to_end(tmp_path: Path) -> No
     """To give up a group may wait for collectives of others, which wait for this rank: NCCL's does."""
     blocks = "torch.distributed.destroy_process_group = lambda *_: time.sleep(600)"
     path = write(tmp_path, ranks=2, line=f"{blocks}; (mesh.dp.index and 1 / 0)")
-    code, _, err = finish(start(path, launcher=(*TORCHRUN, "2")))
-    assert code != 0
-    assert err.count("error[SH501]: rank 1 failed: ZeroDivisionError") == 1
+    ended = apart(2, str(path), "--device", "cpu", folder=tmp_path)
+    assert all(rank.returncode for rank in ended)
+    assert "".join(rank.stderr for rank in ended).count("error[SH501]: rank 1 failed: ZeroDivisionError") == 1
 
 
 def test_the_wrong_number_of_ranks_is_refused(tmp_path: Path) -> None:

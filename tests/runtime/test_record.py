@@ -13,7 +13,7 @@ import torch
 from shardlang.runtime.comm.record import BYTES, CALL, HEAD, KEPT, TEXTS, LoggedWork, about, record, spans
 from shardlang.runtime.launch.reports import RankStatus, members, read, records
 from tests import warm
-from tests.emit.sources import emitted_files
+from tests.emit.sources import emitted_files, written
 
 PROGRAM = """
 use std.nn: Linear
@@ -63,8 +63,7 @@ train {
 
 def recorded(folder: Path, strategy: str) -> dict[int, RankStatus]:
     """The ranks of a run that has ended well, by their records."""
-    for name, text in emitted_files(PROGRAM, 4, strategy, "net.shard").items():
-        (folder / name).write_text(text)
+    written(folder, PROGRAM, 4, strategy, "net.shard")
     done = warm.run([sys.executable, "main.py", "--device", "cpu", "--log-dir", "logs"], cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     found = records(folder / "logs", range(4))

@@ -29,6 +29,7 @@ from shardlang.search.request import SearchRequest
 from shardlang.search.tune import Tuned, tune
 from shardlang.search.write import text_of
 from shardlang.sources.source import Source
+from tests.emit import sources
 
 PROGRAM = """use std.nn: Linear
 
@@ -208,9 +209,7 @@ def peak(plan: Plan) -> int:
 
 
 def tuned(made: Case, text: str, limit: int | None) -> tuple[Tuned | None, Sink]:
-    sink = Sink()
-    program = driver.check_source(Source("t.shard", text), sink)
-    assert program is not None, sink.found
+    program, sink = sources.checked(text), Sink()
     return tune(program, "s", SearchRequest(made.ranks, seconds, limit, HARDWARE, budget=1e9), sink), sink
 
 

@@ -16,6 +16,7 @@ from shardlang.folds.fits import device, needed
 from shardlang.folds.reserved.footprint import footprint
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
+from tests.emit import sources
 
 # A device that the tensors of the fastest plan fill, and no more: torch's segments, NCCL's buffers and the context
 # need room too.
@@ -65,11 +66,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def planned(text: str) -> list[str]:
     """The codes that `plan` reports of a strategy that was offered."""
     strategy = re.sub(r"^##.*\n", "", text, flags=re.MULTILINE)
-    source = Source("t.shard", TEXT.replace("train {", strategy + "\ntrain {"))
-    program = driver.check_source(source, sink := Sink())
-    assert program is not None, [d.message for d in sink.found]
-    driver.plan_program(program, "open_8", 8, sink)
-    return [d.code for d in sink.found]
+    text = TEXT.replace("train {", strategy + "\ntrain {")
+    return [d.code for d in sources.tried(text, 8, "open_8")[1].found]
 
 
 def test_what_is_offered_is_accepted(found: dict[str, Any]) -> None:
@@ -97,10 +95,7 @@ STAGED = (
 def planned_as(rules: str, memory: str = "6.5GB", vocab: int = 8192) -> Plan:
     text = STAGED.replace("strategy open", "strategy written").replace("recompute auto", rules)
     text = text.replace("6.5GB", memory).replace("vocab = 8192", f"vocab = {vocab}")
-    program = driver.check_source(Source("t.shard", text), sink := Sink())
-    plan = driver.plan_program(program, "written", 8, sink) if program is not None else None
-    assert plan is not None, [d.message for d in sink.found]
-    return plan
+    return sources.planned(text, 8, "written", name="t.shard")
 
 
 def test_every_coordinate_is_held_to_its_segments() -> None:

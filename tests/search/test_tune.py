@@ -35,6 +35,7 @@ from shardlang.search.tune import everything
 from shardlang.sources.source import Source
 from shardlang.terminal import signals
 from shardlang.terminal.display import Live
+from tests.emit import sources
 from tests.search.exhaustive import seconds, wrong
 
 DEEP = """use std.nn: Linear
@@ -98,9 +99,7 @@ train {
 
 
 def checked(text: str, overrides: dict[str, str] | None = None) -> CheckedProgram:
-    program = driver.check_source(Source("t.shard", text), Sink(), overrides)
-    assert program is not None
-    return program
+    return sources.checked(text, name="t.shard", settings=overrides)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3, 4])
@@ -338,10 +337,8 @@ train {
 
 def test_ways_to_split_are_no_more_than_the_budget_has_time_for() -> None:
     """On 32 ranks they took three times the budget, without a word."""
-    program = driver.check_source(Source("t.shard", OPEN_LLAMA), sink := Sink())
-    assert program is not None, [d.message for d in sink.found]
     told = list[str]()
-    driver.tune_program(program, driver.TuneRequest(32, budget=0.5), sink, told.append)
+    driver.tune_program(checked(OPEN_LLAMA), driver.TuneRequest(32, budget=0.5), Sink(), told.append)
     ways = [text.removeprefix("ways to split on ") for text in told if text.startswith("ways to split on ")]
     assert ways and told[0].startswith("ways") and len(ways) == len(set(ways)) <= 2**4
     assert {size for text in ways for size in re.findall("= ([0-9]+)", text)} <= {"2"}
@@ -351,8 +348,7 @@ def test_ways_to_split_are_no_more_than_the_budget_has_time_for() -> None:
 @pytest.mark.parametrize("name", POINTS)
 def test_a_point_is_planned_with_equal_layers_told_once(name: str, again: int) -> None:
     """Each stage has a run of the 32, also where the first ones are computed again."""
-    program = driver.check_source(Source("t.shard", OPEN_LLAMA.replace("layers = 12", "layers = 32")), Sink())
-    assert program is not None
+    program = sources.checked(OPEN_LLAMA.replace("layers = 12", "layers = 32"), name="t.shard")
     of, at = Open(program, everything(program), 8), POINTS[name]
     splits = tuple((0, dim, (("tp", False),)) for dim in ("heads", "ffn", "vocab"))
     point = replace(at, sizes=(*at.sizes[:2], ("cp", 1), at.sizes[2]), splits=splits, layers=tuple(of.layers[:again]))

@@ -13,10 +13,9 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from shardlang import driver
 from shardlang.check.generates import generates
 from shardlang.cli.output import show_fault
-from shardlang.diagnostics.diagnostic import InternalError, Sink
+from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.emit import emission, files_of
 from shardlang.facts.actions import listed as actions
 from shardlang.interpret.ranks import limits
@@ -26,9 +25,9 @@ from shardlang.matched.read_back.buckets import Joint
 from shardlang.matched.stages import prove_order, prove_types
 from shardlang.matched.ties import prove_ties
 from shardlang.runtime.predict.generate import Drawing, Generate
-from shardlang.sources.source import Source
 from shardlang.weights.like import like
 from tests.cli.process import NET
+from tests.emit import sources
 from tests.emit.sources import planned
 from tests.texts.made import place, reported, said, told
 
@@ -180,8 +179,7 @@ train {
 
 
 def sh518(folder: Path, patch: Patch) -> Iterator[str]:
-    program = driver.check_source(Source("net.shard", READS), Sink())
-    assert program is not None
+    program = sources.checked(READS, name="net.shard")
     yield reported(lambda sink: generates(program, None, sink))
 
     class Passes:

@@ -17,12 +17,12 @@ import pytest
 
 from shardlang.cli.main import run
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.driver import check_source, page_of_plans, plan_program
+from shardlang.driver import page_of_plans
 from shardlang.folds.peak.step import peaks_by_action, step_peaks
-from shardlang.sources.source import Source
 from shardlang.views.report import TEMPLATE
 from tests.cli.process import NET
 from tests.cli.test_plan_text import plan_of
+from tests.emit.sources import planned
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LARGE = ("llama.shard", "large", 512)
@@ -109,11 +109,7 @@ def test_it_is_small_and_asks_for_nothing() -> None:
 
 def test_nothing_of_a_program_becomes_a_script() -> None:
     text = "# </script><script>alert(1)</script> <!-- \u2028 ]]> &lt;\n" + NET
-    sink = Sink()
-    program = check_source(Source("a</script><b>.shard", text), sink)
-    plan = plan_program(program, None, 2, sink) if program is not None else None
-    assert plan is not None
-    made = page_of_plans([plan], sink)
+    made = page_of_plans([planned(text, 2, name="a</script><b>.shard")], Sink())
     assert made.count("</script>") == TEMPLATE.read_text("utf-8").count("</script>")
     assert "<script>alert" not in made and "<!--" not in made.replace("<!doctype", "") and "\u2028" not in made
     assert data(made)["sources"]["a</script><b>.shard"][0] == text.split("\n")[0]

@@ -22,6 +22,7 @@ from shardlang.sources.files import read_program
 from shardlang.sources.source import Source
 from shardlang.step.stages import stages_by_coordinate
 from shardlang.terminal.display import width
+from tests.emit import sources
 from tests.plan.test_equal_layers import LLAMA, filled
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -268,8 +269,7 @@ def test_it_fits_the_terminal(room: int) -> None:
 def test_answers_of_runs_are_those_of_all_layers(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal layers are told once in each of the plans that an answer compares, or one by one in all of them."""
     stages = {"mesh dp": "mesh pp = 2, dp", "RULE": "stages over pp balanced\n  zero 1 over dp", "MORE": ""}
-    program = check_source(Source("deep.shard", filled({**stages, "LAYERS": "20"}, LLAMA)), Sink())
-    assert program is not None
+    program = sources.checked(filled({**stages, "LAYERS": "20"}, LLAMA))
     found = explain_plan(program, "s", 8, what, Sink())
     planned: list[bool] = []
 
