@@ -271,15 +271,16 @@ def tune_program(
     return answer(tuned, asked.ranks, hardware) if tuned is not None else None
 
 
-def seen_plan(plan: Plan, sink: Sink, folded: bool = True) -> PlanFacts:
-    """A plan with what `shardc plan --json` says of it, the predicted step included. folded: equal
-    layers are told once."""
+def seen_plan(plan: Plan, sink: Sink, each: bool = False, folded: bool = True) -> PlanFacts:
+    """A plan with what `shardc plan --json` says of it, the predicted step included. each, folded:
+    as of `report`."""
     from shardlang.cost.predict import plain
     from shardlang.folds.report import report
     from shardlang.views.diff import PlanFacts
 
     step = predict_plan(plan, sink)
-    return PlanFacts(plan, {**report(plan, folded=folded), **({"predicted": plain(step)} if step is not None else {})})
+    found = report(plan, each, folded)
+    return PlanFacts(plan, {**found, "predicted": plain(step)} if step is not None else found)
 
 
 def page_of_plans(plans: Sequence[Plan], sink: Sink) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from shardlang.cli.plan_view.columns import PlanLine, beside, paragraph
 from shardlang.cli.plan_view.screen import over
+from shardlang.paths.patterns import count
 from shardlang.paths.runs import endings, patterns
 from shardlang.terminal.display import one_line, size, width
 
@@ -25,14 +26,15 @@ def parameters(found: Found, room: int, full: bool) -> Iterator[PlanLine]:
     groups: dict[tuple[str, ...], list[str]] = {}
     for p in every:
         shape = ", ".join(f"{a}:{b}" for a, b in p["slices"]) if "slices" in p else "x".join(map(str, p["local_shape"]))
-        gradient = f"summed{over(reduced[p['path']])}" if p["path"] in reduced else ""
+        summed = reduced.get(p.get("written", p["path"]))
+        gradient = f"summed{over(summed)}" if summed is not None else ""
         kind = "frozen" if p["frozen"] else "" if p["trained"] else "state"
         key = f"{p['layout']}  {shape or 'one number'}", size(p["local_bytes"]), kind, _notes(p), gradient
         groups.setdefault((*key, p["path"] if full else ""), []).append(p["path"])
-    usual = _usual(groups)
+    usual, number = _usual(groups), sum(count(p["path"]) for p in every)
     yield PlanLine("")
     notes = [usual[0], f"gradients {usual[1]}" if usual[1] else ""]
-    title = ", ".join(filter(None, [f"{len(every):,} parameter{'s' * (len(every) != 1)} (bytes of one)", *notes]))
+    title = ", ".join(filter(None, [f"{number:,} parameter{'s' * (number != 1)} (bytes of one)", *notes]))
     yield from paragraph(title, room, "title")
     for (tensor, each, kind, *own_notes, _), paths in groups.items():
         # Nobody expects the gradient of what is not trained.
@@ -52,9 +54,9 @@ def _usual(groups: Mapping[tuple[str, ...], list[str]]) -> list[str]:
     counts: tuple[Counter[str], ...] = (Counter(), Counter())
     for (_, _, kind, note, gradient, _), paths in groups.items():
         if not kind or not some:
-            counts[0][note] += len(paths)
-            counts[1][gradient] += len(paths)
-    return [count.most_common(1)[0][0] for count in counts]
+            counts[0][note] += sum(map(count, paths))
+            counts[1][gradient] += sum(map(count, paths))
+    return [each.most_common(1)[0][0] for each in counts]
 
 
 def _notes(p: Found) -> str:
