@@ -187,7 +187,7 @@ def _operators(found: Found) -> list[Entry]:
     """The operators, those of equal layers together, in order."""
     seconds = {each["path"]: each for each in found.get("predicted", {}).get("by_operator", ())}
     rows: dict[tuple[str, ...], Entry] = {}
-    for entry in found["operators"]:
+    for entry in _walk(found["blocks"], found["operators"]):
         result = entry["local_shapes"]["result"]
         key = unindexed(entry["name"]), entry["text"], entry["layout"], str(result["local_shape"])
         row = rows.get(key)
@@ -228,6 +228,15 @@ def _add(sent: list[Entry], each: Found) -> None:
         sent.append({"what": what, "axes": each["axes"], "of": of, "bytes": sizes})
     else:
         known["bytes"] += sizes
+
+
+def _walk(items: Sequence[Found], operators: Sequence[Found]) -> Iterator[Found]:
+    """The operators of the blocks."""
+    for item in items:
+        if "items" in item:
+            yield from _walk(item["items"], operators)
+        elif "collective" not in item:
+            yield operators[item["operator"]]
 
 
 def _stages(found: Found) -> list[Entry]:

@@ -51,7 +51,7 @@ def command(
         return difference(*seen) if not sink.failed else None, memory
 
     sink = Sink()
-    found, memory = driver.in_runs(made, sink) if len(files) == 1 else made(None, sink)
+    found, memory = driver.in_runs(made, sink)
     code = output.show(sink, besides=memory)
     if found is not None:
         output.answer(found, as_json, lambda room: lines(found, room, full))

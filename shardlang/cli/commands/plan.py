@@ -47,7 +47,7 @@ def command(
         raise click.BadParameter(f"{rank} is not one of the ranks 0 to {asked.ranks - 1}", ctx, param_hint="--rank")
     selects, sink = _selector(at, ctx) if at is not None else None, Sink()
     files.claimed(trace, COURSE)
-    each = full or each_layer
+    each = full or each_layer or selects is not None
     made = partial(_planned, asked, trace=trace, each=each, folded=not full)
     plan, found, memory = made(None, sink) if each else driver.in_runs(made, sink)
     code = output.show(sink, besides=memory)

@@ -26,8 +26,7 @@ def parameters(found: Found, room: int, full: bool) -> Iterator[PlanLine]:
     groups: dict[tuple[str, ...], list[str]] = {}
     for p in every:
         shape = ", ".join(f"{a}:{b}" for a, b in p["slices"]) if "slices" in p else "x".join(map(str, p["local_shape"]))
-        summed = reduced.get(p.get("written", p["path"]))
-        gradient = f"summed{over(summed)}" if summed is not None else ""
+        gradient = f"summed{over(reduced[p['path']])}" if p["path"] in reduced else ""
         kind = "frozen" if p["frozen"] else "" if p["trained"] else "state"
         key = f"{p['layout']}  {shape or 'one number'}", size(p["local_bytes"]), kind, _notes(p), gradient
         groups.setdefault((*key, p["path"] if full else ""), []).append(p["path"])
