@@ -20,35 +20,35 @@ _COMMENT = re.compile(r'\s*#[^"]*$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Place:
+class ToldLayers:
     """Equal layers that are told by the first of them: `layers`, `blocks[0..6]`, by `first`,
     `blocks[0]`; "" outside of layers. times: how many there are, in all of those around them."""
 
     first: str = ""
     layers: str = ""
     times: int = 1
-    around: Place | None = None
+    around: ToldLayers | None = None
 
     def path(self, path: str) -> str:
-        """What is called so in the first of the layers, as it is called in all of them."""
+        """The path of something in the first of the layers -> how it is told for all of them."""
         if self.around is None:
             return path
         return self.layers + path[len(self.first) :] if is_below(path, self.first) else self.around.path(path)
 
-    def within(self, run: Sequence[BlockCall]) -> Place:
+    def within(self, run: Sequence[BlockCall]) -> ToldLayers:
         """That of equal neighbours among what the layers call."""
         (layers,) = in_runs(call.path for call in run)
-        return Place(run[0].path, self.path(layers), self.times * sum(call.times for call in run), self)
+        return ToldLayers(run[0].path, self.path(layers), self.times * sum(call.times for call in run), self)
 
 
-OUTSIDE = Place()
+OUTSIDE = ToldLayers()
 
 
-def told(root: BlockCall) -> dict[Step, Place | None]:
+def told(root: BlockCall) -> dict[Step, ToldLayers | None]:
     """Where each step of a plan's calls is told; None: with that of the first of equal layers."""
-    found: dict[Step, Place | None] = {}
+    found: dict[Step, ToldLayers | None] = {}
 
-    def tell(call: BlockCall, place: Place) -> None:
+    def tell(call: BlockCall, place: ToldLayers) -> None:
         for item in runs(call.items):
             if isinstance(item, Step):
                 found[item] = place
@@ -66,7 +66,7 @@ def blocks(
     """The items that `train` runs. lines: where the report has each operator and each conversion
     that it lists. each: layers are named one by one. folded: else each is a block of its own."""
 
-    def items(call: BlockCall, place: Place) -> Iterator[dict[str, Any]]:
+    def items(call: BlockCall, place: ToldLayers) -> Iterator[dict[str, Any]]:
         for item in runs(call.items) if folded else call.items:
             if isinstance(item, Step):
                 yield from [lines[item]] if item in lines else []
@@ -77,7 +77,7 @@ def blocks(
         mine = [item for item in call.items if isinstance(item, Step)]
         return any(owners.drops(owners.of(step)) for step in mine)
 
-    def block(run: tuple[BlockCall, ...], around: Place) -> dict[str, Any]:
+    def block(run: tuple[BlockCall, ...], around: ToldLayers) -> dict[str, Any]:
         first, place = run[0], around.within(run)
         made = plan.graph.calls[first.call]
         return {

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
-from shardlang.folds.block_report import OUTSIDE, Place, written
+from shardlang.folds.block_report import OUTSIDE, ToldLayers, written
 from shardlang.folds.pipeline_report import whole_mesh
 from shardlang.folds.traffic import conversion_bytes, copy_bytes, handed_bytes, sends
 from shardlang.frozen.records import dataclass
@@ -48,7 +48,7 @@ class Tensors:
     plan: Plan
     known: dict[tuple[int, int], Report] = field(default_factory=dict)
 
-    def of(self, value: int, layout: Layout, place: Place = OUTSIDE) -> Report:
+    def of(self, value: int, layout: Layout, place: ToldLayers = OUTSIDE) -> Report:
         it = self.plan.graph.values[value]
         key = id(it.type), id(layout)
         if key not in self.known:
@@ -86,7 +86,7 @@ class Operators:
 
     plan: Plan
     tensors: Tensors
-    places: Mapping[Step, Place | None]
+    places: Mapping[Step, ToldLayers | None]
 
     def __post_init__(self) -> None:
         self.stages = conversion_stages(self.plan)
@@ -97,7 +97,7 @@ class Operators:
     def all(self) -> Iterator[Report]:
         """The entries; `lines` then has the entry, and its collective, of each step that is
         told."""
-        waiting: list[tuple[int, Place]] = []
+        waiting: list[tuple[int, ToldLayers]] = []
         latest: _ToldOperator | None = None
         at = -1
         for step, place in self._told():
@@ -121,16 +121,16 @@ class Operators:
                 latest.convert(conversion, "after", place)
             yield latest.entry()
 
-    def _told(self) -> list[tuple[Step, Place]]:
+    def _told(self) -> list[tuple[Step, ToldLayers]]:
         """The steps that are told, in order. A conversion that is no line of a layer is where the
         step is that runs next."""
-        found, place = list[tuple[Step, Place]](), None if self.places else OUTSIDE
-        for step in reversed(makes(self.plan)):
+        found, place = list[tuple[Step, ToldLayers]](), None if self.places else OUTSIDE
+        for step in reversed([*makes(self.plan)]):
             place = self.places.get(step, place)
             found += [(step, place)] if place is not None else []
         return found[::-1]
 
-    def times(self, place: Place) -> Report:
+    def times(self, place: ToldLayers) -> Report:
         """How many an entry stands for, where not each layer is told."""
         return {"times": place.times} if self.places else {}
 
@@ -141,7 +141,7 @@ class _ToldOperator:
 
     report: Operators
     planned: PlannedOp
-    place: Place
+    place: ToldLayers
     at: int
     collectives: list[Report] = field(default_factory=list)
 
@@ -180,7 +180,7 @@ class _ToldOperator:
     def _result(self) -> Report:
         return self.report.tensors.of(self.op.results[0], self.planned.results[0], self.place)
 
-    def runs(self, before: Sequence[tuple[int, Place]]) -> None:
+    def runs(self, before: Sequence[tuple[int, ToldLayers]]) -> None:
         """Adds the conversions that run ahead of it, and what it sends itself."""
         for conversion, place in before:
             self.convert(conversion, "before", place)
@@ -188,14 +188,14 @@ class _ToldOperator:
             self._inside(number)
         self._handed()
 
-    def convert(self, index: int, phase: str, place: Place) -> None:
+    def convert(self, index: int, phase: str, place: ToldLayers) -> None:
         """Adds a conversion."""
         plan, conversion = self.plan, self.plan.conversions[index]
         self.report.lines[Step("conversion", index)] = {"operator": self.at, "collective": len(self.collectives)}
         before, value = layout_of(plan, (conversion.value, conversion.parent)), plan.graph.values[conversion.value]
         kind, axes = conversion.move.kind, plan.meshes[before.mesh].ranked(conversion.move.axes)
         texts = [layout_text(value.type, layout, plan.meshes[layout.mesh]) for layout in (before, conversion.to)]
-        moved = Moved(place.path(value.path), *texts, plan.local_shape(value.id, conversion.to))
+        moved = Moved(place.path(value.path), texts[0], texts[1], plan.local_shape(value.id, conversion.to))
         groups = _groups(plan, axes, before.mesh, self.report.stages[index])
         self._add(phase, kind.value, kind.collectives, moved, groups, self.report.bytes[index], place)
 
@@ -236,7 +236,7 @@ class _ToldOperator:
 
     def _add(
         self, phase: str, kind: str, by: tuple[str, str], moved: Moved, groups: Report, sizes: tuple[int, int],
-        place: Place,
+        place: ToldLayers,
     ) -> None:  # fmt: skip
         """Adds the entry of something that is sent: `by` what forward and backward."""
         self.collectives.append({
