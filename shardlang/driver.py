@@ -75,11 +75,11 @@ def check_source(
         return with_cluster(dataclasses.replace(program, unread=unread, told=told), cluster, sink)
 
     @cache
-    def of_cuts(cuts: frozenset[tuple[str, frozenset[int]]]) -> CheckedProgram | None:
-        return checked(dict(cuts), Sink())
+    def of_cuts(cuts: frozenset[tuple[str, frozenset[int]]] | None) -> CheckedProgram | None:
+        return checked(dict(cuts) if cuts is not None else None, Sink())
 
-    def told(cuts: Cuts) -> CheckedProgram | None:
-        return of_cuts(frozenset(cuts.items()))
+    def told(cuts: Cuts | None) -> CheckedProgram | None:
+        return of_cuts(frozenset(cuts.items()) if cuts is not None else None)
 
     return checked(runs, sink)
 
@@ -271,15 +271,16 @@ def tune_program(
     return answer(tuned, asked.ranks, hardware) if tuned is not None else None
 
 
-def seen_plan(plan: Plan, sink: Sink, folded: bool = True) -> PlanFacts:
-    """A plan with what `shardc plan --json` says of it, the predicted step included. folded: equal
-    layers are told once."""
+def seen_plan(plan: Plan, sink: Sink, each: bool = False, folded: bool = True) -> PlanFacts:
+    """A plan with what `shardc plan --json` says of it, the predicted step included. each, folded:
+    as of `report`."""
     from shardlang.cost.predict import plain
     from shardlang.folds.report import report
     from shardlang.views.diff import PlanFacts
 
     step = predict_plan(plan, sink)
-    return PlanFacts(plan, {**report(plan, folded=folded), **({"predicted": plain(step)} if step is not None else {})})
+    found = report(plan, each, folded)
+    return PlanFacts(plan, {**found, "predicted": plain(step)} if step is not None else found)
 
 
 def page_of_plans(plans: Sequence[Plan], sink: Sink) -> str:
@@ -298,24 +299,6 @@ def explain_plan(
 ) -> Mapping[str, Any] | None:
     """The reasons for `what` in a plan, a value or `mesh`, say, with what the alternatives cost;
     None after errors. memory: as of `plan_program`."""
-
-    def explained(of: CheckedProgram) -> tuple[Mapping[str, Any] | None, Sink, Sink]:
-        mine, over = Sink(), Sink()
-        found = _explained(of, name, ranks, what, mine, over)
-        if of.graph.in_runs and mine.found:
-            raise SingleLayers
-        return found, mine, over
-
-    found, mine, over = program.in_runs(explained)
-    for told, by in ((over, memory or sink), (mine, sink)):
-        for diagnostic in told.found:
-            by.add(diagnostic)
-    return found if not sink.failed else None
-
-
-def _explained(
-    program: CheckedProgram, name: str | None, ranks: int, what: str, sink: Sink, memory: Sink
-) -> Mapping[str, Any] | None:
     from shardlang.plan.planner import choose_strategy
     from shardlang.views.alternatives import StrategyCase
     from shardlang.views.neighbours import QUESTIONS, neighbours
@@ -326,7 +309,8 @@ def _explained(
         return None
     strategy = choose_strategy(program, name, ranks, sink)[1]
     asked = StrategyCase(program, strategy, plan, hardware_of(plan, sink))
-    return neighbours(asked, what) if what in QUESTIONS else why(asked, what, sink)
+    found = neighbours(asked, what) if what in QUESTIONS else why(asked, what, sink)
+    return found if not sink.failed else None
 
 
 def hardware_of(plan: Plan, sink: Sink) -> Hardware | None:

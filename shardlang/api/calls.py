@@ -62,14 +62,14 @@ def check(
 
 def plan(
     program: Given, *, ranks: int, strategy: str | None = None, set: Mapping[str, object] = _NONE,
-    cluster: str | None = None,
+    cluster: str | None = None, each_layer: bool = False,
 ) -> Plan:  # fmt: skip
     """The plan of a program on a number of ranks, by a strategy (the first by default). cluster: as
-    `--cluster`. ProgramError where there is none."""
+    `--cluster`; each_layer: equal layers are told one by one. ProgramError where there is none."""
     sink = Sink()
     made = _planned(program, ranks, strategy, set, cluster, sink)
     driver.prove_plan(made, sink)
-    return _seen(made, sink)
+    return _seen(made, sink, each_layer)
 
 
 def compile(program: Given, *, ranks: int, strategy: str | None = None, set: Mapping[str, object] = _NONE) -> Compiled:
@@ -101,8 +101,8 @@ def explain(word: str) -> str:
     raise ValueError(reference.absent(word))
 
 
-def _seen(made: planned.Plan, sink: Sink) -> Plan:
-    seen = driver.seen_plan(made, sink) if not sink.failed else None
+def _seen(made: planned.Plan, sink: Sink, each: bool = False) -> Plan:
+    seen = driver.seen_plan(made, sink, each) if not sink.failed else None
     return Plan(_required(seen if not sink.failed else None, sink).found)
 
 

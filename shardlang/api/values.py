@@ -145,14 +145,16 @@ class _Seen:
         from shardlang.cli.plan_view.parameters import parameters
         from shardlang.cli.plan_view.program import Detail, program
         from shardlang.cli.plan_view.screen import screen
+        from shardlang.paths.patterns import count
 
         def texts(lines: Iterable[PlanLine]) -> Iterator[str]:
             return (line.text.rstrip() for line in lines)
 
+        number = sum(count(each["path"]) for each in self.found["parameters"])
         return "".join([
             _text(texts(screen(self.found, ROOM))),
             _folded("program", texts(program(self.found, ROOM, Detail()))),
-            _folded(f"{len(self.found['parameters'])} parameters", texts(parameters(self.found, ROOM, False))),
+            _folded(f"{number} parameters", texts(parameters(self.found, ROOM, False))),
         ])  # fmt: skip
 
 

@@ -144,7 +144,8 @@ class CheckedProgram:
     `schedules`: files of actions that strategies name, by the name as written. `unread`: strategies
     that were not asked for and that have mistakes in their syntax, so that they are not here as a
     whole. `predicted`: the paths of values that an evaluation keeps, as `shardc predict` asks.
-    `told`: the program with runs of equal layers told once, for where they are cut."""
+    `told`: the program with runs of equal layers told once, for where they are cut; for None, with
+    single layers."""
 
     source: Source
     graph: Graph
@@ -156,24 +157,24 @@ class CheckedProgram:
     schedules: Mapping[str, Source] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
     predicted: tuple[str, ...] = ()
-    told: Callable[[Cuts], CheckedProgram | None] | None = field(default=None, repr=False, compare=False)
+    told: Callable[[Cuts | None], CheckedProgram | None] | None = field(default=None, repr=False, compare=False)
 
     def in_runs(self, work: Callable[[CheckedProgram], R], cuts: Cuts | None = None) -> R:
         """The outcome of `work` on the program with runs of equal layers told once, cut where that
-        asks for single layers; on this one where no cuts are enough. cuts: as of `cut_as_asked`."""
+        asks for single layers; on that of single layers where no cuts are enough. cuts: as of
+        `cut_as_asked`."""
 
-        def attempt(cuts: Cuts) -> tuple[R]:
-            told = self.told(cuts) if self.told is not None else None
-            if told is None or not told.graph.in_runs:
+        def told(cuts: Cuts | None) -> CheckedProgram:
+            found = self.told(cuts) if self.told is not None else None
+            if found is None or (cuts is not None and not found.graph.in_runs):
                 raise SingleLayers
-            mine = replace(
-                told, strategies=self.strategies, axis_overrides=self.axis_overrides, hardware=self.hardware,
+            return replace(
+                found, strategies=self.strategies, axis_overrides=self.axis_overrides, hardware=self.hardware,
                 predicted=self.predicted,
             )  # fmt: skip
-            return (work(mine),)
 
-        found = cut_as_asked(attempt, cuts)
-        return found[0] if found is not None else work(self)
+        found = cut_as_asked(lambda cuts: (work(told(cuts)),), cuts)
+        return found[0] if found is not None else work(told(None) if self.graph.in_runs else self)
 
     @property
     def machine(self) -> Machine | None:

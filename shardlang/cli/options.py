@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial, wraps
 from pathlib import Path
@@ -69,6 +69,17 @@ class Asked:
         """The plan of the program; None after errors. memory: as of `driver.plan_program`."""
         program = self.program(sink, runs)
         return driver.plan_program(program, self.strategy, self.ranks, sink, memory) if program is not None else None
+
+
+def plans(every: Iterable[Asked], sink: Sink, memory: Sink, runs: Cuts | None) -> list[Plan]:
+    """The plans that are asked for, each with mistakes of its own; none of those that have any."""
+    found = []
+    for each in every:
+        mine = Sink()
+        found.append(each.plan(mine, memory, runs))
+        for diagnostic in mine.found:
+            sink.add(diagnostic)
+    return [plan for plan in found if plan is not None]
 
 
 def asked(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,6 +20,7 @@ _ANY = ("**", "")
 # How many `**` of a pattern are tried at all places.
 _MANY = 3
 RUN = re.compile(r"\[(\d+)-(\d+)\]")
+_SEVERAL = re.compile(r"\[(\d+)(?:-|\.\.)(\d+)\]")
 
 
 R = TypeVar("R")
@@ -56,14 +57,15 @@ def cut_as_asked(work: Callable[[Cuts], R], cuts: Cuts | None = None) -> R | Non
 
 
 def indexes(index: str) -> range:
-    """The layers of an index of a path: `3`, or `3-123` of a run."""
-    first, _, end = index.partition("-")
+    """The layers of an index of a path: `3`, `3-123` of a run, or `3..123` of a range."""
+    first, _, end = index.replace("..", "-").partition("-")
     return range(int(first), int(end or int(first) + 1))
 
 
 def count(path: str) -> int:
-    """How many places a path stands for: those of the runs in it."""
-    return math.prod(int(end) - int(first) for first, end in RUN.findall(path)) if "-" in path else 1
+    """How many places a path stands for: those of the runs and the ranges in it."""
+    several = _SEVERAL.findall(path) if "-" in path or ".." in path else ()
+    return math.prod(int(end) - int(first) for first, end in several)
 
 
 def places(path: str) -> list[str]:

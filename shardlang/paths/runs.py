@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from shardlang.paths.patterns import indexes, span
+from shardlang.paths.patterns import count, indexes, span
 
-_INDEX = re.compile(r"\[([\d-]+)\]")
+_INDEX = re.compile(r"\[(\d+(?:(?:-|\.\.)\d+)?)\]")
 _INNER = re.compile(r"(:\w+)*(#\d+)?(@\w+)?$")
 _ENDS = re.compile(r"(\d+)(?:\.\.(\d+))?")
 _NAMES = re.compile(r"(?<!\.)\.(?!\.)")  # the dots of a range are none between names
@@ -78,10 +79,12 @@ def endings(paths: Sequence[str], others: Iterable[str]) -> list[str]:
     """Patterns that cover `paths` and none of `others`, by last names if possible: `**.{q,k}`."""
     taken = {ending for path in others for ending in _endings(path)}
     shortest = [next((e for e in _endings(path) if e not in taken), path) for path in paths]
-    both = zip(shortest, paths, strict=True)
-    return patterns(dict.fromkeys(f"**.{ending}" if shortest.count(ending) > 1 else path for ending, path in both))
+    both, shared = list(zip(shortest, paths, strict=True)), Counter[str]()
+    for ending, path in both:
+        shared[ending] += count(path) // count(ending)
+    return patterns(dict.fromkeys(f"**.{ending}" if shared[ending] > 1 else path for ending, path in both))
 
 
 def _endings(path: str) -> list[str]:
-    names = path.split(".")
+    names = _NAMES.split(path)
     return [".".join(names[at:]) for at in reversed(range(len(names)))]

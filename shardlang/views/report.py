@@ -187,7 +187,7 @@ def _operators(found: Found) -> list[Entry]:
     """The operators, those of equal layers together, in order."""
     seconds = {each["path"]: each for each in found.get("predicted", {}).get("by_operator", ())}
     rows: dict[tuple[str, ...], Entry] = {}
-    for entry, layers in _walk(found["blocks"], found["operators"], 1):
+    for entry in _walk(found["blocks"], found["operators"]):
         result = entry["local_shapes"]["result"]
         key = unindexed(entry["name"]), entry["text"], entry["layout"], str(result["local_shape"])
         row = rows.get(key)
@@ -201,11 +201,11 @@ def _operators(found: Found) -> list[Entry]:
                 "recomputed": entry["recomputed"], "stages": [], "compute_s": timed.get("compute_s"),
                 "exposed_s": timed.get("exposed_s"),
             }  # fmt: skip
-        row["count"] += layers
+        row["count"] += entry["times"]
         if entry["stage"] is not None and entry["stage"] not in row["stages"]:
             row["stages"].append(entry["stage"])
         for each in entry["collectives"]:
-            _add(row["sent"], each, layers)
+            _add(row["sent"], each)
     return list(rows.values())
 
 
@@ -216,27 +216,27 @@ def _layer(path: str) -> str:
     return ".".join(names[: at + 1]).partition(":")[0]
 
 
-def _add(sent: list[Entry], each: Found, layers: int) -> None:
+def _add(sent: list[Entry], each: Found) -> None:
     """Adds a collective to those of a row; the same ones are one."""
     what = _dashed(each["forward"] or each["backward"] or each["kind"])
-    sizes = each["forward_bytes"] + each["backward_bytes"]
+    sizes = (each["forward_bytes"] + each["backward_bytes"]) * each["times"]
     if not sizes:
         return
     of = called(unindexed(each["value"]).replace("[]", "[*]"))
     known = next((one for one in sent if (one["what"], one["axes"], one["of"]) == (what, each["axes"], of)), None)
     if known is None:
-        sent.append({"what": what, "axes": each["axes"], "of": of, "bytes": sizes * layers})
+        sent.append({"what": what, "axes": each["axes"], "of": of, "bytes": sizes})
     else:
-        known["bytes"] += sizes * layers
+        known["bytes"] += sizes
 
 
-def _walk(items: Sequence[Found], operators: Sequence[Found], times: int) -> Iterator[tuple[Found, int]]:
-    """The operators of the blocks, each with how many equal layers have it."""
+def _walk(items: Sequence[Found], operators: Sequence[Found]) -> Iterator[Found]:
+    """The operators of the blocks."""
     for item in items:
         if "items" in item:
-            yield from _walk(item["items"], operators, times * len(item["layers"]))
+            yield from _walk(item["items"], operators)
         elif "collective" not in item:
-            yield operators[item["operator"]], times
+            yield operators[item["operator"]]
 
 
 def _stages(found: Found) -> list[Entry]:

@@ -50,6 +50,8 @@ def test_a_plan_is_that_of_the_command(example: Path, capsys: pytest.CaptureFixt
     words = ["plan", example, "--ranks", ranks, "--json", *(["--strategy", strategy] if strategy else [])]
     assert plan.to_dict() == json.loads(told(capsys, *words))
     assert plan.rank(3).to_dict() == json.loads(told(capsys, *words, "--rank", 3))
+    each = shardlang.plan(example, ranks=ranks, strategy=strategy, each_layer=True)
+    assert each.to_dict() == json.loads(told(capsys, *words, "--each-layer"))
 
 
 def test_a_plan_has_attributes() -> None:

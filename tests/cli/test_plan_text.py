@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
@@ -23,7 +24,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import check_source, plan_program
 from shardlang.folds.block_report import same_layers
 from shardlang.folds.report import report
-from shardlang.paths.runs import endings, in_runs, patterns
+from shardlang.paths.runs import endings, in_runs, patterns, unindexed
 from shardlang.plan.plan import Plan
 from shardlang.sources.files import read_program
 from shardlang.sources.source import Source
@@ -150,10 +151,34 @@ def test_blocks_are_all_operators_once(case: tuple[str, str | None, int]) -> Non
         own = (times * (len(items) - sent - len(inner)), times * sent)
         return own[0] + sum(i[0] for i in inner), own[1] + sum(i[1] for i in inner)
 
-    plan, found = plan_of(*case), found_of(*case)
+    found, apart = (report(plan_of(*case), each=True, folded=folded) for folded in (True, False))
     outside = sum(c["phase"] != "inside" and c["kind"] != "view" for o in found["operators"] for c in o["collectives"])
     assert count(found["blocks"], 1) == (len(found["operators"]), outside)
-    assert count(report(plan, folded=False)["blocks"], 1) == (len(found["operators"]), outside)
+    assert count(apart["blocks"], 1) == (len(found["operators"]), outside)
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: f"{case[0]}-{case[1]}")
+def test_equal_layers_that_are_told_once_add_up_to_each(case: tuple[str, str | None, int]) -> None:
+    def sums(found: Mapping[str, Any]) -> Counter[object]:
+        """How often there is each operator, collective and parameter, without the numbers of layers."""
+        counts = Counter[object]()
+        for o in found["operators"]:
+            counts[unindexed(o["name"]), o["operator"], o["layout"]] += o.get("times", 1)
+            for c in o["collectives"]:
+                kind = unindexed(c["value"]), c["kind"], c["from"], c["to"], c["forward_bytes"], c["backward_bytes"]
+                counts[kind] += c.get("times", 1)
+        for p in found["parameters"]:
+            counts[unindexed(p["path"]), p["layout"], p["local_bytes"], p["zero"]] += p.get("times", 1)
+        return counts
+
+    once, each = found_of(*case), report(plan_of(*case), each=True)
+    assert sums(once) == sums(each)
+    assert (once["version"], each["version"]) == (3, 2) and "times" not in str(each)
+    assert [r["bytes"] for r in once["gradient_reductions"]] == [r["bytes"] for r in each["gradient_reductions"]]
+    names = {name for r in once["gradient_reductions"] for name in r["parameters"]}
+    assert names <= {p["path"] for p in once["parameters"]}
+    same = once.keys() - {"version", "operators", "blocks", "gradient_reductions", "parameters", "pipeline"}
+    assert all(once[key] == each[key] for key in same)
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: f"{case[0]}-{case[1]}")
@@ -337,7 +362,7 @@ def test_parameters_are_named_by_patterns() -> None:
     lines = [line.text for line in parameters(found_of(*THREE_D), 80, False)]
     assert len(lines) <= 14
     assert any(line.startswith("**.{q,k,v}.weight ") for line in lines)
-    assert len([*parameters(found_of(*THREE_D), 80, True)]) > 261
+    assert len([*parameters(report(plan_of(*THREE_D), each=True), 80, True)]) > 261
 
 
 FROZEN = """
@@ -384,7 +409,8 @@ def test_what_is_frozen_says_so_itself() -> None:
 
 
 def test_a_selector_covers_what_it_names() -> None:
-    found = part_of(found_of(*THREE_D), lambda path: path if path.endswith("mlp.up.weight") else "")
+    each = report(plan_of(*THREE_D), each=True)
+    found = part_of(each, lambda path: path if path.endswith("mlp.up.weight") else "")
     assert found["blocks"] == [] and len(found["parameters"]) == 12
 
 

@@ -20,7 +20,7 @@ def text(rules: str, ranks: str = "cp = 4", seq: int = 16) -> str:
 def sent(rules: str) -> list[tuple[str, str, int, int]]:
     """What the first attention sends: the collective and the value, with bytes forward and backward."""
     plan = planned(text(rules), 4, "s")
-    (op,) = (op for op in report(plan)["operators"] if op["name"] == "blocks[0].attention.mixed")
+    (op,) = (op for op in report(plan, each=True)["operators"] if op["name"] == "blocks[0].attention.mixed")
     collectives = (c for c in op["collectives"] if c["axes"] == ["cp"])
     return [(c["forward"], c["value"].rpartition(".")[2], c["forward_bytes"], c["backward_bytes"]) for c in collectives]
 

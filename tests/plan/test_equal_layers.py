@@ -159,15 +159,16 @@ def files(text: str, runs: Cuts | None, sink: Sink, ranks: int = 4) -> Mapping[s
     return driver.emit_plan(plan, sink) if plan is not None else None
 
 
-def shown(text: str, runs: Cuts | None, sink: Sink) -> tuple[str, str, object]:
-    """The pages of `shardc plan` and of `shardc report`, and what `shardc diff` tells beside data parallelism."""
+def shown(text: str, runs: Cuts | None, sink: Sink) -> tuple[object, ...]:
+    """The pages of `shardc plan` and of `shardc report`, what `shardc plan --json` tells, and what `shardc diff` does
+    beside data parallelism."""
     program = driver.check_source(Source("deep.shard", text + PLAIN), sink, runs=runs)
     plans = [driver.plan_program(program, name, 4, sink, Sink()) if program is not None else None for name in "st"]
     if plans[0] is None or plans[1] is None:
-        return "", "", None
+        return ()
     page = "\n".join(line.text for line in lines(report(plans[0]), 100, Detail(), False))
     seen = [driver.seen_plan(plan, sink) for plan in plans if plan is not None]
-    return page, driver.page_of_plans(plans[:1], sink), difference(*seen)
+    return page, driver.page_of_plans(plans[:1], sink), [dict(each.found) for each in seen], difference(*seen)
 
 
 def told_in_runs(text: str, sink: Sink, ranks: int = 4) -> tuple[Mapping[str, str] | None, Cuts | None]:

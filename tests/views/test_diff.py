@@ -118,3 +118,15 @@ def test_a_strategy_that_is_not_there_is_a_diagnostic(capsys: pytest.CaptureFixt
     words = ["diff", str(EXAMPLES / "digits.shard"), "--ranks", "4", "--strategy", "both", "--strategy", "boht"]
     assert run(words) == 1
     assert "SH301" in (said := capsys.readouterr().err) and "did you mean `both`?" in said
+
+
+def test_a_mistake_of_the_first_strategy_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (EXAMPLES / "digits.shard").read_text("utf-8")
+    fixed = "strategy fixed {\n  mesh dp = 4\n  split batch over dp\n}\n\nstrategy "
+    (tmp_path / "net.shard").write_text(text.replace("strategy ", fixed, 1))
+    words = [str(tmp_path / "net.shard"), "--ranks", "8", "--strategy", "fixed", "--strategy", "data_parallel"]
+    for command in (["diff", *words], ["report", *words, "-o", str(tmp_path / "page.html")]):
+        assert run(command) == 1
+        said = capsys.readouterr().err
+        assert "the mesh has 4 ranks, and 8 are given" in said and said.endswith("1 error\n")
+    assert not (tmp_path / "page.html").exists()

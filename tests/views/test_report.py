@@ -19,6 +19,8 @@ from shardlang.cli.main import run
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import page_of_plans
 from shardlang.folds.peak.step import peaks_by_action, step_peaks
+from shardlang.folds.report import report
+from shardlang.sources.source import Source
 from shardlang.views.report import TEMPLATE
 from tests.cli.process import NET
 from tests.cli.test_plan_text import plan_of
@@ -95,6 +97,16 @@ def test_operators_are_classes_and_lead_to_lines_of_the_source() -> None:
     for row in plan["operators"]:
         name, _, line = row["source"].rpartition(":")
         assert found["sources"][name][int(line) - 1].strip()
+
+
+def test_bytes_of_layers_are_those_of_each_collective() -> None:
+    """Also of what is sent once, for the layers of an array together."""
+    which = ("transformer.shard", "model_parallel", 8)
+    (plan,) = data(page(which))["plans"]
+    each = (c for o in report(plan_of(*which), each=True)["operators"] for c in o["collectives"])
+    whole = sum(c["forward_bytes"] + c["backward_bytes"] for c in each)
+    assert sum(one["bytes"] for row in plan["operators"] for one in row["sent"]) == whole
+    assert sum(sum(layer["parts"].values()) for layer in plan["layers"]) == whole
 
 
 def test_it_is_small_and_asks_for_nothing() -> None:

@@ -45,13 +45,13 @@ def command(
     def made(runs: Cuts | None, sink: Sink) -> tuple[Mapping[str, Any] | None, Sink]:
         from shardlang.views.diff import difference
 
-        sides, memory = zip((files[0], files[-1]), names, strict=True), Sink()
-        plans = [replace(asked, file=file, strategy=name).plan(sink, memory, runs) for file, name in sides]
-        seen = [driver.seen_plan(plan, sink) for plan in plans if plan is not None]
+        both, memory = zip((files[0], files[-1]), names, strict=True), Sink()
+        sides = [replace(asked, file=file, strategy=name) for file, name in both]
+        seen = [driver.seen_plan(plan, sink) for plan in options.plans(sides, sink, memory, runs)]
         return difference(*seen) if not sink.failed else None, memory
 
     sink = Sink()
-    found, memory = driver.in_runs(made, sink) if len(files) == 1 else made(None, sink)
+    found, memory = driver.in_runs(made, sink)
     code = output.show(sink, besides=memory)
     if found is not None:
         output.answer(found, as_json, lambda room: lines(found, room, full))

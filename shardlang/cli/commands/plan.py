@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("--operands", is_flag=True, help="Show every operator of a statement, with what it reads and makes.")
 @click.option("--full", is_flag=True, help="Show every layer, operator and parameter by itself, none folded.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON (specs/plan-json.md).")
+@click.option("--each-layer", is_flag=True, help="In the JSON, tell each of equal layers by itself.")
 @click.option("--trace", metavar="FILE", help="Write the predicted course of a step, for ui.perfetto.dev.")
 @options.strategy_option
 @options.cluster_option
@@ -39,15 +40,15 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(
     ctx: click.Context, asked: options.Asked, rank: int | None, at: str | None, operands: bool, full: bool,
-    as_json: bool, trace: str | None,
+    as_json: bool, each_layer: bool, trace: str | None,
 ) -> None:  # fmt: skip
     """Show mesh, schedule, time, memory and bytes; then each statement's layout and collectives."""
     if rank is not None and not 0 <= rank < asked.ranks:
         raise click.BadParameter(f"{rank} is not one of the ranks 0 to {asked.ranks - 1}", ctx, param_hint="--rank")
     selects, sink = _selector(at, ctx) if at is not None else None, Sink()
     files.claimed(trace, COURSE)
-    each = full or as_json or selects is not None
-    made = partial(_planned, asked, trace=trace, folded=not full)
+    each = full or each_layer or selects is not None
+    made = partial(_planned, asked, trace=trace, each=each, folded=not full)
     plan, found, memory = made(None, sink) if each else driver.in_runs(made, sink)
     code = output.show(sink, besides=memory)
     if plan is None or found is None:
@@ -67,7 +68,7 @@ def command(
 
 
 def _planned(
-    asked: options.Asked, runs: Cuts | None, sink: Sink, *, trace: str | None, folded: bool
+    asked: options.Asked, runs: Cuts | None, sink: Sink, *, trace: str | None, each: bool, folded: bool
 ) -> tuple[Plan | None, Mapping[str, Any] | None, Sink]:  # fmt: skip
     """The plan, its report where nothing is wrong, and what is told of a plan that does not fit.
     runs: as of `driver.in_runs`."""
@@ -76,7 +77,7 @@ def _planned(
     if plan is not None:
         driver.prove_plan(plan, sink)
         _write_course(plan, trace, sink)
-        found = driver.seen_plan(plan, sink, folded=folded).found if not sink.failed else None
+        found = driver.seen_plan(plan, sink, each, folded).found if not sink.failed else None
     return plan, found, memory
 
 

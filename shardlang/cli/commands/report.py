@@ -33,9 +33,9 @@ def command(asked: options.Asked, target: str, strategies: tuple[str, ...]) -> i
 
     def made(runs: Cuts | None, sink: Sink) -> tuple[str | None, Sink]:
         memory = Sink()
-        plans = [replace(asked, strategy=name).plan(sink, memory, runs) for name in strategies or (None,)]
-        shown = [plan for plan in plans if plan is not None]
-        return driver.page_of_plans(shown, sink) if not sink.failed else None, memory
+        shown = [replace(asked, strategy=name) for name in strategies or (None,)]
+        plans = options.plans(shown, sink, memory, runs)
+        return driver.page_of_plans(plans, sink) if not sink.failed else None, memory
 
     sink = Sink()
     page, memory = driver.in_runs(made, sink)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import click
 
@@ -10,6 +12,7 @@ from shardlang import driver
 from shardlang.cli import options, output
 from shardlang.cli.why_text import lines
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.paths.patterns import Cuts
 
 
 @click.command(
@@ -26,9 +29,15 @@ from shardlang.diagnostics.diagnostic import Sink
 @options.set_option
 def command(asked: options.Asked, name: str, as_json: bool) -> int:
     """Show why a value is laid out as it is, and what each alternative would cost."""
-    sink, memory = Sink(), Sink()
-    program = asked.program(sink)
-    found = driver.explain_plan(program, asked.strategy, asked.ranks, name, sink, memory) if program else None
+
+    def explained(runs: Cuts | None, sink: Sink) -> tuple[Mapping[str, Any] | None, Sink]:
+        memory, program = Sink(), asked.program(sink, runs)
+        if program is None:
+            return None, memory
+        return driver.explain_plan(program, asked.strategy, asked.ranks, name, sink, memory), memory
+
+    sink = Sink()
+    found, memory = driver.in_runs(explained, sink)
     code = output.show(sink, besides=memory)
     if found is None or sink.failed:
         return code

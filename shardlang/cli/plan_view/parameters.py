@@ -8,6 +8,7 @@ from typing import Any
 
 from shardlang.cli.plan_view.columns import PlanLine, beside, paragraph
 from shardlang.cli.plan_view.screen import over
+from shardlang.paths.patterns import count
 from shardlang.paths.runs import endings, patterns
 from shardlang.terminal.display import one_line, size, width
 
@@ -29,10 +30,10 @@ def parameters(found: Found, room: int, full: bool) -> Iterator[PlanLine]:
         kind = "frozen" if p["frozen"] else "" if p["trained"] else "state"
         key = f"{p['layout']}  {shape or 'one number'}", size(p["local_bytes"]), kind, _notes(p), gradient
         groups.setdefault((*key, p["path"] if full else ""), []).append(p["path"])
-    usual = _usual(groups)
+    usual, number = _usual(groups), sum(count(p["path"]) for p in every)
     yield PlanLine("")
     notes = [usual[0], f"gradients {usual[1]}" if usual[1] else ""]
-    title = ", ".join(filter(None, [f"{len(every):,} parameter{'s' * (len(every) != 1)} (bytes of one)", *notes]))
+    title = ", ".join(filter(None, [f"{number:,} parameter{'s' * (number != 1)} (bytes of one)", *notes]))
     yield from paragraph(title, room, "title")
     for (tensor, each, kind, *own_notes, _), paths in groups.items():
         # Nobody expects the gradient of what is not trained.
@@ -52,9 +53,9 @@ def _usual(groups: Mapping[tuple[str, ...], list[str]]) -> list[str]:
     counts: tuple[Counter[str], ...] = (Counter(), Counter())
     for (_, _, kind, note, gradient, _), paths in groups.items():
         if not kind or not some:
-            counts[0][note] += len(paths)
-            counts[1][gradient] += len(paths)
-    return [count.most_common(1)[0][0] for count in counts]
+            counts[0][note] += sum(map(count, paths))
+            counts[1][gradient] += sum(map(count, paths))
+    return [each.most_common(1)[0][0] for each in counts]
 
 
 def _notes(p: Found) -> str:

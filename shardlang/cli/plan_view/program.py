@@ -6,6 +6,7 @@ A layer of one statement is shown with the statement that calls it, layers that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import chain
@@ -16,10 +17,12 @@ from shardlang.cli.plan_view.parameters import parameters
 from shardlang.cli.plan_view.screen import collective, heading, over, screen, sent
 from shardlang.frozen.records import dataclass
 from shardlang.ops.families.internal import SENT, TRANSFER
+from shardlang.paths.patterns import count
 from shardlang.paths.runs import called, in_runs
 from shardlang.terminal.display import one_line, width
 
 Found = Mapping[str, Any]
+_AROUND = re.compile(r"\[(\d+)\.\.\d+\](?=.)")
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,16 @@ class Detail:
 
     operands: bool = False
     full: bool = False
+
+
+def many(block: Found) -> int:
+    """How many layers a block is in one of those around it."""
+    return sum(map(count, map(in_the_first, block["layers"])))
+
+
+def in_the_first(layers: str) -> str:
+    """Equal layers in the first of those around them: `blocks[0].experts[0..8]`."""
+    return _AROUND.sub(r"[\1]", layers)
 
 
 def operator(found: Found, item: Found) -> Found:
@@ -122,13 +135,13 @@ class Reading:
 
     def inline(self, block: Found) -> bool:
         """Whether a layer is shown with its calling statement: it has one statement, no layers."""
-        if self.detail.full or len(block["layers"]) > 1 or any("layers" in item for item in block["items"]):
+        if self.detail.full or many(block) > 1 or any("layers" in item for item in block["items"]):
             return False
         texts = {operator(self.found, item)["text"] for item in block["items"] if "collective" not in item}
         return len(texts) == 1 and bool(block["layers"][0])
 
     def layer(self, block: Found) -> ShownLayers:
-        name = one_line(", ".join(in_runs(block["layers"])))
+        name = one_line(", ".join(in_runs(map(in_the_first, block["layers"]))))
         before = self.shown.setdefault(block["block"], name)
         if before != name and not self.detail.full:
             return ShownLayers(block, [], before)
@@ -194,14 +207,13 @@ class _Writing:
             return None
         sends = [line.text for entry in self._told(handed.sent) for line in self._sent(entry, "", "")]
         tensor = _tensor(handed.operators[-1]["local_shapes"]["result"])
-        return layer.same, len(layer.block["layers"]), self._notes(layer.block), tensor, sends
+        return layer.same, many(layer.block), self._notes(layer.block), tensor, sends
 
     def _in_stages(self, found: ShownStages, layers: tuple[str, ...]) -> Iterator[PlanLine]:
         first, margin = found.layers[0], _margin(layers)
         name = ", ".join(in_runs(_below(path, layers) for each in found.layers for path in each.block["layers"]))
         stages = sorted({stage for each in found.layers for stage in self._stages(each.block["items"])})
-        count = len(first.block["layers"])
-        often = f"{count} in each of stages {stages[0]} to {stages[-1]}"
+        often = f"{many(first.block)} in each of stages {stages[0]} to {stages[-1]}"
         notes = [first.block["model"], often, *self._notes(first.block), f"as {first.same}"]
         yield PlanLine(margin + one_line(f"{name}: {', '.join(notes)}"), "layer")
         tensor = _tensor(found.handed.operators[-1]["local_shapes"]["result"])
@@ -223,7 +235,7 @@ class _Writing:
     def _heading(self, layer: ShownLayers, layers: tuple[str, ...], stage: str) -> str:
         block = layer.block
         name = ", ".join(in_runs(_below(path, layers) for path in block["layers"]))
-        notes = [f"{len(block['layers'])} times"] if len(block["layers"]) > 1 else []
+        notes = [f"{many(block)} times"] if many(block) > 1 else []
         notes += [*self._notes(block), *([stage] if stage else [])]
         notes += [f"as {layer.same}"] if layer.same else []
         return one_line(f"{name}: {', '.join([block['model'], *notes])}")
@@ -301,10 +313,10 @@ def _groups(entry: Found) -> str:
     """The ranks that exchange with each other, where they are few."""
     groups = [entry["group"]] if "group" in entry else entry["groups"] or []
     text = " ".join(f"{{{','.join(map(str, group))}}}" for group in groups)
-    count = entry["group_count"]
+    number, size = entry["group_count"], entry["group_size"]
     if len(text) > 24 and len(text.partition(" ")[0]) <= 16:
-        text = f"{text.partition(' ')[0]} and {count - 1} more"
-    return f" {text}" if 0 < len(text) <= 30 else f", {count:,} group{'s' * (count != 1)} of {entry['group_size']:,}"
+        text = f"{text.partition(' ')[0]} and {number - 1} more"
+    return f" {text}" if 0 < len(text) <= 30 else f", {number:,} group{'s' * (number != 1)} of {size:,}"
 
 
 def lines(found: Found, room: int, detail: Detail, part: bool) -> Iterator[PlanLine]:
