@@ -20,7 +20,6 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import page_of_plans
 from shardlang.folds.peak.step import peaks_by_action, step_peaks
 from shardlang.folds.report import report
-from shardlang.sources.source import Source
 from shardlang.views.report import TEMPLATE
 from tests.cli.process import NET
 from tests.cli.test_plan_text import plan_of
