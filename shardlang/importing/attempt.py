@@ -18,7 +18,7 @@ from shardlang.importing.bodies.body import Value
 from shardlang.importing.bodies.builder import Builder
 from shardlang.importing.bodies.dims import Atom, Formula, atoms, flat, fresh
 from shardlang.importing.bodies.interior import declare_inner, declare_sums
-from shardlang.importing.bodies.maker import KINDS, Shared
+from shardlang.importing.bodies.maker import KINDS, Guess, Shared
 from shardlang.importing.bodies.models import Model, merge_dims, models
 from shardlang.importing.compare import Side, compare, fault, masked, ours, stands, theirs, varied
 from shardlang.importing.eager import differs, evaluated
@@ -53,9 +53,7 @@ class Wanted:
     """The request. dims: names of dims by input. accept: codes. output: of several results, the one
     to give. names: those that dims and models get. train: whether a `train` follows, that starts
     from the weights in `weights` by the map in `map`. opaque: the name, without its ending, of the
-    files of operators for what the language has no word for; None where there are to be none.
-    sized: `Shared.sized`, by_dims: whether numbers that depend on sizes are written by dims; both
-    are tried where the text differs without."""
+    files of operators for what the language has no word for; None where there are to be none."""
 
     place: str
     dims: Mapping[str, Sequence[str]]
@@ -66,8 +64,6 @@ class Wanted:
     weights: str | None = None
     map: str | None = None
     opaque: str | None = None
-    sized: bool = False
-    by_dims: bool = False
 
     @property
     def given(self) -> bool:
@@ -77,12 +73,12 @@ class Wanted:
 
 class Attempt:
     """The way of a module at some sizes, from its trace to a text. made: its tensors under each
-    seed; dropped: of `left_out`."""
+    seed; dropped: of `left_out`; guess: of `Shared`."""
 
     def __init__(self, module: nn.Module, inputs: dict[str, Tensor], made: list[dict[str, Tensor]], wanted: Wanted,
-                 dropped: Mapping[str, str]) -> None:  # fmt: skip
+                 dropped: Mapping[str, str], guess: Guess | None = None) -> None:  # fmt: skip
         self.module, self.inputs, self.tensors, self.wanted = module, inputs, all_tensors(module), wanted
-        self.seeded, self.dropped = made, dropped
+        self.seeded, self.dropped, self.guess = made, dropped, guess
         self.traced, self.program = trace(module, inputs, wanted.place)
         self.used = _choose(self.traced, wanted.output)
         _require_read(self.traced, inputs)
@@ -141,7 +137,7 @@ class Attempt:
             tied.setdefault(id(tensor), []).append(name)
         names = {name: tied[id(tensor)] for name, tensor in self.tensors.items()}
         self.shared = Shared(
-            begun, wanted.given, wanted.accept, operations=self.operations, sized=wanted.sized, tied=names
+            begun, wanted.given, wanted.accept, operations=self.operations, guess=self.guess, tied=names
         )
         self.builder = Builder(root, self._arguments(), self.shared)
         self.root = self.builder.build()
@@ -257,7 +253,7 @@ class Attempt:
     def at(self, inputs: dict[str, Tensor]) -> Attempt:
         """The way at other sizes. RunError, which says so."""
         try:
-            return Attempt(copy.deepcopy(self.module), inputs, self.seeded, self.wanted, self.dropped)
+            return Attempt(copy.deepcopy(self.module), inputs, self.seeded, self.wanted, self.dropped, self.guess)
         except RunError as error:
             shapes = ", ".join(f"{name} {list(each.shape)}" for name, each in inputs.items())
             fact = f"at other sizes of its inputs, {shapes}: {error.message}"

@@ -13,15 +13,18 @@ from shardlang.importing.steps.nodes import CONST, SIZE, Node, Traced
 
 def indices(traced: Traced) -> None:
     """Changes the steps in place."""
-    changes = {}
-    for node in traced.nodes:
-        if node.op == "aten.index" and _below(node):
-            changes[node] = _taken(node)
-        elif node.op == "aten.index" and _counts_dims(node):
-            traced.compared += [each for each in node.args[1] if each.op == CONST]
-            changes[node] = node.like("aten.view", node.args[0], list(node.shape))
-    traced.replace(changes)
-    traced.sweep()
+
+    def rule(node: Node) -> Node | None:
+        if node.op != "aten.index":
+            return None
+        if _below(node):
+            return _taken(node)
+        if not _counts_dims(node):
+            return None
+        traced.compared += [each for each in node.args[1] if each.op == CONST]
+        return node.like("aten.view", node.args[0], list(node.shape))
+
+    traced.rewrite(rule)
 
 
 def _counts_dims(node: Node) -> bool:

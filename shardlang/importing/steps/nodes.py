@@ -3,7 +3,7 @@ modules, and the line of source that they come from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,9 @@ INPUT, PARAM, STATE, CONST = "input", "param", "state", "const"
 # The size of a dim of a tensor, as a number: of the tensor and the place of the dim.
 SIZE = "size"
 LEAVES = frozenset((INPUT, PARAM, STATE, CONST))
+# Steps that cut a tensor in several, and those that change the order of its dims.
+SPLITS = ("aten.split", "aten.split_with_sizes", "aten.chunk", "aten.unbind")
+TURNS = ("aten.t", "aten.transpose", "aten.permute", "aten.numpy_T", "aten.swapaxes")
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,14 @@ def _nodes(argument: Any) -> Iterator[Node]:
             yield from _nodes(each)
 
 
+def scalar(x: Any, of: Container[str] = (CONST,)) -> float | None:
+    """The number that an argument is, or a leaf of one element; None if it is none. of: which
+    leaves count."""
+    if isinstance(x, Node):
+        return float(x.value.item()) if x.op in of and x.value.numel() == 1 else None
+    return x if isinstance(x, int | float) else None
+
+
 def mapped(argument: Any, change: Callable[[Node], Any]) -> Any:
     """An argument with each node replaced."""
     if isinstance(argument, Node):
@@ -122,7 +133,12 @@ class Traced:
     compared: list[Node] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
 
-    def replace(self, changes: dict[Node, Node]) -> None:
+    def rewrite(self, rule: Callable[[Node], Node | None]) -> None:
+        """Lets all that read a node for which a rule gives another one read that instead."""
+        self.replace({node: made for node in self.nodes if (made := rule(node)) is not None})
+        self.sweep()
+
+    def replace(self, changes: Mapping[Node, Node]) -> None:
         """Lets all that read a node read another one instead."""
 
         def now(node: Node) -> Node:

@@ -18,20 +18,22 @@ _VIEWS = ("aten.view", "aten.reshape", "aten.flatten", *_TURNS)
 
 def projections(traced: Traced) -> None:
     """Changes the steps in place."""
-    for change in (_stacked, _unstacked, _joined, _within, _turned_before, _turned_behind):
+    traced.rewrite(_stacked)
+    for change in (_unstacked, _joined, _within):
         change(traced)
         traced.sweep()
+    traced.rewrite(_turned_before)
+    readers = traced.readers()
+    traced.rewrite(lambda node: _turned_behind(node, readers))
 
 
-def _stacked(traced: Traced) -> None:
+def _stacked(node: Node) -> Node | None:
     """A part of a last dim is a slice of it, also if the parts were put in front before."""
-    changes: dict[Node, Node] = {}
-    for node in traced.nodes:
-        source = _in_parts(node.args[0]) if node.op == "aten.select" and node.args[1] == 0 else None
-        if source is not None:
-            wide, at = node.shape[-1], node.args[2]
-            changes[node] = node.like("aten.slice", source, len(source.shape) - 1, at * wide, (at + 1) * wide)
-    traced.replace(changes)
+    source = _in_parts(node.args[0]) if node.op == "aten.select" and node.args[1] == 0 else None
+    if source is None:
+        return None
+    wide, at = node.shape[-1], node.args[2]
+    return node.like("aten.slice", source, len(source.shape) - 1, at * wide, (at + 1) * wide)
 
 
 def _in_parts(step: Node) -> Node | None:
@@ -225,32 +227,27 @@ def _within(traced: Traced) -> None:
             node.scopes = _inside(node, label)
 
 
-def _turned_before(traced: Traced) -> None:
+def _turned_before(node: Node) -> Node | None:
     """The rows of a product are turned behind it, not before it."""
-    changes: dict[Node, Node] = {}
-    for node in traced.nodes:
-        turn = node.args[0] if node.op == "aten.linear" else None
-        if isinstance(turn, Node) and _turns_rows(turn):
-            x = turn.args[0]
-            new = node.like("aten.linear", x, *node.args[1:], shape=(*x.shape[:-1], node.shape[-1]))
-            changes[node] = turn.like(turn.op, new, *turn.args[1:], shape=node.shape, order=node.order)
-    traced.replace(changes)
+    turn = node.args[0] if node.op == "aten.linear" else None
+    if not isinstance(turn, Node) or not _turns_rows(turn):
+        return None
+    x = turn.args[0]
+    new = node.like("aten.linear", x, *node.args[1:], shape=(*x.shape[:-1], node.shape[-1]))
+    return turn.like(turn.op, new, *turn.args[1:], shape=node.shape, order=node.order)
 
 
-def _turned_behind(traced: Traced) -> None:
+def _turned_behind(turn: Node, readers: dict[Node, list[Node]]) -> Node | None:
     """The rows of a product with what was turned already are turned before it."""
-    readers = traced.readers()
-    changes: dict[Node, Node] = {}
-    for turn in traced.nodes:
-        node = turn.args[0] if _turns_rows(turn) else None
-        if isinstance(node, Node) and node.op == "aten.linear" and readers[node] == [turn] and (
-                node.args[0].op in _VIEWS):  # fmt: skip
-            x = node.args[0]
-            rows = turn.like(
-                turn.op, x, *turn.args[1:], shape=(*turn.shape[:-1], x.shape[-1]), order=node.order, code=""
-            )
-            changes[turn] = node.like("aten.linear", rows, *node.args[1:], shape=turn.shape)
-    traced.replace(changes)
+    node = turn.args[0] if _turns_rows(turn) else None
+    if not isinstance(node, Node) or node.op != "aten.linear" or readers[node] != [turn]:
+        return None
+    x = node.args[0]
+    if x.op not in _VIEWS:
+        return None
+    shape = (*turn.shape[:-1], x.shape[-1])
+    rows = turn.like(turn.op, x, *turn.args[1:], shape=shape, order=node.order, code="")
+    return node.like("aten.linear", rows, *node.args[1:], shape=turn.shape)
 
 
 def _turns_rows(node: Node) -> bool:

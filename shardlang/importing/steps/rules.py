@@ -15,7 +15,7 @@ from torch import Tensor
 from shardlang.importing.steps.nodes import CONST, STATE, Node, mapped
 
 # A mask of numbers hides what it makes smaller than this.
-_HIDDEN = -1e4
+HIDDEN = -1e4
 # Steps whose numbers say from which place on a mask is another one.
 _TRIANGLES = ("aten.tril", "aten.triu")
 _COMPARE = ("lt", "le", "gt", "ge", "eq", "ne", "less", "greater", "less_equal", "greater_equal", "add", "sub", "rsub",
@@ -47,7 +47,7 @@ def seen(mask: Tensor) -> Tensor | None:
     """Which keys a mask lets a query see; None if it weighs them."""
     if mask.dtype == torch.bool:
         return mask
-    open_, hidden = mask == 0, mask <= _HIDDEN
+    open_, hidden = mask == 0, mask <= HIDDEN
     return open_ if bool((open_ | hidden).all()) else None
 
 

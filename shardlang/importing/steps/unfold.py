@@ -66,20 +66,21 @@ def _by_rule(node: Node) -> Node | None:
     if rule is None:
         return None
     size = node.shape[-1]
-    keys = node.like("aten.arange", dtype=torch.int64, shape=(size,))
-    rows = node.like("aten.unsqueeze", node.like("aten.arange", dtype=torch.int64, shape=(size,)), -1, shape=(size, 1),
-                     dtype=torch.int64)  # fmt: skip
-    square = {"shape": (size, size), "code": ""}
-    away = node.like("aten.sub", rows, keys, dtype=torch.int64, **square)
-    sees = node.like("aten.ge", rows, keys, dtype=torch.bool, **square)
+
+    def step(op: str, *args: Any, dtype: torch.dtype = torch.bool) -> Node:
+        return node.like(f"aten.{op}", *args, dtype=dtype, shape=(size, size), code="")
+
+    keys, rows = (node.like("aten.arange", dtype=torch.int64, shape=(size,)) for _ in range(2))
+    rows = node.like("aten.unsqueeze", rows, -1, shape=(size, 1), dtype=torch.int64)
+    away = step("sub", rows, keys, dtype=torch.int64)
+    sees = step("ge", rows, keys)
     if rule.window is not None:
-        near = node.like("aten.lt", away if rule.causal else node.like("aten.abs", away, dtype=torch.int64, **square),
-                         rule.window, dtype=torch.bool, **square)  # fmt: skip
-        sees = node.like("aten.logical_and", sees, near, dtype=torch.bool, **square) if rule.causal else near
+        near = step("lt", away if rule.causal else step("abs", away, dtype=torch.int64), rule.window)
+        sees = step("logical_and", sees, near) if rule.causal else near
     if node.value.dtype != torch.bool:
-        sees = node.like("aten.where", sees, high.item(), low.item(), **square)
+        sees = step("where", sees, high.item(), low.item(), dtype=node.dtype)
     elif not high:
-        sees = node.like("aten.logical_not", sees, dtype=torch.bool, **square)
+        sees = step("logical_not", sees)
     shape = (*[1] * (len(node.shape) - 2), size, size)
     return sees if len(shape) == 2 else node.like("aten.view", sees, shape, shape=shape)
 
@@ -106,9 +107,9 @@ def _passes(node: Node) -> bool:
 
 def _simplify(traced: Traced) -> None:
     """Drops what adds 0, multiplies by 1 or chooses by a constant."""
-    changes: dict[Node, Node] = {}
     readers = traced.readers()
-    for node in traced.nodes:
+
+    def rule(node: Node) -> Node | None:
         args = [number_of(each) for each in node.args[:2]]
         kept: Any = None
         if node.op in ("aten.add", "aten.mul") and node.kwargs.get("alpha", 1) == 1:
@@ -120,9 +121,10 @@ def _simplify(traced: Traced) -> None:
             kept = node.args[1 if args[0] else 2]
         if isinstance(kept, Node) and kept.op != CONST and kept.dtype == node.dtype and (
                 kept.shape == node.shape or all(each.op == _ATTENTION for each in readers[node])):  # fmt: skip
-            changes[node] = kept
-    traced.replace(changes)
-    traced.sweep()
+            return kept
+        return None
+
+    traced.rewrite(rule)
 
 
 def number_of(x: Any) -> Any:
