@@ -3,7 +3,9 @@ numbers. Equal layers of a list are an array."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 from shardlang.importing.bodies.body import BY_DIMS, Array, Body, Const, Layer, Twice, Value
@@ -11,13 +13,40 @@ from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat
 from shardlang.importing.bodies.library import known
 
 
-class _Form:
-    """Writes down a body with numbers for dims and values, in order of appearance."""
+class Form:
+    """A body with numbers for dims and values, in order of appearance; `constants` are those of the
+    body itself in the order of the text. sized: whether the sizes of dims that are declared, or
+    written as numbers, are a part of it, with those of inner bodies."""
 
-    def __init__(self) -> None:
+    def __init__(self, body: Body, sized: bool = True) -> None:
+        self.sized = sized
         self.atoms: dict[Atom, int] = {}
         self.values: dict[Value, int] = {}
         self.constants: list[Const] = []
+        self.text = "\n".join(self._lines(body))
+
+    def _lines(self, body: Body) -> Iterator[str]:
+        yield from map(self.tensor, body.inputs)
+        for own in body.own:
+            yield f"{own.name} {self.tensor(own.value)} {body.drawn(own)}"
+            self.constants.extend(own.numbers if own.start.kind not in BY_DIMS else [])
+        prefix = f"{body.call.scope.path}." if body.call.scope.path else ""
+        numbers: dict[Layer, int] = {}
+        for layer in body.layers:
+            numbers[layer] = len(numbers)
+            terms = ",".join(self.term(layer.terms[atom]) for atom in layer.body.formals())
+            array = (layer.array.name.removeprefix(prefix), layer.index) if layer.array else ""
+            inner = f" <{layer.body.form}>" * self.sized
+            yield f"{layer.path.removeprefix(prefix)} {array} ({terms}){inner}"
+        for value in body.live():
+            expr = value.expr
+            assert expr is not None
+            operands = [*(self.part(each) for each in expr.operands), *expr.keys]
+            named = [f"{name}={self.part(each)}" for name, each in expr.named.items()]
+            into = [self.term(term) for term in expr.into or ()]
+            called = f"layer {numbers[expr.layer]} " if expr.layer else ""
+            yield f"{called}{expr.word} {operands} {named} {into} {self.tensor(value)}"
+        yield from map(self.part, body.results)
 
     def term(self, term: Term) -> str:
         # No atom's number looks like a literal 1.
@@ -25,7 +54,8 @@ class _Form:
 
     def atom(self, atom: Atom) -> str:
         number = self.atoms.setdefault(atom, len(self.atoms))
-        return f"#{atom.size}" if atom.fixed else f"{number}{f'={atom.size}' * atom.declared}"
+        size = f"={atom.size}" * self.sized
+        return f"#{size}" if atom.fixed else f"{number}{size * atom.declared}"
 
     def tensor(self, value: Value) -> str:
         self.values[value] = len(self.values)
@@ -39,48 +69,23 @@ class _Form:
             return f"?{type(x.value).__name__}"
         if isinstance(x, Value):
             if x not in self.values and x.expr is not None and x.expr.word == "path":
-                return f"path {_below(x.expr.operands)}"
+                layer, name = x.expr.operands
+                return f"path {layer.path.rpartition('.')[2]}{name.removeprefix(layer.path)}"
             return f"v{self.values[x]}"
         if isinstance(x, tuple) and x and not isinstance(x[0], Atom):
             return "(" + ",".join(map(self.part, x)) + ")"
         return self.term(x)
 
 
-def _below(operands: list[Any]) -> str:
-    layer, name = operands
-    return f"{layer.path.rpartition('.')[2]}{name.removeprefix(layer.path)}"
-
-
 def form(body: Body) -> tuple[str, list[Const]]:
-    """The digest of the text, and the constants of the body itself in the order of the text."""
-    f = _Form()
-    leaf = known(body)
-    lines = [f.tensor(value) for value in body.inputs]
-    for own in body.own:
-        lines.append(f"{own.name} {f.tensor(own.value)} {body.drawn(own)}")
-        f.constants.extend(own.numbers if own.start.kind not in BY_DIMS else [])
-    prefix = f"{body.call.scope.path}." if body.call.scope.path else ""
-    numbers: dict[Layer, int] = {}
-    for layer in body.layers:
-        numbers[layer] = len(numbers)
-        terms = ",".join(f.term(layer.terms[atom]) for atom in layer.body.formals())
-        array = (layer.array.name.removeprefix(prefix), layer.index) if layer.array else ""
-        lines.append(f"{layer.path.removeprefix(prefix)} {array} ({terms}) <{layer.body.form}>")
-    for value in body.live():
-        expr = value.expr
-        assert expr is not None
-        operands = [*(f.part(each) for each in expr.operands), *expr.keys]
-        named = [f"{name}={f.part(each)}" for name, each in expr.named.items()]
-        into = [f.term(term) for term in expr.into or ()]
-        called = f"layer {numbers[expr.layer]} " if expr.layer else ""
-        lines.append(f"{called}{expr.word} {operands} {named} {into} {f.tensor(value)}")
-    text = "\n".join([*lines, *map(f.part, body.results)])
+    """The digest of the form of a body, and its constants."""
+    whole, leaf = Form(body), known(body)
+    text = whole.text
     if leaf is not None:  # its leading dims, if any, are all the same to it
-        alone = _Form()
-        own_lines = [f"{own.name} {alone.tensor(own.value)} {body.drawn(own)}" for own in body.own]
+        alone = Form(dataclasses.replace(body, inputs=[], layers=[], results=[]))
         named = [name for value in body.live() if value.expr is not None for name in value.expr.named]
-        text = " ".join([leaf.name, *own_lines, *named])
-    return hashlib.sha256(text.encode()).hexdigest(), f.constants
+        text = " ".join([leaf.name, alone.text, *named])
+    return hashlib.sha256(text.encode()).hexdigest(), whole.constants
 
 
 def all_constants(body: Body) -> list[Any]:
