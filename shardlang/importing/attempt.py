@@ -29,13 +29,13 @@ from shardlang.importing.opaque.pieces import made_opaque
 from shardlang.importing.steps import idioms
 from shardlang.importing.steps.calls import tables, tree
 from shardlang.importing.steps.indices import indices
-from shardlang.importing.steps.nodes import INPUT, PARAM, STATE, Node, Stored, Traced
+from shardlang.importing.steps.nodes import INPUT, PARAM, STATE, Node, Stored, Traced, reached
 from shardlang.importing.steps.normalise import normalise
 from shardlang.importing.steps.problems import refusal
 from shardlang.importing.steps.rules import limits
 from shardlang.importing.steps.sizes import largest_sizes, other_sizes, windows
 from shardlang.importing.steps.starts import starts
-from shardlang.importing.steps.trace import all_tensors, trace
+from shardlang.importing.steps.trace import all_tensors, tied_names, trace
 from shardlang.importing.steps.unfold import unfold
 from shardlang.importing.text import arguments, maps
 from shardlang.importing.text.inputs import name_inputs
@@ -101,9 +101,9 @@ class Attempt:
         if not config:
             declare_inner(self.made, self.model)
         merge_dims(self.made, self.model, config)
-        arguments.find_multiples(self.model, authored)
         for body in self.made:  # no later step changes their dims
             body.final = (body.formals(False), body.formals())
+        arguments.find_multiples(self.model, authored)
         distinct_names(self.made)
         self.namer = Namer(self.made, config)
         self.namer.give(self.model)
@@ -132,10 +132,7 @@ class Attempt:
         become operators of their own, and it is to be built again. RunError SH601."""
         root, wanted = tree(self.traced, kind), self.wanted
         self.operations = Operations(wanted.place)
-        tied: dict[int, list[str]] = {}
-        for name, tensor in self.tensors.items():
-            tied.setdefault(id(tensor), []).append(name)
-        names = {name: tied[id(tensor)] for name, tensor in self.tensors.items()}
+        names = tied_names(self.tensors)
         self.shared = Shared(
             begun, wanted.given, wanted.accept, operations=self.operations, guess=self.guess, tied=names
         )
@@ -311,14 +308,7 @@ def _choose(traced: Traced, output: str | None) -> list[int]:
 
 def _require_read(traced: Traced, inputs: Mapping[str, Tensor]) -> None:
     """RunError SH600 for an input that no result depends on: a model has no such argument."""
-    reached: set[Node] = set()
-    stack = list(traced.outputs.values())
-    while stack:
-        node = stack.pop()
-        if node not in reached:
-            reached.add(node)
-            stack += node.inputs()
-    read = {node.name for node in reached if node.op == INPUT}
+    read = {node.name for node in reached(traced.outputs.values(), Node.inputs) if node.op == INPUT}
     unread = [name for name in inputs if name not in read]
     if unread:
         fact = f"no result that is wanted depends on {', '.join(f'`{name}`' for name in unread)}"

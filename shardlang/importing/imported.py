@@ -16,6 +16,7 @@ from shardlang.disk.scratch import scratch
 from shardlang.errors import RunError
 from shardlang.importing.attempt import Attempt
 from shardlang.importing.attempt import Wanted as Wanted
+from shardlang.importing.bodies.forms import Unlike, solve
 from shardlang.importing.bodies.maker import Guess
 from shardlang.importing.eager import own_backwards
 from shardlang.importing.example import example, left_out
@@ -24,7 +25,6 @@ from shardlang.importing.steps.sizes import FURTHEST, Place, other_sizes
 from shardlang.importing.steps.starts import SEEDS
 from shardlang.importing.steps.trace import all_tensors
 from shardlang.importing.text import maps
-from shardlang.importing.text.formulas import Unlike, solve
 
 
 @dataclass(frozen=True)

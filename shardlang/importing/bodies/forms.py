@@ -1,15 +1,16 @@
 """The form of a body: a text that two bodies share if they are one model, whatever their sizes and
-numbers. Equal layers of a list are an array."""
+numbers. Equal layers of a list are an array. Two bodies of one form at two sizes -> their numbers
+that depend on the sizes of inputs, as formulas of the dims of these: `0..seq`, `64 - seq`."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardlang.importing.bodies.body import BY_DIMS, Array, Body, Const, Layer, Twice, Value
-from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat
+from shardlang.importing.bodies.dims import Atom, Formula, Mismatch, Term, atoms, flat
 from shardlang.importing.bodies.library import known
 
 
@@ -30,7 +31,7 @@ class Form:
         for own in body.own:
             yield f"{own.name} {self.tensor(own.value)} {body.drawn(own)}"
             self.constants.extend(own.numbers if own.start.kind not in BY_DIMS else [])
-        prefix = f"{body.call.scope.path}." if body.call.scope.path else ""
+        prefix = body.call.scope.prefix
         numbers: dict[Layer, int] = {}
         for layer in body.layers:
             numbers[layer] = len(numbers)
@@ -133,3 +134,66 @@ def _share(body: Body, home: str, layers: list[Layer]) -> None:
         return
     for index, layer in enumerate(layers):
         layer.array, layer.index = array, index
+
+
+# Dims of inputs that have other sizes in two bodies.
+Dims = Sequence[tuple[Atom, Atom]]
+
+
+class Unlike(Exception):
+    """Two bodies that differ in more than numbers."""
+
+
+def solve(one: Body, other: Body) -> list[Formula]:
+    """Gives numbers in which two bodies differ their formulas, in both; those of the first. Unlike
+    where they differ in more."""
+    return list(_solved(one, other))
+
+
+def _solved(one: Body, other: Body) -> Iterator[Formula]:
+    forms = Form(one, sized=False), Form(other, sized=False)
+    if forms[0].text != forms[1].text:
+        raise Unlike
+    for mine, theirs in zip(one.layers, other.layers, strict=True):
+        for a, b in zip(mine.others, theirs.others, strict=True):
+            yield from _solved(a, b)
+    given = [atoms(term for value in body.inputs for term in value.dims) for body in (one, other)]
+    dims = [(a, b) for a, b in zip(*given, strict=True) if a.size != b.size and not a.fixed]
+    consts = [
+        [*body.constants, *(const for layer in body.layers for const in layer.constants)] for body in (one, other)
+    ]
+    for const, there in zip(*consts, strict=True):
+        yield from _constant(const, there, dims)
+    for atom, there in zip(forms[0].atoms, forms[1].atoms, strict=True):
+        if not any(atom is mine for mine, _ in dims):  # a dim that no input has
+            atom.formula, there.formula = _formulas(atom.size, there.size, dims)
+            yield from [atom.formula] if atom.formula and atom.declared else []
+
+
+def _constant(one: Const, other: Const, dims: Dims) -> Iterator[Formula]:
+    if isinstance(one.value, tuple) and isinstance(other.value, tuple):
+        pairs = [_formulas(a, b, dims) for a, b in zip(one.value, other.value, strict=True)]
+        there = any(mine for mine, _ in pairs)
+        one.formula, other.formula = (tuple(each[at] for each in pairs) if there else None for at in (0, 1))
+        yield from (mine for mine, _ in pairs if mine)
+        return
+    one.formula, other.formula = _formulas(one.value, other.value, dims)
+    yield from [one.formula] if one.formula else []
+
+
+def _formulas(one: Any, other: Any, dims: Dims) -> tuple[Formula | None, Formula | None]:
+    """The formula of a number, by the dims of either side: a dim plus or minus a number, that less
+    a dim, or so many times one; none where it is the same, or none fits."""
+    if type(one) is not int or type(other) is not int or one == other:
+        return None, None
+    found = []
+    for a, b in dims:
+        times, rest = divmod(other - one, b.size - a.size)
+        more = one - times * a.size
+        if not rest and (abs(times) == 1 or not more):
+            found.append((Formula(a, times, more), Formula(b, times, more)))
+    return min(found, key=lambda each: _plain(each[0]), default=(None, None))
+
+
+def _plain(made: Formula) -> tuple[int, bool, int]:
+    return abs(made.times), made.times < 0, abs(made.more)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shardlang.importing.steps.frequencies import frequencies, powers
-from shardlang.importing.steps.nodes import CONST, STATE, Node, Traced, scalar
+from shardlang.importing.steps.nodes import CONST, STATE, Node, Traced, reached, scalar
 from shardlang.importing.steps.patterns import match
 from shardlang.importing.steps.rules import HIDDEN
 
@@ -263,11 +263,5 @@ def _one(table: Tensor, along: int) -> Tensor:
 
 def _buffer(table: Node, count: int) -> Tensor | None:
     """The buffer of so many frequencies that a table was computed from."""
-    stack = [table]
-    while stack:
-        node = stack.pop()
-        if node.op == STATE and node.shape == (count,):
-            found: Tensor = node.value
-            return found
-        stack += node.made.inputs() if node.made is not None else node.inputs() if node.op != CONST else []
-    return None
+    made = reached([table], lambda node: (node.made or node).inputs())
+    return next((node.value for node in made if node.op == STATE and node.shape == (count,)), None)

@@ -3,13 +3,14 @@ modules, and the line of source that they come from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from shardlang.importing.authors.lines import Level
 from shardlang.importing.authors.marks import Mark
 
+T = TypeVar("T")
 INPUT, PARAM, STATE, CONST = "input", "param", "state", "const"
 # The size of a dim of a tensor, as a number: of the tensor and the place of the dim.
 SIZE = "size"
@@ -27,6 +28,11 @@ class Scope:
     path: str
     call: str
     kind: str
+
+    @property
+    def prefix(self) -> str:
+        """What the names of all that is in it begin with."""
+        return f"{self.path}." if self.path else ""
 
 
 @dataclass(frozen=True)
@@ -174,6 +180,17 @@ class Traced:
             self.nodes = _in_order(list(ordered), at)
         unread = [node for node in self.inputs.values() if node not in ordered]
         self.nodes = [*unread, *self.nodes]
+
+
+def reached(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> dict[T, None]:
+    """All that is reached from some things, each once, without recursion: a module may be deep."""
+    found, stack = dict[T, None](), list(starts)
+    while stack:
+        each = stack.pop()
+        if each not in found:
+            found[each] = None
+            stack += following(each)
+    return found
 
 
 def _visit(start: Node, ordered: dict[Node, None]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from shardlang.importing.steps.frequencies import frequencies, unfold_waves
-from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Scope, Traced
+from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Scope, Traced, reached
 from shardlang.importing.steps.normalise import plain
 from shardlang.importing.steps.rules import rule_of
 
@@ -88,15 +88,9 @@ def _by_rule(node: Node) -> Node | None:
 def _untrained(traced: Traced) -> None:
     """A parameter that no result has a gradient for, as a bias that only chooses experts, is a
     state."""
-    reached: set[Node] = set()
-    stack = [node for node in traced.outputs.values() if _passes(node)]
-    while stack:
-        node = stack.pop()
-        if node not in reached:
-            reached.add(node)
-            stack += [each for each in node.inputs() if _passes(each)]
+    trained = reached(filter(_passes, traced.outputs.values()), lambda node: filter(_passes, node.inputs()))
     for node in traced.nodes:
-        if node.op == PARAM and node not in reached:
+        if node.op == PARAM and node not in trained:
             node.op = STATE
 
 
@@ -173,17 +167,12 @@ def is_number(node: Node) -> bool:
     """Whether one number says a constant, at all sizes: what counts places may differ at others."""
     if node.op != CONST or not node.value.numel() or not bool((node.value == node.value.flatten()[0]).all()):
         return False
-    stack, seen = [node], {node}
-    while stack:
-        made = stack.pop().made
-        if made is None or _holds(made):
-            continue
-        if made.op in _COUNTING:
-            return False
-        new = [each for each in made.inputs() if each not in seen]
-        seen.update(new)
-        stack += new
-    return True
+
+    def makers(each: Node) -> list[Node]:
+        counts = each.made is not None and each.made.op in _COUNTING
+        return [] if each.made is None or counts or _holds(each.made) else each.made.inputs()
+
+    return not any(each.made is not None and each.made.op in _COUNTING for each in reached([node], makers))
 
 
 def _holds(made: Node) -> bool:
