@@ -18,7 +18,7 @@ from shardlang.importing.bodies.body import Value
 from shardlang.importing.bodies.builder import Builder
 from shardlang.importing.bodies.dims import Atom, Formula, atoms, flat, fresh
 from shardlang.importing.bodies.interior import declare_inner, declare_sums
-from shardlang.importing.bodies.maker import KINDS, Guess, Shared
+from shardlang.importing.bodies.maker import KINDS, Shared, SizeGuess
 from shardlang.importing.bodies.models import Model, merge_dims, models
 from shardlang.importing.compare import Side, compare, fault, masked, ours, stands, theirs, varied
 from shardlang.importing.eager import differs, evaluated
@@ -76,7 +76,7 @@ class Attempt:
     seed; dropped: of `left_out`; guess: of `Shared`."""
 
     def __init__(self, module: nn.Module, inputs: dict[str, Tensor], made: list[dict[str, Tensor]], wanted: Wanted,
-                 dropped: Mapping[str, str], guess: Guess | None = None) -> None:  # fmt: skip
+                 dropped: Mapping[str, str], guess: SizeGuess | None = None) -> None:  # fmt: skip
         self.module, self.inputs, self.tensors, self.wanted = module, inputs, all_tensors(module), wanted
         self.seeded, self.dropped, self.guess = made, dropped, guess
         self.traced, self.program = trace(module, inputs, wanted.place)

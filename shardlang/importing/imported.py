@@ -17,7 +17,7 @@ from shardlang.errors import RunError
 from shardlang.importing.attempt import Attempt
 from shardlang.importing.attempt import Wanted as Wanted
 from shardlang.importing.bodies.forms import Unlike, solve
-from shardlang.importing.bodies.maker import Guess
+from shardlang.importing.bodies.maker import SizeGuess
 from shardlang.importing.eager import own_backwards
 from shardlang.importing.example import example, left_out
 from shardlang.importing.opaque import words  # noqa: F401  (it fills WORDS)
@@ -53,7 +53,7 @@ class Imported:
 def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
     """All of it, in memory, but for operators that are tried. RunError SH600 to SH608."""
     with scratch("import") as folder:
-        guessed = Guess()
+        guessed = SizeGuess()
         try:
             return _imported(factory, wanted, folder.path, guessed)
         except RunError:
@@ -62,7 +62,7 @@ def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
         return _imported(factory, wanted, folder.path, None)
 
 
-def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path, guess: Guess | None) -> Imported:
+def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path, guess: SizeGuess | None) -> Imported:
     made = [example(factory, wanted.place, seed) for seed in SEEDS]
     module, inputs = made[0]
     seeded = [all_tensors(each) for each, _ in made]

@@ -14,7 +14,7 @@ from shardlang.importing.bodies.dims import Atom, Formula, Mismatch, Term, atoms
 from shardlang.importing.bodies.library import known
 
 
-class Form:
+class BodyForm:
     """A body with numbers for dims and values, in order of appearance; `constants` are those of the
     body itself in the order of the text. sized: whether the sizes of dims that are declared, or
     written as numbers, are a part of it, with those of inner bodies."""
@@ -80,10 +80,10 @@ class Form:
 
 def form(body: Body) -> tuple[str, list[Const]]:
     """The digest of the form of a body, and its constants."""
-    whole, leaf = Form(body), known(body)
+    whole, leaf = BodyForm(body), known(body)
     text = whole.text
     if leaf is not None:  # its leading dims, if any, are all the same to it
-        alone = Form(dataclasses.replace(body, inputs=[], layers=[], results=[]))
+        alone = BodyForm(dataclasses.replace(body, inputs=[], layers=[], results=[]))
         named = [name for value in body.live() if value.expr is not None for name in value.expr.named]
         text = " ".join([leaf.name, alone.text, *named])
     return hashlib.sha256(text.encode()).hexdigest(), whole.constants
@@ -151,7 +151,7 @@ def solve(one: Body, other: Body) -> list[Formula]:
 
 
 def _solved(one: Body, other: Body) -> Iterator[Formula]:
-    forms = Form(one, sized=False), Form(other, sized=False)
+    forms = BodyForm(one, sized=False), BodyForm(other, sized=False)
     if forms[0].text != forms[1].text:
         raise Unlike
     for mine, theirs in zip(one.layers, other.layers, strict=True):

@@ -22,7 +22,7 @@ KINDS = {"torch.bool": "bool", "torch.int64": "i64", "torch.int32": "i32"}
 
 
 @dataclass
-class Guess:
+class SizeGuess:
     """Something that may be meant otherwise. used: whether anything depends on it."""
 
     used: bool = False
@@ -45,7 +45,7 @@ class Shared:
     unsaid: list[Node] = field(default_factory=list)
     operations: Any = None
     tied: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    guess: Guess | None = None
+    guess: SizeGuess | None = None
 
 
 class Maker:

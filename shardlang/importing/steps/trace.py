@@ -138,25 +138,19 @@ class _Reader:
                 return value
             # torch may put something behind a name, and one may begin as another does.
             name = max((n for n in self.inputs if node.name.startswith(n)), key=len)
-            return self._input(name, value)
+            leaf = Node(INPUT, shape=tuple(value.shape), dtype=value.dtype, name=name, place="its arguments")
+            self.traced.inputs[name] = self._add(leaf)
+            return leaf
         if kind == "CONSTANT_TENSOR":
             return self._const(self.program.constants[spec.target], node)
-        if kind == "BUFFER" and not spec.persistent and not value.dtype.is_floating_point and self._still(spec.target):
+        written = self.program.graph_signature.buffers_to_mutate.values()
+        if kind == "BUFFER" and not (spec.persistent or value.dtype.is_floating_point or spec.target in written):
             return self._const(self.tensors[spec.target], node)
         owner = self.owners.get(id(self.tensors.get(spec.target)), spec.target)
         op = PARAM if kind == "PARAMETER" else STATE
         tensor = self.tensors[spec.target]
         leaf = Node(op, shape=tuple(value.shape), dtype=value.dtype, name=owner, stored=Stored(owner), value=tensor)
         return self._once(leaf)
-
-    def _still(self, buffer: str) -> bool:
-        """Whether no step writes to a buffer."""
-        return buffer not in self.program.graph_signature.buffers_to_mutate.values()
-
-    def _input(self, name: str, value: Any) -> Node:
-        leaf = Node(INPUT, shape=tuple(value.shape), dtype=value.dtype, name=name, place="its arguments")
-        self.traced.inputs[name] = self._add(leaf)
-        return leaf
 
     def _once(self, leaf: Node) -> Node:
         """The leaf of a name, one for tied parameters."""
