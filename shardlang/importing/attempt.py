@@ -18,7 +18,7 @@ from shardlang.importing.bodies.body import Value
 from shardlang.importing.bodies.builder import Builder
 from shardlang.importing.bodies.dims import Atom, Formula, atoms, flat, fresh
 from shardlang.importing.bodies.interior import declare_inner, declare_sums
-from shardlang.importing.bodies.maker import KINDS, Shared, SizeGuess
+from shardlang.importing.bodies.maker import KINDS, Shared
 from shardlang.importing.bodies.models import Model, merge_dims, models
 from shardlang.importing.compare import Side, compare, fault, masked, ours, stands, theirs, varied
 from shardlang.importing.eager import differs, evaluated
@@ -73,12 +73,12 @@ class Wanted:
 
 class Attempt:
     """The way of a module at some sizes, from its trace to a text. made: its tensors under each
-    seed; dropped: of `left_out`; guess: of `Shared`."""
+    seed; dropped: of `left_out`; sized: of `Shared`."""
 
     def __init__(self, module: nn.Module, inputs: dict[str, Tensor], made: list[dict[str, Tensor]], wanted: Wanted,
-                 dropped: Mapping[str, str], guess: SizeGuess | None = None) -> None:  # fmt: skip
+                 dropped: Mapping[str, str], sized: bool = False) -> None:  # fmt: skip
         self.module, self.inputs, self.tensors, self.wanted = module, inputs, all_tensors(module), wanted
-        self.seeded, self.dropped, self.guess = made, dropped, guess
+        self.seeded, self.dropped, self.sized = made, dropped, sized
         self.traced, self.program = trace(module, inputs, wanted.place)
         self.used = _choose(self.traced, wanted.output)
         _require_read(self.traced, inputs)
@@ -134,7 +134,7 @@ class Attempt:
         self.operations = Operations(wanted.place)
         names = tied_names(self.tensors)
         self.shared = Shared(
-            begun, wanted.given, wanted.accept, operations=self.operations, guess=self.guess, tied=names
+            begun, wanted.given, wanted.accept, operations=self.operations, sized=self.sized, tied=names
         )
         self.builder = Builder(root, self._arguments(), self.shared)
         self.root = self.builder.build()
@@ -247,10 +247,11 @@ class Attempt:
         """The largest size of a dim that may change, without those of a batch."""
         return max((inputs[name].shape[at] for places in self.free() for name, at in places if at), default=0)
 
-    def at(self, inputs: dict[str, Tensor]) -> Attempt:
-        """The way at other sizes. RunError, which says so."""
+    def at(self, inputs: dict[str, Tensor], sized: bool | None = None) -> Attempt:
+        """The way at other sizes. sized: where it is another one. RunError, which says so."""
+        sized = self.sized if sized is None else sized
         try:
-            return Attempt(copy.deepcopy(self.module), inputs, self.seeded, self.wanted, self.dropped, self.guess)
+            return Attempt(copy.deepcopy(self.module), inputs, self.seeded, self.wanted, self.dropped, sized)
         except RunError as error:
             shapes = ", ".join(f"{name} {list(each.shape)}" for name, each in inputs.items())
             fact = f"at other sizes of its inputs, {shapes}: {error.message}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from shardlang.errors import RunError
 from shardlang.importing.attempt import Attempt
 from shardlang.importing.attempt import Wanted as Wanted
 from shardlang.importing.bodies.forms import Unlike, solve
-from shardlang.importing.bodies.maker import SizeGuess
 from shardlang.importing.eager import own_backwards
 from shardlang.importing.example import example, left_out
 from shardlang.importing.opaque import words  # noqa: F401  (it fills WORDS)
@@ -52,25 +52,34 @@ class Imported:
 
 def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
     """All of it, in memory, but for operators that are tried. RunError SH600 to SH608."""
-    with scratch("import") as folder:
-        guessed = SizeGuess()
-        try:
-            return _imported(factory, wanted, folder.path, guessed)
-        except RunError:
-            if not guessed.used:
-                raise
-        return _imported(factory, wanted, folder.path, None)
-
-
-def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path, guess: SizeGuess | None) -> Imported:
     made = [example(factory, wanted.place, seed) for seed in SEEDS]
     module, inputs = made[0]
     seeded = [all_tensors(each) for each, _ in made]
     dropped = left_out(module) | own_backwards(module, inputs)
-    first, second, others = _sized(Attempt(module, inputs, seeded, wanted, dropped, guess))
+    first = Attempt(module, inputs, seeded, wanted, dropped)
+    differs: RunError | None = None
+    with scratch("import") as folder:
+        for way in (_plainly, partial(_by_dims, sized=True), partial(_by_dims, sized=False)):
+            try:
+                return _imported(*way(first), first, folder.path)
+            except RunError as error:
+                if differs is None and error.code != "SH603":
+                    raise
+                if differs is not None and error.code == "SH605" and error.message not in differs.help:
+                    differs.help = f"{differs.help}; {error.help}: {error.message}"
+                differs = differs or error
+    assert differs is not None
+    raise differs
+
+
+def _imported(first: Attempt, second: dict[str, Tensor] | None, others: Sequence[Attempt], example: Attempt,
+              folder: Path) -> Imported:  # fmt: skip
+    """What a way gives, compared at the sizes of others too. second: the second sizes; example: the
+    way of the example."""
+    wanted, module = first.wanted, example.module
     declared = first.declared(folder)
     first.evaluates()
-    program = first.trained(inputs) if wanted.train else first.text
+    program = first.trained(example.inputs) if wanted.train else first.text
     found = maps.lines(first.root)
     read = {line.stored.name for line in found}
     unused = [name for name, _ in module.named_parameters() if name not in read]
@@ -94,23 +103,6 @@ def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path, guess: S
 _Held = tuple[Attempt, dict[str, Tensor] | None, list[Attempt]]
 
 
-def _sized(example: Attempt) -> _Held:
-    """The way of the example, or one beside it, with numbers written by dims where the texts differ
-    without. RunError SH603 where these differ too."""
-    try:
-        return _plainly(example)
-    except RunError as error:
-        if error.code != "SH603":
-            raise
-        differs = error
-    try:
-        return _by_dims(example, differs)
-    except RunError as error:
-        if error.code == "SH605":
-            differs.help = f"{differs.help}; {error.help}: {error.message}"
-    raise differs
-
-
 def _plainly(example: Attempt) -> _Held:
     """The same text at all sizes, without a number that is written by dims."""
     apart = _apart(example)
@@ -123,13 +115,13 @@ def _plainly(example: Attempt) -> _Held:
     return first, second, []
 
 
-def _by_dims(example: Attempt, differs: RunError) -> _Held:
+def _by_dims(example: Attempt, sized: bool) -> _Held:
     """The same text where numbers are written by the dims of inputs, of sizes that are those of no
-    other dim, of theirs or of the module's."""
-    sizes = example.other(near=True, distinct=True)
-    first = example if sizes is None else example.at(sizes)
+    other dim, of theirs or of the module's. sized: of `Shared`."""
+    first = example.at(example.other(near=True, distinct=True) or example.inputs, sized)
     second, other = _beyond(first, distinct=True)
     near = first.other(near=True, distinct=True)
+    differs = _differing(first.all_text(), (other or first).all_text())
     if second is None or near is None:
         raise differs
     longest = first.longest(second)

@@ -22,20 +22,13 @@ KINDS = {"torch.bool": "bool", "torch.int64": "i64", "torch.int32": "i32"}
 
 
 @dataclass
-class SizeGuess:
-    """Something that may be meant otherwise. used: whether anything depends on it."""
-
-    used: bool = False
-
-
-@dataclass
 class Shared:
     """Facts of the whole module. starts: of each part of its tensors. given: whether a file has
     their numbers, for starts that the language has not. accepted: codes. refused: nodes without a
     word. differences: those that were accepted, with their codes. unsaid: the steps among what was
     refused. operations: the operators of its own that it has got. tied: all names of a tensor by
-    its first. guess: that a part of what a step computes which is as long as an input's dim is
-    meant to be so at all sizes; None where it is not."""
+    its first. sized: whether a part of what a step computes that is as long as an input's dim is
+    meant to be so at all sizes."""
 
     starts: Mapping[Stored, Init]
     given: bool = False
@@ -45,7 +38,7 @@ class Shared:
     unsaid: list[Node] = field(default_factory=list)
     operations: Any = None
     tied: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    guess: SizeGuess | None = None
+    sized: bool = False
 
 
 class Maker:

@@ -247,17 +247,12 @@ def part(b: Maker, node: Node, x: Node, dim: int = 0, start: Any = None, end: An
 def _counted(b: Maker, value: Value, size_: int) -> Atom | None:
     """The dim of an input that a part of a parameter or a constant is as long as: at other sizes it
     would be another text, if it were not. A number may be meant where a step computes the whole."""
-    computed = value.expr is not None and value.expr.word != "arange"
-    if value in b.body.inputs or (computed and b.shared.guess is None):
+    if value in b.body.inputs or (value.expr is not None and value.expr.word != "arange" and not b.shared.sized):
         return None
     there = dict.fromkeys(atom for each in b.body.inputs for atom in atoms(each.dims))
     mine = set(atoms(value.dims))
     like = [each for each in there if each.size == size_ and not each.fixed and each not in mine]
-    if len(like) != 1:
-        return None
-    if computed and b.shared.guess is not None:
-        b.shared.guess.used = True
-    return like[0]
+    return like[0] if len(like) == 1 else None
 
 
 def _bound(given: Any, found: int, wide: int) -> Const:
