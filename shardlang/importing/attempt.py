@@ -28,9 +28,8 @@ from shardlang.importing.opaque.operations import Operations
 from shardlang.importing.opaque.pieces import made_opaque
 from shardlang.importing.steps import idioms
 from shardlang.importing.steps.calls import tables, tree
-from shardlang.importing.steps.indices import indices
 from shardlang.importing.steps.nodes import INPUT, PARAM, STATE, Node, Stored, Traced, reached
-from shardlang.importing.steps.normalise import normalise
+from shardlang.importing.steps.normalise import indices, normalise
 from shardlang.importing.steps.problems import refusal
 from shardlang.importing.steps.rules import limits
 from shardlang.importing.steps.sizes import largest_sizes, other_sizes, windows
