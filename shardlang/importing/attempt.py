@@ -28,14 +28,13 @@ from shardlang.importing.opaque.operations import Operations
 from shardlang.importing.opaque.pieces import made_opaque
 from shardlang.importing.steps import idioms
 from shardlang.importing.steps.calls import tables, tree
-from shardlang.importing.steps.indices import indices
-from shardlang.importing.steps.nodes import INPUT, PARAM, STATE, Node, Stored, Traced
-from shardlang.importing.steps.normalise import normalise
+from shardlang.importing.steps.nodes import INPUT, PARAM, STATE, Node, Stored, Traced, reached
+from shardlang.importing.steps.normalise import indices, normalise
 from shardlang.importing.steps.problems import refusal
 from shardlang.importing.steps.rules import limits
 from shardlang.importing.steps.sizes import largest_sizes, other_sizes, windows
 from shardlang.importing.steps.starts import starts
-from shardlang.importing.steps.trace import all_tensors, trace
+from shardlang.importing.steps.trace import all_tensors, tied_names, trace
 from shardlang.importing.steps.unfold import unfold
 from shardlang.importing.text import arguments, maps
 from shardlang.importing.text.inputs import name_inputs
@@ -53,9 +52,7 @@ class Wanted:
     """The request. dims: names of dims by input. accept: codes. output: of several results, the one
     to give. names: those that dims and models get. train: whether a `train` follows, that starts
     from the weights in `weights` by the map in `map`. opaque: the name, without its ending, of the
-    files of operators for what the language has no word for; None where there are to be none.
-    sized: `Shared.sized`, by_dims: whether numbers that depend on sizes are written by dims; both
-    are tried where the text differs without."""
+    files of operators for what the language has no word for; None where there are to be none."""
 
     place: str
     dims: Mapping[str, Sequence[str]]
@@ -66,8 +63,6 @@ class Wanted:
     weights: str | None = None
     map: str | None = None
     opaque: str | None = None
-    sized: bool = False
-    by_dims: bool = False
 
     @property
     def given(self) -> bool:
@@ -77,12 +72,12 @@ class Wanted:
 
 class Attempt:
     """The way of a module at some sizes, from its trace to a text. made: its tensors under each
-    seed; dropped: of `left_out`."""
+    seed; dropped: of `left_out`; sized: of `Shared`."""
 
     def __init__(self, module: nn.Module, inputs: dict[str, Tensor], made: list[dict[str, Tensor]], wanted: Wanted,
-                 dropped: Mapping[str, str]) -> None:  # fmt: skip
+                 dropped: Mapping[str, str], sized: bool = False) -> None:  # fmt: skip
         self.module, self.inputs, self.tensors, self.wanted = module, inputs, all_tensors(module), wanted
-        self.seeded, self.dropped = made, dropped
+        self.seeded, self.dropped, self.sized = made, dropped, sized
         self.traced, self.program = trace(module, inputs, wanted.place)
         self.used = _choose(self.traced, wanted.output)
         _require_read(self.traced, inputs)
@@ -105,9 +100,9 @@ class Attempt:
         if not config:
             declare_inner(self.made, self.model)
         merge_dims(self.made, self.model, config)
-        arguments.find_multiples(self.model, authored)
         for body in self.made:  # no later step changes their dims
             body.final = (body.formals(False), body.formals())
+        arguments.find_multiples(self.model, authored)
         distinct_names(self.made)
         self.namer = Namer(self.made, config)
         self.namer.give(self.model)
@@ -136,12 +131,9 @@ class Attempt:
         become operators of their own, and it is to be built again. RunError SH601."""
         root, wanted = tree(self.traced, kind), self.wanted
         self.operations = Operations(wanted.place)
-        tied: dict[int, list[str]] = {}
-        for name, tensor in self.tensors.items():
-            tied.setdefault(id(tensor), []).append(name)
-        names = {name: tied[id(tensor)] for name, tensor in self.tensors.items()}
+        names = tied_names(self.tensors)
         self.shared = Shared(
-            begun, wanted.given, wanted.accept, operations=self.operations, sized=wanted.sized, tied=names
+            begun, wanted.given, wanted.accept, operations=self.operations, sized=self.sized, tied=names
         )
         self.builder = Builder(root, self._arguments(), self.shared)
         self.root = self.builder.build()
@@ -254,10 +246,11 @@ class Attempt:
         """The largest size of a dim that may change, without those of a batch."""
         return max((inputs[name].shape[at] for places in self.free() for name, at in places if at), default=0)
 
-    def at(self, inputs: dict[str, Tensor]) -> Attempt:
-        """The way at other sizes. RunError, which says so."""
+    def at(self, inputs: dict[str, Tensor], sized: bool | None = None) -> Attempt:
+        """The way at other sizes. sized: where it is another one. RunError, which says so."""
+        sized = self.sized if sized is None else sized
         try:
-            return Attempt(copy.deepcopy(self.module), inputs, self.seeded, self.wanted, self.dropped)
+            return Attempt(copy.deepcopy(self.module), inputs, self.seeded, self.wanted, self.dropped, sized)
         except RunError as error:
             shapes = ", ".join(f"{name} {list(each.shape)}" for name, each in inputs.items())
             fact = f"at other sizes of its inputs, {shapes}: {error.message}"
@@ -315,14 +308,7 @@ def _choose(traced: Traced, output: str | None) -> list[int]:
 
 def _require_read(traced: Traced, inputs: Mapping[str, Tensor]) -> None:
     """RunError SH600 for an input that no result depends on: a model has no such argument."""
-    reached: set[Node] = set()
-    stack = list(traced.outputs.values())
-    while stack:
-        node = stack.pop()
-        if node not in reached:
-            reached.add(node)
-            stack += node.inputs()
-    read = {node.name for node in reached if node.op == INPUT}
+    read = {node.name for node in reached(traced.outputs.values(), Node.inputs) if node.op == INPUT}
     unread = [name for name in inputs if name not in read]
     if unread:
         fact = f"no result that is wanted depends on {', '.join(f'`{name}`' for name in unread)}"

@@ -3,7 +3,7 @@ leaves out, and other steps in evaluation (`module.eval()`) than in training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shardlang.importing.compare import DRAWN, drawn, top_k
+from shardlang.importing.steps.nodes import reached
 from shardlang.importing.steps.sizes import buffers, restore
 from shardlang.importing.steps.trace import quiet
 
@@ -78,16 +79,11 @@ def _run(module: nn.Module, inputs: Mapping[str, Tensor], training: bool) -> Any
         module.train()
 
 
-def _nodes(results: Any) -> Iterator[Any]:
+def _nodes(results: Any) -> Iterable[Any]:
     """The steps of autograd behind results."""
-    stack = [each.grad_fn for each in torch.utils._pytree.tree_flatten(results)[0] if isinstance(each, Tensor)]
-    seen = set()
-    while stack:
-        node = stack.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            yield node
-            stack += [each for each, _ in node.next_functions]
+    tensors = [each for each in torch.utils._pytree.tree_flatten(results)[0] if isinstance(each, Tensor)]
+    begin = [each.grad_fn for each in tensors if each.grad_fn is not None]
+    return reached(begin, lambda node: [each for each, _ in node.next_functions if each is not None])
 
 
 def _given(kind: Any, module: nn.Module, inputs: Mapping[str, Tensor]) -> list[Any]:

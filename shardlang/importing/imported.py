@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from shardlang.disk.scratch import scratch
 from shardlang.errors import RunError
 from shardlang.importing.attempt import Attempt
 from shardlang.importing.attempt import Wanted as Wanted
+from shardlang.importing.bodies.forms import Unlike, solve
 from shardlang.importing.eager import own_backwards
 from shardlang.importing.example import example, left_out
 from shardlang.importing.opaque import words  # noqa: F401  (it fills WORDS)
@@ -24,7 +25,6 @@ from shardlang.importing.steps.sizes import FURTHEST, Place, other_sizes
 from shardlang.importing.steps.starts import SEEDS
 from shardlang.importing.steps.trace import all_tensors
 from shardlang.importing.text import maps
-from shardlang.importing.text.formulas import Unlike, solve
 
 
 @dataclass(frozen=True)
@@ -52,48 +52,34 @@ class Imported:
 
 def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
     """All of it, in memory, but for operators that are tried. RunError SH600 to SH608."""
-    with scratch("import") as folder:
-        tried = _Tried()
-        try:
-            return _imported(factory, wanted, folder.path, tried)
-        except RunError as error:
-            if error.code != "SH603":
-                raise
-            differs = error
-        for sized in (True, False):
-            again = dataclasses.replace(wanted, sized=sized, by_dims=True)
-            try:
-                return _imported(factory, again, folder.path, tried)
-            except RunError as error:
-                if error.code == "SH605" and error.message not in differs.help:
-                    differs.help = f"{differs.help}; {error.help}: {error.message}"
-        raise differs from None
-
-
-@dataclass
-class _Tried:
-    """The rest of a way that failed, for the next: itself, at the sizes of the example, and sizes
-    of inputs that are those of no other dim, of theirs or of the module's."""
-
-    example: Attempt | None = None
-    inputs: dict[str, Tensor] | None = None
-
-
-def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path, tried: _Tried) -> Imported:
     made = [example(factory, wanted.place, seed) for seed in SEEDS]
     module, inputs = made[0]
     seeded = [all_tensors(each) for each, _ in made]
     dropped = left_out(module) | own_backwards(module, inputs)
-    first = Attempt(module, tried.inputs or inputs, seeded, wanted, dropped)
-    apart = None if wanted.by_dims else _apart(first)
-    first = first if apart is None else first.at(apart)
-    if tried.example is None:
-        tried.example, tried.inputs = first, first.other(near=True, distinct=True)
-    second, others = _agreed(first)
-    others += [tried.example.saying(first)] if wanted.by_dims else []
+    first = Attempt(module, inputs, seeded, wanted, dropped)
+    differs: RunError | None = None
+    with scratch("import") as folder:
+        for way in (_plainly, partial(_by_dims, sized=True), partial(_by_dims, sized=False)):
+            try:
+                return _imported(*way(first), first, folder.path)
+            except RunError as error:
+                if differs is None and error.code != "SH603":
+                    raise
+                if differs is not None and error.code == "SH605" and error.message not in differs.help:
+                    differs.help = f"{differs.help}; {error.help}: {error.message}"
+                differs = differs or error
+    assert differs is not None
+    raise differs
+
+
+def _imported(first: Attempt, second: dict[str, Tensor] | None, others: Sequence[Attempt], example: Attempt,
+              folder: Path) -> Imported:  # fmt: skip
+    """What a way gives, compared at the sizes of others too. second: the second sizes; example: the
+    way of the example."""
+    wanted, module = first.wanted, example.module
     declared = first.declared(folder)
     first.evaluates()
-    program = first.trained(made[0][1]) if wanted.train else first.text
+    program = first.trained(example.inputs) if wanted.train else first.text
     found = maps.lines(first.root)
     read = {line.stored.name for line in found}
     unused = [name for name, _ in module.named_parameters() if name not in read]
@@ -112,34 +98,56 @@ def _imported(factory: Callable[[], Any], wanted: Wanted, folder: Path, tried: _
     return Imported(program, names, report, first_names, declared, first.operations.python() if declared else "")
 
 
-def _agreed(first: Attempt) -> tuple[dict[str, Tensor] | None, list[Attempt]]:
-    """The second sizes, None where there are none, and those ways at other sizes to compare as
-    well. RunError SH603 where these have another text."""
-    by_dims = first.wanted.by_dims
-    second = first.other(beyond=first.beyond(FURTHEST), distinct=by_dims)
-    longest = first.longest(second or first.inputs)
-    first.unreached(max(longest, FURTHEST))
-    if second is None:
-        return None, []
-    other = first.at(second)
-    other.unreached(max(longest, FURTHEST))
-    differs = _differing(first.all_text(), other.all_text())
-    if not by_dims and other.all_text() == first.all_text():
+# A way whose text holds at other sizes, the second sizes (None where there are none), and those
+# ways at other sizes to compare as well.
+_Held = tuple[Attempt, dict[str, Tensor] | None, list[Attempt]]
+
+
+def _plainly(example: Attempt) -> _Held:
+    """The same text at all sizes, without a number that is written by dims."""
+    apart = _apart(example)
+    first = example if apart is None else example.at(apart)
+    second, other = _beyond(first, distinct=False)
+    if other is not None and second is not None:
+        if other.all_text() != first.all_text():
+            raise _differing(first.all_text(), other.all_text())
         _further(first, second, [])
-        return second, []
-    near = first.other(near=True, distinct=True) if by_dims else None
-    if near is None:
+    return first, second, []
+
+
+def _by_dims(example: Attempt, sized: bool) -> _Held:
+    """The same text where numbers are written by the dims of inputs, of sizes that are those of no
+    other dim, of theirs or of the module's. sized: of `Shared`."""
+    first = example.at(example.other(near=True, distinct=True) or example.inputs, sized)
+    second, other = _beyond(first, distinct=True)
+    near = first.other(near=True, distinct=True)
+    differs = _differing(first.all_text(), (other or first).all_text())
+    if second is None or near is None:
         raise differs
+    longest = first.longest(second)
     far = first.longest(near) < longest
     for sizes, there in ((second, other), (near, None))[: 1 + far]:
         third = first.other(near=True, distinct=True, besides=sizes)
         others = [there or first.at(sizes), first.at(third)] if third is not None else []
-        if others and _by_dims(first, others):
+        if others and _agree(first, others):
             _holds(first, first.longest(others[-1].inputs), far and sizes is near)
             if not (far and sizes is near):
                 _further(first, sizes, others)
-            return sizes, others
+            return first, sizes, [*others, example.saying(first)]
     raise differs
+
+
+def _beyond(first: Attempt, distinct: bool) -> tuple[dict[str, Tensor] | None, Attempt | None]:
+    """The second sizes, beyond all that masks and branches compare positions with, and the way at
+    these; None where there are none."""
+    second = first.other(beyond=first.beyond(FURTHEST), distinct=distinct)
+    longest = first.longest(second or first.inputs)
+    first.unreached(max(longest, FURTHEST))
+    if second is None:
+        return None, None
+    other = first.at(second)
+    other.unreached(max(longest, FURTHEST))
+    return second, other
 
 
 def _further(first: Attempt, known: dict[str, Tensor], others: Sequence[Attempt]) -> None:
@@ -160,7 +168,7 @@ def _further(first: Attempt, known: dict[str, Tensor], others: Sequence[Attempt]
         there = first.at(sizes)
         if not others:
             there.unreached(max(first.longest(known), FURTHEST))
-        if _by_dims(first, [there, *others]) if others else there.all_text() == first.all_text():
+        if _agree(first, [there, *others]) if others else there.all_text() == first.all_text():
             return
         differs = differs or _differing(first.all_text(), there.all_text())
         taken = {name: torch.empty((*each.shape, *sizes[name].shape), device="meta") for name, each in known.items()}
@@ -174,7 +182,7 @@ def _changed(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> set[Plac
             if other[name].shape[at] != size}  # fmt: skip
 
 
-def _by_dims(first: Attempt, others: Sequence[Attempt]) -> bool:
+def _agree(first: Attempt, others: Sequence[Attempt]) -> bool:
     """Whether the texts at all sizes are one where numbers are written by the dims of inputs."""
     texts = set()
     for other in others:

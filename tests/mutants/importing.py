@@ -34,7 +34,7 @@ FAULTS = (
           "importing/bodies/builder.py", "elif not same_model(inner, self.layers[path].body):", "elif inner is None:",
           IMPORT),
     Fault("the two traces are not compared", "a window that shows at other sizes", "importing/imported.py",
-          "if not by_dims and other.all_text() == first.all_text():", "if not by_dims:", PAGES),
+          "if other.all_text() != first.all_text():", "if not other.text:", PAGES),
     Fault("two sizes are enough for a formula", "half of a size", "importing/imported.py",
           "return len(texts) == 1", "return True", BY_DIMS),
     Fault("a text by dims is not compared at other sizes", "a seventh of a size", "importing/imported.py",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from shardlang.importing.authors.lines import Wish
 
 # These modules fill WORDS.
-from shardlang.importing.bodies import composed, convolutions, creations, selections, views  # noqa: F401
+from shardlang.importing.bodies import composed, convolutions, selections, shapes  # noqa: F401
 from shardlang.importing.bodies.body import Body, Const, Expr, Layer, Value, new_dims
 from shardlang.importing.bodies.dims import Atom, Mismatch, Term, atoms, flat, size
 from shardlang.importing.bodies.forms import find_arrays, form, same_model

@@ -1,23 +1,53 @@
 """The form of a body: a text that two bodies share if they are one model, whatever their sizes and
-numbers. Equal layers of a list are an array."""
+numbers. Equal layers of a list are an array. Two bodies of one form at two sizes -> their numbers
+that depend on the sizes of inputs, as formulas of the dims of these: `0..seq`, `64 - seq`."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardlang.importing.bodies.body import BY_DIMS, Array, Body, Const, Layer, Twice, Value
-from shardlang.importing.bodies.dims import Atom, Mismatch, Term, flat
+from shardlang.importing.bodies.dims import Atom, Formula, Mismatch, Term, atoms, flat
 from shardlang.importing.bodies.library import known
 
 
-class _Form:
-    """Writes down a body with numbers for dims and values, in order of appearance."""
+class BodyForm:
+    """A body with numbers for dims and values, in order of appearance; `constants` are those of the
+    body itself in the order of the text. sized: whether the sizes of dims that are declared, or
+    written as numbers, are a part of it, with those of inner bodies."""
 
-    def __init__(self) -> None:
+    def __init__(self, body: Body, sized: bool = True) -> None:
+        self.sized = sized
         self.atoms: dict[Atom, int] = {}
         self.values: dict[Value, int] = {}
         self.constants: list[Const] = []
+        self.text = "\n".join(self._lines(body))
+
+    def _lines(self, body: Body) -> Iterator[str]:
+        yield from map(self.tensor, body.inputs)
+        for own in body.own:
+            yield f"{own.name} {self.tensor(own.value)} {body.drawn(own)}"
+            self.constants.extend(own.numbers if own.start.kind not in BY_DIMS else [])
+        prefix = body.call.scope.prefix
+        numbers: dict[Layer, int] = {}
+        for layer in body.layers:
+            numbers[layer] = len(numbers)
+            terms = ",".join(self.term(layer.terms[atom]) for atom in layer.body.formals())
+            array = (layer.array.name.removeprefix(prefix), layer.index) if layer.array else ""
+            inner = f" <{layer.body.form}>" * self.sized
+            yield f"{layer.path.removeprefix(prefix)} {array} ({terms}){inner}"
+        for value in body.live():
+            expr = value.expr
+            assert expr is not None
+            operands = [*(self.part(each) for each in expr.operands), *expr.keys]
+            named = [f"{name}={self.part(each)}" for name, each in expr.named.items()]
+            into = [self.term(term) for term in expr.into or ()]
+            called = f"layer {numbers[expr.layer]} " if expr.layer else ""
+            yield f"{called}{expr.word} {operands} {named} {into} {self.tensor(value)}"
+        yield from map(self.part, body.results)
 
     def term(self, term: Term) -> str:
         # No atom's number looks like a literal 1.
@@ -25,7 +55,8 @@ class _Form:
 
     def atom(self, atom: Atom) -> str:
         number = self.atoms.setdefault(atom, len(self.atoms))
-        return f"#{atom.size}" if atom.fixed else f"{number}{f'={atom.size}' * atom.declared}"
+        size = f"={atom.size}" * self.sized
+        return f"#{size}" if atom.fixed else f"{number}{size * atom.declared}"
 
     def tensor(self, value: Value) -> str:
         self.values[value] = len(self.values)
@@ -39,48 +70,23 @@ class _Form:
             return f"?{type(x.value).__name__}"
         if isinstance(x, Value):
             if x not in self.values and x.expr is not None and x.expr.word == "path":
-                return f"path {_below(x.expr.operands)}"
+                layer, name = x.expr.operands
+                return f"path {layer.path.rpartition('.')[2]}{name.removeprefix(layer.path)}"
             return f"v{self.values[x]}"
         if isinstance(x, tuple) and x and not isinstance(x[0], Atom):
             return "(" + ",".join(map(self.part, x)) + ")"
         return self.term(x)
 
 
-def _below(operands: list[Any]) -> str:
-    layer, name = operands
-    return f"{layer.path.rpartition('.')[2]}{name.removeprefix(layer.path)}"
-
-
 def form(body: Body) -> tuple[str, list[Const]]:
-    """The digest of the text, and the constants of the body itself in the order of the text."""
-    f = _Form()
-    leaf = known(body)
-    lines = [f.tensor(value) for value in body.inputs]
-    for own in body.own:
-        lines.append(f"{own.name} {f.tensor(own.value)} {body.drawn(own)}")
-        f.constants.extend(own.numbers if own.start.kind not in BY_DIMS else [])
-    prefix = f"{body.call.scope.path}." if body.call.scope.path else ""
-    numbers: dict[Layer, int] = {}
-    for layer in body.layers:
-        numbers[layer] = len(numbers)
-        terms = ",".join(f.term(layer.terms[atom]) for atom in layer.body.formals())
-        array = (layer.array.name.removeprefix(prefix), layer.index) if layer.array else ""
-        lines.append(f"{layer.path.removeprefix(prefix)} {array} ({terms}) <{layer.body.form}>")
-    for value in body.live():
-        expr = value.expr
-        assert expr is not None
-        operands = [*(f.part(each) for each in expr.operands), *expr.keys]
-        named = [f"{name}={f.part(each)}" for name, each in expr.named.items()]
-        into = [f.term(term) for term in expr.into or ()]
-        called = f"layer {numbers[expr.layer]} " if expr.layer else ""
-        lines.append(f"{called}{expr.word} {operands} {named} {into} {f.tensor(value)}")
-    text = "\n".join([*lines, *map(f.part, body.results)])
+    """The digest of the form of a body, and its constants."""
+    whole, leaf = BodyForm(body), known(body)
+    text = whole.text
     if leaf is not None:  # its leading dims, if any, are all the same to it
-        alone = _Form()
-        own_lines = [f"{own.name} {alone.tensor(own.value)} {body.drawn(own)}" for own in body.own]
+        alone = BodyForm(dataclasses.replace(body, inputs=[], layers=[], results=[]))
         named = [name for value in body.live() if value.expr is not None for name in value.expr.named]
-        text = " ".join([leaf.name, *own_lines, *named])
-    return hashlib.sha256(text.encode()).hexdigest(), f.constants
+        text = " ".join([leaf.name, alone.text, *named])
+    return hashlib.sha256(text.encode()).hexdigest(), whole.constants
 
 
 def all_constants(body: Body) -> list[Any]:
@@ -128,3 +134,66 @@ def _share(body: Body, home: str, layers: list[Layer]) -> None:
         return
     for index, layer in enumerate(layers):
         layer.array, layer.index = array, index
+
+
+# Dims of inputs that have other sizes in two bodies.
+Dims = Sequence[tuple[Atom, Atom]]
+
+
+class Unlike(Exception):
+    """Two bodies that differ in more than numbers."""
+
+
+def solve(one: Body, other: Body) -> list[Formula]:
+    """Gives numbers in which two bodies differ their formulas, in both; those of the first. Unlike
+    where they differ in more."""
+    return list(_solved(one, other))
+
+
+def _solved(one: Body, other: Body) -> Iterator[Formula]:
+    forms = BodyForm(one, sized=False), BodyForm(other, sized=False)
+    if forms[0].text != forms[1].text:
+        raise Unlike
+    for mine, theirs in zip(one.layers, other.layers, strict=True):
+        for a, b in zip(mine.others, theirs.others, strict=True):
+            yield from _solved(a, b)
+    given = [atoms(term for value in body.inputs for term in value.dims) for body in (one, other)]
+    dims = [(a, b) for a, b in zip(*given, strict=True) if a.size != b.size and not a.fixed]
+    consts = [
+        [*body.constants, *(const for layer in body.layers for const in layer.constants)] for body in (one, other)
+    ]
+    for const, there in zip(*consts, strict=True):
+        yield from _constant(const, there, dims)
+    for atom, there in zip(forms[0].atoms, forms[1].atoms, strict=True):
+        if not any(atom is mine for mine, _ in dims):  # a dim that no input has
+            atom.formula, there.formula = _formulas(atom.size, there.size, dims)
+            yield from [atom.formula] if atom.formula and atom.declared else []
+
+
+def _constant(one: Const, other: Const, dims: Dims) -> Iterator[Formula]:
+    if isinstance(one.value, tuple) and isinstance(other.value, tuple):
+        pairs = [_formulas(a, b, dims) for a, b in zip(one.value, other.value, strict=True)]
+        there = any(mine for mine, _ in pairs)
+        one.formula, other.formula = (tuple(each[at] for each in pairs) if there else None for at in (0, 1))
+        yield from (mine for mine, _ in pairs if mine)
+        return
+    one.formula, other.formula = _formulas(one.value, other.value, dims)
+    yield from [one.formula] if one.formula else []
+
+
+def _formulas(one: Any, other: Any, dims: Dims) -> tuple[Formula | None, Formula | None]:
+    """The formula of a number, by the dims of either side: a dim plus or minus a number, that less
+    a dim, or so many times one; none where it is the same, or none fits."""
+    if type(one) is not int or type(other) is not int or one == other:
+        return None, None
+    found = []
+    for a, b in dims:
+        times, rest = divmod(other - one, b.size - a.size)
+        more = one - times * a.size
+        if not rest and (abs(times) == 1 or not more):
+            found.append((Formula(a, times, more), Formula(b, times, more)))
+    return min(found, key=lambda each: _plain(each[0]), default=(None, None))
+
+
+def _plain(made: Formula) -> tuple[int, bool, int]:
+    return abs(made.times), made.times < 0, abs(made.more)

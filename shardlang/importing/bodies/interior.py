@@ -3,45 +3,59 @@ is declared by its model with that size (`dim hidden = out`), so that callers ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardlang.importing.bodies.body import Body, Layer
 from shardlang.importing.bodies.dims import Atom, Term, atoms, flat
 from shardlang.importing.bodies.models import Model
 
+# The calls of a model: the bodies around them, and the layers there.
+Calls = Sequence[tuple[Body, Layer]]
+
 
 def declare_inner(made: Mapping[Body, Model], root: Model) -> None:
     """Declares such dims in all models but the whole, those of inner models first."""
-    bodies = [body for model in dict.fromkeys(made.values()) for body in model.bodies]
-    for model in dict.fromkeys(made.values()):
-        if model is root or model.kind or model.library is not None:
-            continue
-        calls = [(outer, layer) for outer in bodies for layer in outer.layers if made[layer.body] is model]
-        for at in _inner(model, calls)[::-1]:
-            _declare(model, at, calls)
-    for model in dict.fromkeys(made.values()):
-        model.dims = {atom: atom for atom in model.body.formals()}
+    for model, calls in _called(made):
+        for at in _inner(model, calls)[::-1] if model is not root else ():
+            many = {_parts(body, body.formals()[at]) for body in model.bodies}
+            place = _place(model, at, *many) if len(many) == 1 else None
+            if place is not None:
+                _declare(model, at, calls, [(body.formals()[place],) * min(many) for body in model.bodies])
+    _renew(made)
 
 
 def declare_sums(made: Mapping[Body, Model]) -> None:
     """Declares a dim inside that is as long as others together, of values that are put together, by
     these: callers need not give it."""
-    bodies = [body for model in dict.fromkeys(made.values()) for body in model.bodies]
-    for model in dict.fromkeys(made.values()):
-        if model.kind or model.library is not None:
-            continue
-        calls = [(outer, layer) for outer in bodies for layer in outer.layers if made[layer.body] is model]
+    for model, calls in _called(made):
         formals = [body.formals() for body in model.bodies]
         for at in range(len(formals[0]))[::-1]:
-            atoms = [each[at] for each in formals]
-            sums = [_sum(body, atom) for body, atom in zip(model.bodies, atoms, strict=True)]
-            if not all(sums) or not all(_unshared(outer, layer, at) for outer, layer in calls):
-                continue
-            for _, layer in calls:
-                layer.terms.pop(layer.body.formals()[at], None)
-            for body, atom, parts in zip(model.bodies, atoms, sums, strict=True):
-                atom.declared, atom.sum = True, parts
-                body.products.append(atom)
+            sums = [_sum(body, each[at]) for body, each in zip(model.bodies, formals, strict=True)]
+            if all(sums) and all(_unshared(outer, layer, at) for outer, layer in calls):
+                _declare(model, at, calls, sums)
+    _renew(made)
+
+
+def _called(made: Mapping[Body, Model]) -> Iterator[tuple[Model, Calls]]:
+    """The models that are written, with their calls."""
+    bodies = [body for model in dict.fromkeys(made.values()) for body in model.bodies]
+    for model in dict.fromkeys(made.values()):
+        if not model.kind and model.library is None:
+            yield model, [(outer, layer) for outer in bodies for layer in outer.layers if made[layer.body] is model]
+
+
+def _declare(model: Model, at: int, calls: Calls, sums: Sequence[Term]) -> None:
+    """Declares a formal of a model as the sum of others, in each of its bodies: no call gives it."""
+    atoms = [body.formals()[at] for body in model.bodies]
+    for _, layer in calls:
+        layer.terms.pop(layer.body.formals()[at], None)
+    for body, atom, parts in zip(model.bodies, atoms, sums, strict=True):
+        atom.declared, atom.sum = True, parts
+        body.products.append(atom)
+
+
+def _renew(made: Mapping[Body, Model]) -> None:
+    """The formals that models have by now."""
     for model in dict.fromkeys(made.values()):
         model.dims = {atom: atom for atom in model.body.formals()}
 
@@ -61,7 +75,7 @@ def _sum(body: Body, atom: Atom) -> Term:
     return ()
 
 
-def _inner(model: Model, calls: list[tuple[Body, Layer]]) -> list[int]:
+def _inner(model: Model, calls: Calls) -> list[int]:
     """The places of the formals that all bodies have inside alone, and that all callers pass for
     nothing else."""
     lists = [body.formals() for body in model.bodies]
@@ -92,23 +106,12 @@ def _unshared(outer: Body, layer: Layer, at: int) -> bool:
     return True
 
 
-def _declare(model: Model, at: int, calls: list[tuple[Body, Layer]]) -> None:
-    """Declares a formal of a model by another one of its size, or for values that are put together
-    by as many times that one."""
+def _place(model: Model, at: int, many: int) -> int | None:
+    """The place of another formal that has the size of one, or for values that are put together,
+    that so many times."""
     lists = [body.formals() for body in model.bodies]
-    parts = {_parts(body, formals[at]) for body, formals in zip(model.bodies, lists, strict=True)}
-    if len(parts) != 1:
-        return
-    many = parts.pop()
-    place = next((place for place in _outside(model.body) if place != at and all(
+    return next((place for place in _outside(model.body) if place != at and all(
         formals[at].size == many * formals[place].size for formals in lists)), None)  # fmt: skip
-    if place is None:
-        return
-    for _, layer in calls:
-        layer.terms.pop(layer.body.formals()[at], None)
-    for body, formals in zip(model.bodies, lists, strict=True):
-        formals[at].declared, formals[at].sum = True, (formals[place],) * many
-        body.products.append(formals[at])
 
 
 def _parts(body: Body, atom: Atom) -> int:

@@ -249,8 +249,7 @@ class Maker:
     def _own(self, node: Node) -> Value:
         """A parameter of this model, or one of a layer below it."""
         assert node.stored is not None
-        path = self.call.scope.path
-        inside = node.name.removeprefix(f"{path}.") if path else node.name
+        inside = node.name.removeprefix(self.call.scope.prefix)
         for layer in self.body.layers:
             if node.name.startswith(f"{layer.path}."):
                 return self._inner(node, layer)

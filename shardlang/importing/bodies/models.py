@@ -18,8 +18,7 @@ class Model:
     """bodies: of all calls; the first stands for them. dims: its formals, with those that they are
     one with. varying: the constants that are formals, of the first body, with their names. library:
     what it is in std.nn; kind: what it would be there if its start were that. bare: the same
-    without a bias, which `bias = false` says; is_bare: whether it is that of another. multiples:
-    dims that are so many times another, and no formals."""
+    without a bias, which `bias = false` says; is_bare: whether it is that of another."""
 
     name: str
     bodies: list[Body]
@@ -29,7 +28,6 @@ class Model:
     kind: str = ""
     bare: Model | None = None
     is_bare: bool = False
-    multiples: dict[Atom, tuple[int, Atom]] = field(default_factory=dict)
 
     @property
     def body(self) -> Body:
@@ -37,7 +35,7 @@ class Model:
 
     def formals(self) -> list[Atom]:
         """Its formals of kind dim, each once."""
-        return [atom for atom in dict.fromkeys(self.dims.values()) if atom not in self.multiples]
+        return [atom for atom in dict.fromkeys(self.dims.values()) if not atom.sum]
 
     def known(self) -> set[Atom]:
         """The dims that a name reaches: formals, those of inputs, and those that it declares.
@@ -60,7 +58,7 @@ def models(root: Body) -> dict[Body, Model]:
         model = forms.setdefault((name, body.form), Model(name, []))
         model.bodies.append(body)
         found[body] = model
-    made = sorted(dict.fromkeys(found.values()), key=lambda model: _height(model.body))
+    made = sorted(dict.fromkeys(found.values()), key=lambda model: height(model.body))
     leaves = [model for model in made if not model.body.layers]
     for model in leaves:
         _finish(model)
@@ -73,8 +71,9 @@ def models(root: Body) -> dict[Body, Model]:
     return found
 
 
-def _height(body: Body) -> int:
-    return 1 + max((_height(layer.body) for layer in body.layers), default=-1)
+def height(body: Body) -> int:
+    """How deep the layers of a body are."""
+    return 1 + max((height(layer.body) for layer in body.layers), default=-1)
 
 
 def _collect(body: Body, ordered: list[Body]) -> None:
@@ -182,7 +181,7 @@ def merge_dims(made: dict[Body, Model], root: Model, config: Mapping[int, str]) 
     of_heads = {atom for atom in root.dims if wide and "head_dim" in _called(atom) and atom.size not in config}
     _merge(root, [[(atom.size if atom in widths or atom in of_heads else config.get(atom.size, atom),)
                    for atom in root.dims]])  # fmt: skip
-    ordered = sorted(dict.fromkeys(made.values()), key=lambda model: -_height(model.body))
+    ordered = sorted(dict.fromkeys(made.values()), key=lambda model: -height(model.body))
     passed: dict[Model, list[list[tuple[Atom, ...]]]] = {}
     for outer in ordered:
         if outer in passed and not outer.kind:

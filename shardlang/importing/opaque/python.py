@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from shardlang.importing.bodies.body import free
-from shardlang.importing.bodies.views import alike
+from shardlang.importing.bodies.shapes import alike
 from shardlang.importing.opaque.pieces import OpaquePiece, is_fixed
 from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node
 from shardlang.importing.steps.unfold import is_number

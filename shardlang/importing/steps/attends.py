@@ -9,17 +9,20 @@ import torch
 from torch import Tensor
 
 from shardlang.importing.steps.frequencies import frequencies, powers
-from shardlang.importing.steps.nodes import CONST, STATE, Node, Traced
+from shardlang.importing.steps.nodes import CONST, STATE, Node, Traced, reached, scalar
 from shardlang.importing.steps.patterns import match
+from shardlang.importing.steps.rules import HIDDEN
 
 _PRODUCTS = ("aten.matmul", "aten.bmm")
-_HIDDEN = -1e4
 # Steps that only put elements at other places.
 _MOVES = ("aten.view", "aten.reshape", "aten.unflatten", "aten.transpose", "aten.permute")
 # x * cos + (-x2, x1) * sin, for the halves x1 and x2 of x.
 _ROTARY = ("add", ("mul", "x", "cos"), ("mul", ("cat", "halves?"), "sin"))
 _NEIGHBOURS = ("add", ("mul", "x", "cos"), ("mul", ("flatten|view|reshape", ("stack", "halves?")), "sin"))
 
+# Both halves of what is turned, by tables of half its width.
+_HALVES = ("cat", [("sub", ("mul", "first", "cos"), ("mul", "second", "sin")),
+                   ("add", ("mul", "second", "cos"), ("mul", "first", "sin"))])  # fmt: skip
 # Pairs as complex numbers, which a table of them turns.
 _COMPLEX = ("flatten|view|reshape", ("view_as_real", ("mul", ("view_as_complex", ("view|reshape|unflatten", "x")),
                                                       "turns")))  # fmt: skip
@@ -27,16 +30,12 @@ _COMPLEX = ("flatten|view|reshape", ("view_as_real", ("mul", ("view_as_complex",
 
 def attentions(traced: Traced) -> None:
     """softmax(mask(q k' * scale)) v is attention; a mask is a constant."""
-    changes = {}
-    for node in traced.nodes:
-        if node.op in _PRODUCTS:
-            made = _attention(node)
-            if made is not None:
-                changes[node] = made
-    traced.replace(changes)
+    traced.rewrite(_attention)
 
 
 def _attention(node: Node) -> Node | None:
+    if node.op not in _PRODUCTS:
+        return None
     weights, v = node.args
     p = 0.0
     if weights.op == "aten.dropout":
@@ -67,7 +66,7 @@ def _uncapped(scores: Node) -> tuple[Node, float | None]:
 
 def _unmasked(scores: Node) -> tuple[Node, Node | None]:
     """The scores before a constant mask, and which keys it lets a query see."""
-    if scores.op == "aten.masked_fill" and _constant(scores.args[1]) and number(scores.args[2]) <= _HIDDEN:
+    if scores.op == "aten.masked_fill" and _constant(scores.args[1]) and lowest(scores.args[2]):
         mask = scores.args[1]
         return scores.args[0], mask.like(CONST, value=~mask.value, shape=mask.shape)
     if scores.op == "aten.add" and _constant(scores.args[1]) and scores.args[1].value.is_floating_point():
@@ -90,13 +89,8 @@ def _constant(x: Any) -> bool:
 
 def lowest(x: Any) -> bool:
     """Whether an argument is a number that hides a score."""
-    plain = isinstance(x, int | float) or (_constant(x) and x.value.numel() == 1)
-    return plain and number(x) <= _HIDDEN
-
-
-def number(x: Any) -> float:
-    """The number of an argument, which may be a constant of one element."""
-    return float(x.value.item()) if isinstance(x, Node) and x.value.numel() == 1 else float(x)
+    number = scalar(x, (CONST, STATE))
+    return number is not None and number <= HIDDEN
 
 
 def _unscaled(scores: Node) -> tuple[Node, float]:
@@ -140,42 +134,37 @@ def repeated(x: Node) -> Node:
 def rotary(traced: Traced) -> None:
     """Pairs that are turned by tables of cosines and sines are `rotary`, if the tables are those of
     a base, or so many times these; pairs are (i, i + n/2) or (2 i, 2 i + 1)."""
-    changes = {}
-    for node in traced.nodes:
-        found = match(node, _ROTARY) or match(node, _NEIGHBOURS) or _by_halves(node) or _as_complex(node)
-        if found is None or not _constant(found["cos"]) or not _constant(found["sin"]):
-            continue
-        pairs = _pairs(found["x"], found["halves?"]) if "halves?" in found else "neighbours"
-        tables = _tables(found["cos"], found["sin"], pairs) if pairs else None
-        if tables is not None:
-            base, along, scales, times = tables
-            kwargs = {"along": along, "pairs": pairs, "scales": scales}
-            turned = node.like("aten.rotary", found["x"], base, kwargs=kwargs)
-            changes[node] = turned if times == 1 else node.like("aten.mul", turned, times)
-    traced.replace(changes)
-    traced.sweep()
-    _partial(traced)
+    traced.rewrite(_turned)
+    traced.rewrite(_partial)
+
+
+def _turned(node: Node) -> Node | None:
+    found = match(node, _ROTARY) or match(node, _NEIGHBOURS) or _by_halves(node) or _as_complex(node)
+    if found is None or not _constant(found["cos"]) or not _constant(found["sin"]):
+        return None
+    pairs = _pairs(found["x"], found["halves?"]) if "halves?" in found else "neighbours"
+    tables = _tables(found["cos"], found["sin"], pairs) if pairs else None
+    if tables is None:
+        return None
+    base, along, scales, times = tables
+    kwargs = {"along": along, "pairs": pairs, "scales": scales}
+    turned = node.like("aten.rotary", found["x"], base, kwargs=kwargs)
+    return turned if times == 1 else node.like("aten.mul", turned, times)
 
 
 def _by_halves(node: Node) -> dict[str, Any] | None:
     """The tensor whose halves are turned one by one, by tables of half its width."""
-    parts: Any = node.args[0] if node.op == "aten.cat" else ()
-    if len(parts) != 2:
-        return None
-    found = match(parts[0], ("sub", ("mul", "first", "cos"), ("mul", "second", "sin")))
-    found = found and match(parts[1], ("add", ("mul", "second", "cos"), ("mul", "first", "sin")), found)
+    found = match(node, _HALVES)
     if not found or not _constant(found["cos"]) or not _constant(found["sin"]):
         return None
     first, second = found["first"], found["second"]
-    x = first.args[0] if first.op == "aten.slice" else None
-    wide = node.shape[-1]
-    if not isinstance(x, Node) or second.args[:1] != (x,) or x.shape != node.shape or (
-            _slice(first), _slice(second)) != ((0, wide // 2, 1), (wide // 2, wide, 1)):  # fmt: skip
+    x, halves = first.args[0] if first.args else None, [node.like("aten.neg", second), first]
+    if not isinstance(x, Node) or x.shape != node.shape or _pairs(x, halves) != "halves":
         return None
     whole = {name: torch.cat([found[name].value] * 2, -1) for name in ("cos", "sin")}
     tables = {name: found[name].like(CONST, value=each, shape=each.shape, made=found[name].made)
               for name, each in whole.items()}  # fmt: skip
-    return {"x": x, "halves?": [node.like("aten.neg", second), first], **tables}
+    return {"x": x, "halves?": halves, **tables}
 
 
 def _as_complex(node: Node) -> dict[str, Any] | None:
@@ -194,28 +183,25 @@ def _as_complex(node: Node) -> dict[str, Any] | None:
     return {"x": x, **tables}
 
 
-def _partial(traced: Traced) -> None:
+def _partial(node: Node) -> Node | None:
     """`cat(rotary(x[:n]), x[n:])` turns the first n elements of x."""
-    changes = {}
-    for node in traced.nodes:
-        parts: Any = node.args[0] if node.op == "aten.cat" else ()
-        if len(parts) != 2 or parts[0].op != "aten.rotary" or parts[1].op != "aten.slice":
-            continue
-        first, rest = parts[0].args[0], parts[1]
-        whole, wide = rest.args[0], rest.args[0].shape[-1]
-        if first.op == "aten.slice" and first.args[0] is whole and _slice(first) == (0, first.shape[-1], 1) and (
-            _slice(rest) == (first.shape[-1], wide, 1)):  # fmt: skip
-            kwargs = {**parts[0].kwargs, "part": first.shape[-1]}
-            changes[node] = node.like("aten.rotary", whole, parts[0].args[1], kwargs=kwargs)
-    traced.replace(changes)
-    traced.sweep()
-
-
-def _slice(part: Any) -> tuple[int, int, int] | None:
-    """Start, end and step of a slice of the last dim."""
-    if not isinstance(part, Node) or part.op != "aten.slice" or part.args[1] % len(part.shape) != len(part.shape) - 1:
+    found = match(node, ("cat", [("rotary", "first", "base?"), "rest"]))
+    if found is None:
         return None
-    bounds: tuple[int, int, int] = slice(*[*part.args[2:], None, None, None][:3]).indices(part.args[0].shape[-1])
+    first, rest, (turned, _) = found["first"], found["rest"], node.args[0]
+    x = rest.args[0] if rest.args else None
+    if not isinstance(x, Node) or (_slice(first, x), _slice(rest, x)) != (
+            (0, first.shape[-1], 1), (first.shape[-1], x.shape[-1], 1)):  # fmt: skip
+        return None
+    return node.like("aten.rotary", x, found["base?"], kwargs={**turned.kwargs, "part": first.shape[-1]})
+
+
+def _slice(part: Any, x: Any) -> tuple[int, int, int] | None:
+    """Start, end and step of a slice of the last dim of x."""
+    if not isinstance(part, Node) or part.op != "aten.slice" or part.args[0] is not x or (
+            part.args[1] % len(part.shape) != len(part.shape) - 1):  # fmt: skip
+        return None
+    bounds: tuple[int, int, int] = slice(*[*part.args[2:], None, None, None][:3]).indices(x.shape[-1])
     return bounds
 
 
@@ -225,10 +211,7 @@ def _pairs(x: Node, halves: Any) -> str:
     wide = x.shape[-1]
     if len(halves) != 2 or halves[0].op != "aten.neg":
         return ""
-    parts = [halves[0].args[0], halves[1]]
-    if any(not isinstance(part, Node) or not part.args or part.args[0] is not x for part in parts):
-        return ""
-    found = [_slice(part) for part in parts]
+    found = [_slice(part, x) for part in (halves[0].args[0], halves[1])]
     if found == [(wide // 2, wide, 1), (0, wide // 2, 1)]:
         return "halves"
     return "neighbours" if found == [(1, wide, 2), (0, wide, 2)] else ""
@@ -280,11 +263,5 @@ def _one(table: Tensor, along: int) -> Tensor:
 
 def _buffer(table: Node, count: int) -> Tensor | None:
     """The buffer of so many frequencies that a table was computed from."""
-    stack = [table]
-    while stack:
-        node = stack.pop()
-        if node.op == STATE and node.shape == (count,):
-            found: Tensor = node.value
-            return found
-        stack += node.made.inputs() if node.made is not None else node.inputs() if node.op != CONST else []
-    return None
+    made = reached([table], lambda node: (node.made or node).inputs())
+    return next((node.value for node in made if node.op == STATE and node.shape == (count,)), None)

@@ -130,22 +130,21 @@ def _possible(table: Tensor, empty: int | None) -> Iterator[Waves]:
 
 def unfold_waves(traced: Traced) -> None:
     """Rows of waves are computed from the numbers of the rows."""
-    changes = {}
-    for node in traced.nodes:
+
+    def rule(node: Node) -> Node | None:
         table = node.args[0] if node.args else None
         while isinstance(table, Node) and table.op in _COPIES:
             table = table.args[0]
         if not isinstance(table, Node) or table.op not in (CONST, STATE) or table.name in traced.updated:
-            continue
-        rows = _rows(node, table)
+            return None
+        rows = _rows(node)
         waves = sinusoids(table.value) if rows is not None else None
-        if waves is not None and rows is not None:
-            changes[node] = _computed(node, rows, waves)
-    traced.replace(changes)
-    traced.sweep()
+        return None if waves is None or rows is None else _computed(node, rows, waves)
+
+    traced.rewrite(rule)
 
 
-def _rows(node: Node, table: Node) -> Node | None:
+def _rows(node: Node) -> Node | None:
     """Which rows of a table a step takes."""
     args = node.args
     if node.op == "aten.embedding":

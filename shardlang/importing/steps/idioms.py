@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
-from shardlang.importing.steps.attends import attentions, lowest, number, repeated, rotary, scales
-from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node, Traced
+from shardlang.importing.steps.attends import attentions, lowest, repeated, rotary, scales
+from shardlang.importing.steps.nodes import CONST, PARAM, STATE, Node, Traced, scalar
 from shardlang.importing.steps.patterns import Found, match
 from shardlang.importing.steps.projections import projections
 from shardlang.importing.steps.rules import Rule, hides_nothing, rule_of
@@ -22,7 +23,7 @@ _INNER = ("mul", ("add", "x", ("mul", ("pow", "x", 3), 0.044715)), _ROOT)
 # No largest distance has a logarithm beyond.
 _LOG = 40
 
-Make = Callable[[Node, Found], Node]
+Make = Callable[[Node, Found], Node | None]
 
 
 def _gelu(node: Node, found: Found) -> Node:
@@ -33,8 +34,12 @@ def _silu(node: Node, found: Found) -> Node:
     return node.like("aten.silu", found["x"])
 
 
-def _rms(node: Node, found: Found) -> Node:
-    return node.like("aten.rms_norm", found["x"], [found["x"].shape[-1]], found.get("w"), found["eps?"])
+def _rms(node: Node, found: Found) -> Node | None:
+    """Of a mean over the last dim, and a weight of the module's."""
+    weight = found.get("w")
+    if found["dims?"] not in ([-1], -1, (-1,)) or (weight is not None and weight.op != PARAM):
+        return None
+    return node.like("aten.rms_norm", found["x"], [found["x"].shape[-1]], weight, found["eps?"])
 
 
 _MEAN = ("mean", ("pow", "x", 2), "dims?")
@@ -66,41 +71,31 @@ _BUCKETS = {
 
 def apply(traced: Traced) -> None:
     """Changes the steps in place."""
-    changes = (_patterns, attentions, scales, _truths, _masks, rotary, projections)
-    for change in changes:
+    for pattern, make in IDIOMS:
+        traced.rewrite(partial(_matched, pattern=pattern, make=make))
+    for change in (attentions, scales, _truths, _masks, rotary, projections):
         change(traced)
         traced.sweep()
 
 
-def _patterns(traced: Traced) -> None:
-    for pattern, make in IDIOMS:
-        changes = {}
-        for node in traced.nodes:
-            found = match(node, pattern)
-            if found is None or (make is _rms and not _is_last(found)):
-                continue
-            changes[node] = make(node, found)
-        traced.replace(changes)
-        traced.sweep()
+def _matched(node: Node, pattern: Any, make: Make) -> Node | None:
+    found = match(node, pattern)
+    return None if found is None else make(node, found)
 
 
 def _truths(traced: Traced) -> None:
     """A mask beside a constant that hides nothing is that mask."""
-    changes = {}
-    for node in traced.nodes:
-        pairs = (node.args, node.args[::-1]) if node.op == "aten.logical_and" else ()
-        for mask, other in pairs:
+
+    def rule(node: Node) -> Node | None:
+        for mask, other in (node.args, node.args[::-1]) if node.op == "aten.logical_and" else ():
             alone = other.op == CONST and mask.op != CONST and len(mask.shape) == len(node.shape)
             if alone and hides_nothing(other):
                 traced.compared.append(other)
-                changes[node] = mask
-    traced.replace(changes)
+                found: Node = mask
+                return found
+        return None
 
-
-def _is_last(found: Found) -> bool:
-    """Whether a mean is over the last dim, and the weight one of the module's."""
-    weight = found.get("w")
-    return found["dims?"] in ([-1], -1, (-1,)) and (weight is None or weight.op == PARAM)
+    traced.rewrite(rule)
 
 
 def _masks(traced: Traced) -> None:
@@ -177,7 +172,7 @@ def _kept(mask: Node, shape: tuple[int, int], made: dict[tuple[Node, ...], Node]
         mask = mask.args[0]
     hidden: Any = None
     if mask.op == "aten.masked_fill" and mask.args[0].op == CONST and not bool(mask.args[0].value.any()):
-        hidden = mask.args[1] if number(mask.args[2]) == -math.inf else None
+        hidden = mask.args[1] if scalar(mask.args[2], (CONST, STATE)) == -math.inf else None
     if not isinstance(hidden, Node) or hidden.shape != shape:
         return None
     return made.setdefault((hidden,), mask.like("aten.logical_not", hidden, shape=shape, dtype=torch.bool))
@@ -217,14 +212,8 @@ def _added(traced: Traced, mask: Node) -> tuple[Node, bool]:
 def buckets(traced: Traced) -> None:
     """Changes what computes buckets of positions to one step. These are constants, which have to be
     unfolded before."""
-    changes = {}
-    for node in traced.nodes:
-        for both, pattern in _BUCKETS.items():
-            found = match(node, pattern)
-            made = _bucket(node, found, both) if found is not None else None
-            changes.update({node: made} if made is not None else {})
-    traced.replace(changes)
-    traced.sweep()
+    for both, pattern in _BUCKETS.items():
+        traced.rewrite(partial(_matched, pattern=pattern, make=partial(_bucket, both=both)))
 
 
 def _bucket(node: Node, found: Found, both: bool) -> Node | None:

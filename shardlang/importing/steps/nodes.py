@@ -3,17 +3,21 @@ modules, and the line of source that they come from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from shardlang.importing.authors.lines import Level
 from shardlang.importing.authors.marks import Mark
 
+T = TypeVar("T")
 INPUT, PARAM, STATE, CONST = "input", "param", "state", "const"
 # The size of a dim of a tensor, as a number: of the tensor and the place of the dim.
 SIZE = "size"
 LEAVES = frozenset((INPUT, PARAM, STATE, CONST))
+# Steps that cut a tensor in several, and those that change the order of its dims.
+SPLITS = ("aten.split", "aten.split_with_sizes", "aten.chunk", "aten.unbind")
+TURNS = ("aten.t", "aten.transpose", "aten.permute", "aten.numpy_T", "aten.swapaxes")
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,11 @@ class Scope:
     path: str
     call: str
     kind: str
+
+    @property
+    def prefix(self) -> str:
+        """What the names of all that is in it begin with."""
+        return f"{self.path}." if self.path else ""
 
 
 @dataclass(frozen=True)
@@ -100,6 +109,14 @@ def _nodes(argument: Any) -> Iterator[Node]:
             yield from _nodes(each)
 
 
+def scalar(x: Any, of: Container[str] = (CONST,)) -> float | None:
+    """The number that an argument is, or a leaf of one element; None if it is none. of: which
+    leaves count."""
+    if isinstance(x, Node):
+        return float(x.value.item()) if x.op in of and x.value.numel() == 1 else None
+    return x if isinstance(x, int | float) else None
+
+
 def mapped(argument: Any, change: Callable[[Node], Any]) -> Any:
     """An argument with each node replaced."""
     if isinstance(argument, Node):
@@ -122,7 +139,12 @@ class Traced:
     compared: list[Node] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
 
-    def replace(self, changes: dict[Node, Node]) -> None:
+    def rewrite(self, rule: Callable[[Node], Node | None]) -> None:
+        """Lets all that read a node for which a rule gives another one read that instead."""
+        self.replace({node: made for node in self.nodes if (made := rule(node)) is not None})
+        self.sweep()
+
+    def replace(self, changes: Mapping[Node, Node]) -> None:
         """Lets all that read a node read another one instead."""
 
         def now(node: Node) -> Node:
@@ -158,6 +180,17 @@ class Traced:
             self.nodes = _in_order(list(ordered), at)
         unread = [node for node in self.inputs.values() if node not in ordered]
         self.nodes = [*unread, *self.nodes]
+
+
+def reached(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> dict[T, None]:
+    """All that is reached from some things, each once, without recursion: a module may be deep."""
+    found, stack = dict[T, None](), list(starts)
+    while stack:
+        each = stack.pop()
+        if each not in found:
+            found[each] = None
+            stack += following(each)
+    return found
 
 
 def _visit(start: Node, ordered: dict[Node, None]) -> None:

@@ -18,45 +18,22 @@ _VIEWS = ("aten.view", "aten.reshape", "aten.flatten", *_TURNS)
 
 def projections(traced: Traced) -> None:
     """Changes the steps in place."""
-    for change in (_stacked, _unstacked, _joined, _within, _turned_before, _turned_behind):
+    for change in (_unstacked, _joined, _within):
         change(traced)
         traced.sweep()
-
-
-def _stacked(traced: Traced) -> None:
-    """A part of a last dim is a slice of it, also if the parts were put in front before."""
-    changes: dict[Node, Node] = {}
-    for node in traced.nodes:
-        source = _in_parts(node.args[0]) if node.op == "aten.select" and node.args[1] == 0 else None
-        if source is not None:
-            wide, at = node.shape[-1], node.args[2]
-            changes[node] = node.like("aten.slice", source, len(source.shape) - 1, at * wide, (at + 1) * wide)
-    traced.replace(changes)
-
-
-def _in_parts(step: Node) -> Node | None:
-    """`x` of `x.unflatten(-1, (n, d)).unsqueeze(0).transpose(0, -2).squeeze(-2)`."""
-    steps = []
-    for op in ("squeeze", "transpose", "unsqueeze", "unflatten"):
-        if step.op != f"aten.{op}":
-            return None
-        steps.append(step)
-        step = step.args[0]
-    rank = len(step.shape)
-    # Dims counted from 0, of the tensor with a dim in front and one for the parts.
-    said = [{at % (rank + 2) for at in each.args[1:]} for each in steps[:3]]
-    last = steps[3].args[1] % rank == rank - 1
-    return step if last and said == [{rank}, {0, rank}, {0}] else None
+    traced.rewrite(_turned_before)
+    readers = traced.readers()
+    traced.rewrite(lambda node: _turned_behind(node, readers))
 
 
 @dataclass(frozen=True)
 class _Pick:
     """A reader of a `view`, some of whose dims may be turned before. order: which dim of the view
-    each dim then is."""
+    each dim then is; None for one of a single place that is none of them."""
 
     read: Node
     view: Node
-    order: list[int]
+    order: list[int | None]
 
     def takes(self, dim: int) -> bool:
         """Whether it is one element of a dim of the view."""
@@ -68,7 +45,9 @@ class _Pick:
         wide = source.shape[at] // self.view.shape[at]
         part = source.like("aten.slice", source, at, number * wide, (number + 1) * wide, code=self.read.code,
                            shape=(*source.shape[:at], wide))  # fmt: skip
-        order = [each - (each > at) for each in self.order if each != at]
+        if part.shape == self.read.shape:
+            return part
+        order = [each - (each > at) for each in self.order if each not in (at, None)]
         return self.read.like("aten.permute", self.read.like("aten.view", part, list(shape), shape=shape), order)
 
 
@@ -93,10 +72,21 @@ def _picks(source: Node, readers: dict[Node, list[Node]]) -> list[_Pick]:
     while stack:
         last = stack.pop()
         for read in readers[last.read]:
-            turns = read.op in _TURNS
-            order = order_of(read.op, read.args, len(last.order)) if turns else range(len(last.order))
-            (stack if turns else found).append(_Pick(read, last.view, [last.order[each] for each in order]))
+            order = _turned(read, last.order)
+            (found if order is None else stack).append(_Pick(read, last.view, order or last.order))
     return found
+
+
+def _turned(step: Node, order: list[int | None]) -> list[int | None] | None:
+    """The dims of a tensor behind a step that changes their order, or adds or drops one of a single
+    place; None for another step."""
+    if step.op in _TURNS:
+        return [order[at] for at in order_of(step.op, step.args, len(order))]
+    rank = max(len(order), len(step.shape))
+    at = step.args[1] % rank if step.op in ("aten.unsqueeze", "aten.squeeze") and len(step.args) > 1 else None
+    if at is None or (step.op == "aten.squeeze" and order[at] is not None):
+        return None
+    return [*order[:at], None, *order[at:]] if step.op == "aten.unsqueeze" else [*order[:at], *order[at + 1 :]]
 
 
 @dataclass(frozen=True)
@@ -225,32 +215,27 @@ def _within(traced: Traced) -> None:
             node.scopes = _inside(node, label)
 
 
-def _turned_before(traced: Traced) -> None:
+def _turned_before(node: Node) -> Node | None:
     """The rows of a product are turned behind it, not before it."""
-    changes: dict[Node, Node] = {}
-    for node in traced.nodes:
-        turn = node.args[0] if node.op == "aten.linear" else None
-        if isinstance(turn, Node) and _turns_rows(turn):
-            x = turn.args[0]
-            new = node.like("aten.linear", x, *node.args[1:], shape=(*x.shape[:-1], node.shape[-1]))
-            changes[node] = turn.like(turn.op, new, *turn.args[1:], shape=node.shape, order=node.order)
-    traced.replace(changes)
+    turn = node.args[0] if node.op == "aten.linear" else None
+    if not isinstance(turn, Node) or not _turns_rows(turn):
+        return None
+    x = turn.args[0]
+    new = node.like("aten.linear", x, *node.args[1:], shape=(*x.shape[:-1], node.shape[-1]))
+    return turn.like(turn.op, new, *turn.args[1:], shape=node.shape, order=node.order)
 
 
-def _turned_behind(traced: Traced) -> None:
+def _turned_behind(turn: Node, readers: dict[Node, list[Node]]) -> Node | None:
     """The rows of a product with what was turned already are turned before it."""
-    readers = traced.readers()
-    changes: dict[Node, Node] = {}
-    for turn in traced.nodes:
-        node = turn.args[0] if _turns_rows(turn) else None
-        if isinstance(node, Node) and node.op == "aten.linear" and readers[node] == [turn] and (
-                node.args[0].op in _VIEWS):  # fmt: skip
-            x = node.args[0]
-            rows = turn.like(
-                turn.op, x, *turn.args[1:], shape=(*turn.shape[:-1], x.shape[-1]), order=node.order, code=""
-            )
-            changes[turn] = node.like("aten.linear", rows, *node.args[1:], shape=turn.shape)
-    traced.replace(changes)
+    node = turn.args[0] if _turns_rows(turn) else None
+    if not isinstance(node, Node) or node.op != "aten.linear" or readers[node] != [turn]:
+        return None
+    x = node.args[0]
+    if x.op not in _VIEWS:
+        return None
+    shape = (*turn.shape[:-1], x.shape[-1])
+    rows = turn.like(turn.op, x, *turn.args[1:], shape=shape, order=node.order, code="")
+    return node.like("aten.linear", rows, *node.args[1:], shape=turn.shape)
 
 
 def _turns_rows(node: Node) -> bool:

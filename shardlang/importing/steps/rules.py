@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from shardlang.importing.steps.nodes import CONST, STATE, Node, mapped
+from shardlang.importing.steps.nodes import CONST, STATE, Node, mapped, reached, scalar
 
 # A mask of numbers hides what it makes smaller than this.
-_HIDDEN = -1e4
+HIDDEN = -1e4
 # Steps whose numbers say from which place on a mask is another one.
 _TRIANGLES = ("aten.tril", "aten.triu")
 _COMPARE = ("lt", "le", "gt", "ge", "eq", "ne", "less", "greater", "less_equal", "greater_equal", "add", "sub", "rsub",
@@ -47,7 +46,7 @@ def seen(mask: Tensor) -> Tensor | None:
     """Which keys a mask lets a query see; None if it weighs them."""
     if mask.dtype == torch.bool:
         return mask
-    open_, hidden = mask == 0, mask <= _HIDDEN
+    open_, hidden = mask == 0, mask <= HIDDEN
     return open_ if bool((open_ | hidden).all()) else None
 
 
@@ -86,19 +85,15 @@ def hides_nothing(mask: Node) -> bool:
 def _buffers(mask: Node) -> list[Tensor]:
     """The same mask from the whole of a buffer that a constant was cut from; one that follows no
     rule where that cannot be computed."""
-    leaves = [leaf for leaf in _leaves(mask) if leaf.value.dim() >= 2 and leaf.shape[-1] > mask.shape[-1]]
+    made = reached([mask], lambda node: node.made.inputs() if node.made is not None else [])
+    leaves = [node for node in made
+              if node.made is None and node.value.dim() >= 2 and node.shape[-1] > mask.shape[-1]]  # fmt: skip
     if not leaves:
         return []
     try:
         return [_whole(mask)]
     except Exception:
         return [torch.full(leaves[0].shape, float("nan"))]
-
-
-def _leaves(node: Node) -> list[Node]:
-    if node.made is None:
-        return [node]
-    return [leaf for each in node.made.inputs() for leaf in _leaves(each)]
 
 
 def _whole(node: Node) -> Tensor:
@@ -116,25 +111,15 @@ def _whole(node: Node) -> Tensor:
 
 def limits(mask: Node) -> list[int]:
     """The numbers that the steps of a constant compare positions with, or move them by."""
-    found: dict[int, None] = {}
-    stack, done = [mask], {mask}
-    while stack:
-        node = stack.pop()
-        made = node.made if node.op == CONST else node
-        if made is None or made.op == STATE:
-            continue
-        whole = made.op in _TRIANGLES or (made.dtype is not None and not made.dtype.is_floating_point)
-        if whole and made.op.removeprefix("aten.").rstrip("_") in _COMPARE:
-            found.update(dict.fromkeys(n for n in map(_number, [*made.args, *made.kwargs.values()]) if n > 1))
-        new = [each for each in made.inputs() if each not in done]
-        done.update(new)
-        stack += new
-    return list(found)
+    makers = [node.made if node.op == CONST else node for node in reached([mask], _read)]
+    whole = [made for made in makers if made is not None and made.op.removeprefix("aten.").rstrip("_") in _COMPARE and (
+        made.op in _TRIANGLES or (made.dtype is not None and not made.dtype.is_floating_point))]  # fmt: skip
+    given = (scalar(each) for made in whole for each in [*made.args, *made.kwargs.values()] if type(each) is not bool)
+    numbers = [abs(each) for each in given if each is not None]
+    return list(dict.fromkeys(int(each) for each in numbers if 1 < each < 2**31 and each == int(each)))
 
 
-def _number(x: Any) -> int:
-    """The whole number that an argument is, without its sign; 0 if it is none."""
-    if isinstance(x, Node) and x.op == CONST and x.value.numel() == 1:
-        x = x.value.item()
-    whole = isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < 2**31 and x == int(x)
-    return abs(int(x)) if whole else 0
+def _read(node: Node) -> list[Node]:
+    """What the step that makes a constant reads, or another step."""
+    made = node.made if node.op == CONST else node
+    return [] if made is None or made.op == STATE else made.inputs()

@@ -119,6 +119,7 @@ def largest_sizes(module: nn.Module, inputs: Mapping[str, Tensor], places: Seque
     are left out, and all if the module cannot be run so."""
     env = ShapeEnv()
     mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    mode.cache_enabled = False  # entries with symbols cost more than they save
     given = {name: symbolic(mode, tensor, name, [(name, at) in places for at in range(tensor.dim())])
              for name, tensor in inputs.items()}  # fmt: skip
     before = buffers(module)

@@ -94,6 +94,7 @@ class _Reader:
         self.program, self.inputs = program, inputs
         self.owners = first_names(module)
         self.tensors = all_tensors(module)
+        self.names = tied_names(self.tensors)
         self.known: dict[Any, Any] = {}
         self.traced = Traced([], {}, {})
         self.refused: list[Refused] = []
@@ -118,14 +119,11 @@ class _Reader:
 
     def _tied(self, specs: Mapping[str, Any]) -> None:
         """Gives a tied tensor the name that the module has which uses it first."""
-        names: dict[int, list[str]] = {}
-        for name, tensor in self.tensors.items():
-            names.setdefault(id(tensor), []).append(name)
         for node in self.program.graph.nodes:
             spec = specs.get(node.name) if node.op == "placeholder" else None
             if spec is None or not node.users:
                 continue
-            tied = names.get(id(self.tensors.get(spec.target)), [])
+            tied = self.names.get(spec.target, [])
             if len(tied) > 1:
                 scopes = _scopes(next(each for each in self.program.graph.nodes if each in node.users))
                 path = scopes[-1].path if scopes else ""
@@ -140,25 +138,19 @@ class _Reader:
                 return value
             # torch may put something behind a name, and one may begin as another does.
             name = max((n for n in self.inputs if node.name.startswith(n)), key=len)
-            return self._input(name, value)
+            leaf = Node(INPUT, shape=tuple(value.shape), dtype=value.dtype, name=name, place="its arguments")
+            self.traced.inputs[name] = self._add(leaf)
+            return leaf
         if kind == "CONSTANT_TENSOR":
             return self._const(self.program.constants[spec.target], node)
-        if kind == "BUFFER" and not spec.persistent and not value.dtype.is_floating_point and self._still(spec.target):
+        written = self.program.graph_signature.buffers_to_mutate.values()
+        if kind == "BUFFER" and not (spec.persistent or value.dtype.is_floating_point or spec.target in written):
             return self._const(self.tensors[spec.target], node)
         owner = self.owners.get(id(self.tensors.get(spec.target)), spec.target)
         op = PARAM if kind == "PARAMETER" else STATE
         tensor = self.tensors[spec.target]
         leaf = Node(op, shape=tuple(value.shape), dtype=value.dtype, name=owner, stored=Stored(owner), value=tensor)
         return self._once(leaf)
-
-    def _still(self, buffer: str) -> bool:
-        """Whether no step writes to a buffer."""
-        return buffer not in self.program.graph_signature.buffers_to_mutate.values()
-
-    def _input(self, name: str, value: Any) -> Node:
-        leaf = Node(INPUT, shape=tuple(value.shape), dtype=value.dtype, name=name, place="its arguments")
-        self.traced.inputs[name] = self._add(leaf)
-        return leaf
 
     def _once(self, leaf: Node) -> Node:
         """The leaf of a name, one for tied parameters."""
@@ -386,6 +378,14 @@ def all_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by each of their names."""
     return {**dict(module.named_parameters(remove_duplicate=False)),
             **dict(module.named_buffers(remove_duplicate=False))}  # fmt: skip
+
+
+def tied_names(tensors: Mapping[str, Tensor]) -> dict[str, list[str]]:
+    """All names of a tensor, by each of them."""
+    names: dict[int, list[str]] = {}
+    for name, tensor in tensors.items():
+        names.setdefault(id(tensor), []).append(name)
+    return {name: names[id(tensor)] for name, tensor in tensors.items()}
 
 
 def _scopes(node: Any) -> tuple[Scope, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from shardlang.importing.steps.frequencies import frequencies, unfold_waves
-from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Scope, Traced
+from shardlang.importing.steps.nodes import CONST, INPUT, LEAVES, PARAM, STATE, Node, Scope, Traced, reached
 from shardlang.importing.steps.normalise import plain
 from shardlang.importing.steps.rules import rule_of
 
@@ -66,20 +66,21 @@ def _by_rule(node: Node) -> Node | None:
     if rule is None:
         return None
     size = node.shape[-1]
-    keys = node.like("aten.arange", dtype=torch.int64, shape=(size,))
-    rows = node.like("aten.unsqueeze", node.like("aten.arange", dtype=torch.int64, shape=(size,)), -1, shape=(size, 1),
-                     dtype=torch.int64)  # fmt: skip
-    square = {"shape": (size, size), "code": ""}
-    away = node.like("aten.sub", rows, keys, dtype=torch.int64, **square)
-    sees = node.like("aten.ge", rows, keys, dtype=torch.bool, **square)
+
+    def step(op: str, *args: Any, dtype: torch.dtype = torch.bool) -> Node:
+        return node.like(f"aten.{op}", *args, dtype=dtype, shape=(size, size), code="")
+
+    keys, rows = (node.like("aten.arange", dtype=torch.int64, shape=(size,)) for _ in range(2))
+    rows = node.like("aten.unsqueeze", rows, -1, shape=(size, 1), dtype=torch.int64)
+    away = step("sub", rows, keys, dtype=torch.int64)
+    sees = step("ge", rows, keys)
     if rule.window is not None:
-        near = node.like("aten.lt", away if rule.causal else node.like("aten.abs", away, dtype=torch.int64, **square),
-                         rule.window, dtype=torch.bool, **square)  # fmt: skip
-        sees = node.like("aten.logical_and", sees, near, dtype=torch.bool, **square) if rule.causal else near
+        near = step("lt", away if rule.causal else step("abs", away, dtype=torch.int64), rule.window)
+        sees = step("logical_and", sees, near) if rule.causal else near
     if node.value.dtype != torch.bool:
-        sees = node.like("aten.where", sees, high.item(), low.item(), **square)
+        sees = step("where", sees, high.item(), low.item(), dtype=node.dtype)
     elif not high:
-        sees = node.like("aten.logical_not", sees, dtype=torch.bool, **square)
+        sees = step("logical_not", sees)
     shape = (*[1] * (len(node.shape) - 2), size, size)
     return sees if len(shape) == 2 else node.like("aten.view", sees, shape, shape=shape)
 
@@ -87,15 +88,9 @@ def _by_rule(node: Node) -> Node | None:
 def _untrained(traced: Traced) -> None:
     """A parameter that no result has a gradient for, as a bias that only chooses experts, is a
     state."""
-    reached: set[Node] = set()
-    stack = [node for node in traced.outputs.values() if _passes(node)]
-    while stack:
-        node = stack.pop()
-        if node not in reached:
-            reached.add(node)
-            stack += [each for each in node.inputs() if _passes(each)]
+    trained = reached(filter(_passes, traced.outputs.values()), lambda node: filter(_passes, node.inputs()))
     for node in traced.nodes:
-        if node.op == PARAM and node not in reached:
+        if node.op == PARAM and node not in trained:
             node.op = STATE
 
 
@@ -106,9 +101,9 @@ def _passes(node: Node) -> bool:
 
 def _simplify(traced: Traced) -> None:
     """Drops what adds 0, multiplies by 1 or chooses by a constant."""
-    changes: dict[Node, Node] = {}
     readers = traced.readers()
-    for node in traced.nodes:
+
+    def rule(node: Node) -> Node | None:
         args = [number_of(each) for each in node.args[:2]]
         kept: Any = None
         if node.op in ("aten.add", "aten.mul") and node.kwargs.get("alpha", 1) == 1:
@@ -120,9 +115,10 @@ def _simplify(traced: Traced) -> None:
             kept = node.args[1 if args[0] else 2]
         if isinstance(kept, Node) and kept.op != CONST and kept.dtype == node.dtype and (
                 kept.shape == node.shape or all(each.op == _ATTENTION for each in readers[node])):  # fmt: skip
-            changes[node] = kept
-    traced.replace(changes)
-    traced.sweep()
+            return kept
+        return None
+
+    traced.rewrite(rule)
 
 
 def number_of(x: Any) -> Any:
@@ -171,17 +167,12 @@ def is_number(node: Node) -> bool:
     """Whether one number says a constant, at all sizes: what counts places may differ at others."""
     if node.op != CONST or not node.value.numel() or not bool((node.value == node.value.flatten()[0]).all()):
         return False
-    stack, seen = [node], {node}
-    while stack:
-        made = stack.pop().made
-        if made is None or _holds(made):
-            continue
-        if made.op in _COUNTING:
-            return False
-        new = [each for each in made.inputs() if each not in seen]
-        seen.update(new)
-        stack += new
-    return True
+
+    def makers(each: Node) -> list[Node]:
+        counts = each.made is not None and each.made.op in _COUNTING
+        return [] if each.made is None or counts or _holds(each.made) else each.made.inputs()
+
+    return not any(each.made is not None and each.made.op in _COUNTING for each in reached([node], makers))
 
 
 def _holds(made: Node) -> bool:

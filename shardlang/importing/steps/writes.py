@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 
-from shardlang.importing.steps.nodes import CONST, Node
+from shardlang.importing.steps.nodes import CONST, SPLITS, Node
 
-_SPLITS = ("aten.split", "aten.split_with_sizes", "aten.chunk", "aten.unbind")
 # Views of a part of a tensor, and those of all of it.
-_PARTS = ("aten.slice", "aten.select", "aten.narrow", *_SPLITS)
+_PARTS = ("aten.slice", "aten.select", "aten.narrow", *SPLITS)
 _RESHAPES = ("aten.view", "aten.reshape", "aten.unsqueeze", "aten.squeeze", "aten.flatten", "aten.unflatten")
 _TURNS = ("aten.transpose", "aten.permute", "aten.t")
 VIEWS = (*_PARTS, *_RESHAPES, *_TURNS, "aten.expand")
@@ -38,7 +37,7 @@ def _parent(node: Any) -> Any:
         return None
     if node.target is operator.getitem:
         source = node.args[0]
-        return source.args[0] if name_of(getattr(source, "target", "")) in _SPLITS else None
+        return source.args[0] if name_of(getattr(source, "target", "")) in SPLITS else None
     return node.args[0] if name_of(node.target) in VIEWS else None
 
 

@@ -27,15 +27,14 @@ Found = dict[Times, list[Atom]]
 
 def authored(body: Body, whole: nn.Module) -> Found:
     """The dims of a body by what its class calls them: those whose sizes agree."""
-    path = body.call.scope.path
-    module = whole.get_submodule(path)
+    module = whole.get_submodule(body.call.scope.path)
     kind = known(body)
     if kind is not None and kind.name in _SIZES:
         both = zip(_SIZES[kind.name], body.formals(), strict=False)
         return {Times(name): [atom] for name, atom in both if type(module).__name__ == kind.name}
     given, found = arguments(module), Found()
     for layer in body.layers:
-        names = given.get(layer.path.removeprefix(f"{path}." if path else ""), {})
+        names = given.get(layer.path.removeprefix(body.call.scope.prefix), {})
         inner = authored(layer.body, whole) if names else Found()
         for name, times in names.items():
             for atom in inner.get(Times(name), []):
@@ -68,4 +67,4 @@ def find_multiples(model: Model, found: Found) -> None:
             continue
         (base,) = bases
         if atom.size == times.times * base.size:
-            model.multiples[atom] = (times.times, base)
+            atom.declared, atom.sum = True, (base,) * times.times

@@ -7,7 +7,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 
-from shardlang.importing.bodies.body import Body, Layer, free
+from shardlang.importing.bodies.body import Body, free
 from shardlang.importing.bodies.library import LIBRARY
 from shardlang.importing.bodies.models import Model
 
@@ -56,18 +56,14 @@ def _own_words(words: Sequence[Sequence[str]]) -> list[list[str]]:
 
 def _members(body: Body) -> list[str]:
     """The attributes of parameters and layers."""
-    prefix = f"{body.call.scope.path}." if body.call.scope.path else ""
     own = [each.name.split(".")[0] for each in body.own]
-    return [*own, *(part for layer in body.layers for part in _attribute(layer, prefix))]
+    parts = [part for layer in body.layers for part in layer.path.removeprefix(body.call.scope.prefix).split(".")]
+    return [*own, *(part for part in parts if not part.isdigit())]
 
 
 def _inside(body: Body) -> list[str]:
     """The attributes of parameters and layers, those of the inner layers too."""
     return [*_members(body), *(part for layer in body.layers for part in _inside(layer.body))]
-
-
-def _attribute(layer: Layer, prefix: str) -> list[str]:
-    return [part for part in layer.path.removeprefix(prefix).split(".") if not part.isdigit()]
 
 
 def _said(part: str, name: str) -> str:

@@ -11,7 +11,7 @@ import shardlang.ops.all_families  # noqa: F401  (fills the registry)
 from shardlang.importing.bodies.body import Body, Layer, Own, Value, free
 from shardlang.importing.bodies.dims import Atom, atoms, flat
 from shardlang.importing.bodies.library import FUNCTIONS, LIBRARY, known
-from shardlang.importing.bodies.models import Model
+from shardlang.importing.bodies.models import Model, height
 from shardlang.ops.declaration import REGISTRY
 from shardlang.syntax.tables import tables
 
@@ -62,7 +62,7 @@ class Namer:
     def give(self, root: Model) -> None:
         """Names the dims of all models."""
         from_above: dict[Model, list[Mapping[Atom, str]]] = {root: []}
-        for model in sorted(dict.fromkeys(self.made.values()), key=_height):
+        for model in sorted(dict.fromkeys(self.made.values()), key=lambda model: -height(model.body)):
             self.names[model] = self._named(model, from_above.get(model, []))
             for layer in model.body.layers:
                 inner = self.made[layer.body]
@@ -122,7 +122,8 @@ class Namer:
         results = () if above else model.body.results
         given = {model.dims.get(atom, atom) for value in results for atom in flat(sum(value.dims, ()))}
         first = {
-            atom: (bool(atom.sum), min(hints.values(), default=99), atom not in given) for atom, hints in ranked.items()
+            atom: (bool(atom.sum) and atom not in model.dims, min(hints.values(), default=99), atom not in given)
+            for atom, hints in ranked.items()
         }
         for atom in sorted(ranked, key=lambda atom: first[atom]):
             hints = ranked[atom]
@@ -267,13 +268,6 @@ def inner_atom(model: Model, body: Body, atom: Atom) -> Atom:
     return model.dims.get(own, own)
 
 
-def _height(model: Model) -> int:
-    def height(body: Body) -> int:
-        return 1 + max((height(layer.body) for layer in body.layers), default=-1)
-
-    return -height(model.body)
-
-
 def _atoms(model: Model) -> list[Atom]:
     """The dims of a model in order of appearance: of inputs, parameters, layers, values."""
     body = model.body
@@ -329,8 +323,7 @@ def _shortened(own: Own, body: Body) -> str:
 
 def _attribute(body: Body, layer: Layer) -> str:
     path = layer.array.name if layer.array else layer.path
-    prefix = f"{body.call.scope.path}." if body.call.scope.path else ""
-    name = path.removeprefix(prefix)
+    name = path.removeprefix(body.call.scope.prefix)
     if name[:1].isdigit():
         kind = layer.body.call.scope.kind.rpartition(".")[2]
         name = f"{re.sub('(?<=[a-z])(?=[A-Z])', '_', kind).lower()}_{name}"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shardlang.importing.bodies.body import Bare, Body, Const, Expr, Layer, Own, Value
+from shardlang.importing.bodies.body import Bare, Body, Const, Expr, Layer, Value
 from shardlang.importing.bodies.dims import Atom, Formula, Term, atoms, flat, size
 from shardlang.importing.bodies.models import Model
 from shardlang.importing.text.names import Namer, layer_name, own_name
@@ -33,7 +33,9 @@ class Terms:
             given = [flat(term) for layer in model.body.layers if not layer.index
                      for term in (layer.terms[atom] for atom in layer.body.formals())]  # fmt: skip
             sums = {term[0] for term in given if len(term) == 1 and len(term[0].sum) > 1 and given.count(term) == 1}
-            self._passed[model] = {*sums, *model.multiples} - {self.first(model, atom) for atom in _written(model)}
+            self._passed[model] = {*sums, *(atom for atom in model.dims.values() if atom.sum)} - {
+                self.first(model, atom) for atom in _written(model)
+            }
         return self._passed[model]
 
     @staticmethod
@@ -43,15 +45,13 @@ class Terms:
 
     def sum(self, model: Model, atom: Atom) -> str:
         """A dim that is as long as others together: `d + pairs`, `2 * out`."""
-        if atom in model.multiples:
-            times, base = model.multiples[atom]
-            return f"{times} * {self.name(model, base)}"
         names = [self.name(model, each) for each in flat(atom.sum)]
         return f"{len(names)} * {names[0]}" if len({*names}) == 1 < len(names) else " + ".join(names)
 
     def name(self, model: Model, atom: Atom) -> str:
-        if (atom.sum or model.multiples) and self.first(model, atom) in self.passed(model):
-            return self.sum(model, self.first(model, atom))
+        first = self.first(model, atom)
+        if first.sum and first in self.passed(model):
+            return self.sum(model, first)
         names = self.namer.names[model]
         here: Atom | None = atom
         while here is not None and not here.fixed:
@@ -154,7 +154,7 @@ class Terms:
         parts, body = [self.layer(model, layer)], layer.body
         while True:
             inner = self.made[body]
-            at = next((at for at, own in enumerate(body.own) if _full(body, own) == name), None)
+            at = next((at for at, own in enumerate(body.own) if body.call.scope.prefix + own.name == name), None)
             # The body that stands for the model has the names; its layers are in the same order.
             if at is not None:
                 return ".".join([*parts, own_name(inner.body, inner.body.own[at])])
@@ -184,11 +184,6 @@ def _atoms(given: Any) -> Iterator[Atom]:
     elif isinstance(given, tuple | list):
         for each in given:
             yield from _atoms(each)
-
-
-def _full(body: Body, own: Own) -> str:
-    path = body.call.scope.path
-    return f"{path}.{own.name}" if path else own.name
 
 
 def literal(value: Any) -> str:

@@ -67,17 +67,15 @@ class Writer:
         return wrapped(f"model {model.name}(", found)
 
     def _copies(self, model: Model) -> list[str]:
-        sizes = dict.fromkeys(atom for value in model.body.live() for atom in atoms(value.dims)
-                              if atom.declared and atom not in self.terms.passed(model))  # fmt: skip
-        live = {atom for value in model.body.live() for atom in atoms(value.dims)}
+        live = dict.fromkeys(atom for value in model.body.live() for atom in atoms(value.dims))
+        there = dict.fromkeys(self.terms.first(model, atom) for atom in (*live, *model.dims))
+        sizes = [atom for atom in there if atom.declared and atom not in self.terms.passed(model)]
         plain = [atom for atom in sizes if not (atom.product or atom.sum)]
         found = {self.terms.name(model, atom): self._declared(model, atom) for atom in plain}
         for mine, theirs in model.body.sources().items():
             if mine in live and mine not in model.dims:
                 found[self.terms.name(model, mine)] = self.terms.name(model, theirs)
         found |= {self.terms.name(model, atom): self._declared(model, atom) for atom in sizes}
-        many = [atom for atom in model.multiples if atom not in self.terms.passed(model)]
-        found |= {self.terms.name(model, atom): self.terms.sum(model, atom) for atom in many}
         return [f"dim {new} = {old}" for new, old in found.items()]
 
     def _declared(self, model: Model, atom: Atom) -> str:
