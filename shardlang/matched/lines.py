@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import field
+from itertools import zip_longest
 
 from shardlang.facts.actions import Action
 from shardlang.frozen.records import dataclass
@@ -169,3 +170,23 @@ def lines_of(items: Items) -> Iterator[Line]:
             yield item
         else:
             yield from lines_of(item.items)
+
+
+def difference(planned: Items, text: Items) -> tuple[Line | None, Line | None, str] | None:
+    """The first lines in which two sequences differ, None for the one that has nothing there, and
+    why, where they do not tell; None where they are the same."""
+    for one, other in zip_longest(planned, text):
+        if one == other:
+            continue
+        if isinstance(one, Repeated) and isinstance(other, Repeated) and one.times != other.times:
+            return _first(one), _first(other), f"the plan has {one.times} layers in a row, the text {other.times}"
+        if (isinstance(one, Repeated) and isinstance(other, Repeated)) or (
+            isinstance(one, Again) and isinstance(other, Again)
+        ):
+            return difference(one.items, other.items)
+        return _first(one), _first(other), ""
+    return None
+
+
+def _first(item: Line | Repeated | Again | None) -> Line | None:
+    return item if isinstance(item, Line) or item is None else next(lines_of(item.items), None)

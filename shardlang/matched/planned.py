@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
+from itertools import groupby
 
 from shardlang.emit.emit import Emission
 from shardlang.emit.evaluate import Evaluate
@@ -30,6 +31,7 @@ from shardlang.sources.source import Span
 from shardlang.step.blocks.call import BlockCall
 from shardlang.step.phases import summed_in_time
 from shardlang.step.saved_activations import owners
+from shardlang.types.dim import term_size
 from shardlang.types.layout import Layout, uneven_sizes
 
 
@@ -75,29 +77,23 @@ class Planned:
 
     def _evaluate(self, test: Evaluate) -> Items:
         found = list(self._body(test.body))
-        for total in test.totals:
-            planned = self.plan.ops[total.op] if total.op >= 0 else None
-            for use in planned.operands if planned is not None else ():
-                if use.layout.pending:
-                    given = self.local(use.value, use.layout)
-                    span = self.plan.graph.values[use.value].span
-                    group = AxisGroup(use.layout.mesh, use.layout.pending)
-                    found.append(Line("all_reduce", group, (), given, given, span=span))
-            found += self._within(total.op, False) if planned is not None else ()
-        for total in test.totals:
-            if total.summed_first:
-                pair, span = Local("f64", (2,)), self.plan.graph.values[total.value].span
-                found.append(Line("all_reduce", AxisGroup(total.mesh, total.summed_first), (), pair, pair, span=span))
-        return tuple(found)
+        for planned in (self.plan.ops[total.op] for total in test.totals if total.op >= 0):
+            for use in planned.operands:
+                if axes := use.layout.pending:
+                    found.append(self._sum(use.value, axes, use.layout.mesh, self.local(use.value, use.layout)))
+            found += self._within(planned, False)
+        pair = Local("f64", (2,))
+        return *found, *(self._sum(t.value, t.summed_first, t.mesh, pair) for t in test.totals if t.summed_first)
 
     def _summed(self, values: Iterable[int]) -> Iterator[Line]:
         """The sums over a further mesh of numbers that a function returns."""
         for value in values:
             if axes := summed_first(self.plan, value):
                 layout = layout_of(self.plan, final_form(self.plan, value))
-                local = self.local(value, layout)
-                span = self.plan.graph.values[value].span
-                yield Line("all_reduce", AxisGroup(layout.mesh, axes), (), local, local, span=span)
+                yield self._sum(value, axes, layout.mesh, self.local(value, layout))
+
+    def _sum(self, value: int, axes: tuple[str, ...], mesh: int, local: Local) -> Line:
+        return Line("all_reduce", AxisGroup(mesh, axes), (), local, local, span=self._span(value))
 
     def _writer(self, body: FunctionBody) -> StatementWriter:
         return body.writer({}, LocalSizes(self.plan, Groups(self.plan.meshes)))
@@ -109,23 +105,20 @@ class Planned:
     def _items(
         self, body: FunctionBody, writer: StatementWriter, items: Sequence[Item | Region]
     ) -> Iterator[Line | Repeated | Again]:
-        steps: list[Step] = []
-        for item in items:
-            if isinstance(item, Step):
-                steps.append(item)
+        for is_step, group in groupby(items, lambda item: isinstance(item, Step)):
+            if is_step:
+                yield from self._steps(writer, [item for item in group if isinstance(item, Step)])
                 continue
-            yield from self._steps(writer, steps)
-            steps = []
-            match item:
-                case Region():
-                    inner = tuple(self._items(body, writer, item.items))
-                    yield from self._again(inner, item.group) if inner else ()
-                case BlockCall():
-                    yield from self._call(body, item)
-                case Loop():
-                    inner = self._call(body, item.calls[0])
-                    yield from [Repeated(len(item.layers), inner)] if inner else []
-        yield from self._steps(writer, steps)
+            for item in group:
+                match item:
+                    case Region():
+                        inner = tuple(self._items(body, writer, item.items))
+                        yield from self._again(inner, item.group) if inner else ()
+                    case BlockCall():
+                        yield from self._call(body, item)
+                    case Loop():
+                        inner = self._call(body, item.calls[0])
+                        yield from [Repeated(len(item.layers), inner)] if inner else []
 
     def _call(self, body: FunctionBody, call: BlockCall) -> Items:
         training = body.scene.training
@@ -139,14 +132,14 @@ class Planned:
         return items if owners(self.plan).to_host(group) else (Again(items),)
 
     def _steps(self, writer: StatementWriter, steps: Sequence[Step]) -> Iterator[Line]:
-        for _, mine in writer.statements(steps) if steps else ():
+        for _, mine in writer.statements(steps):
             for step in mine:
                 yield from self._of_step(step, writer.training)
 
     def _of_step(self, step: Step, training: bool) -> Iterator[Line]:
         if step.kind == "conversion":
             return self._conversion(self.plan.conversions[step.index])
-        return self._within(step.index, training)
+        return self._within(self.plan.ops[step.index], training)
 
     def _conversion(self, c: Conversion) -> Iterator[Line]:
         plan, move = self.plan, c.move
@@ -178,13 +171,11 @@ class Planned:
         kept = [axis for axis in source.dims[dim] if axis not in c.move.axes]
         return uneven_sizes(term, mesh.degree((*kept, *c.move.axes)), self.plan.sizes)
 
-    def _within(self, index: int, training: bool) -> Iterator[Line]:
+    def _within(self, planned: PlannedOp, training: bool) -> Iterator[Line]:
         """The exchanges of an operator itself, by the names of its groups."""
-        planned = self.plan.ops[index]
-        op = self.plan.graph.ops[planned.op]
-        declared = operator(self.plan, planned)
-        if planned.inside or op.attrs.get("ignore_index") is not None:
-            yield from self._exchanged(planned, op, declared, training)
+        op, declared = self.plan.graph.ops[planned.op], operator(self.plan, planned)
+        if training or not declared.updates:  # else it takes the statistics that are kept
+            yield from self._exchanged(planned, op, training)
         if training:
             yield from self._kept(planned, op, declared)
 
@@ -199,18 +190,14 @@ class Planned:
                 if self.plan.graph.values[op.operands[at]].type.floating:
                     yield Line(KEEPING, AxisGroup(0, ()), given=parts[at], span=op.span)
 
-    def _exchanged(self, planned: PlannedOp, op: Op, declared: Operator, training: bool) -> Iterator[Line]:
-        if declared.updates and not training:
-            return  # it takes the statistics that are kept
+    def _exchanged(self, planned: PlannedOp, op: Op, training: bool) -> Iterator[Line]:
         made = ((op.rule.factors[f].exchanged, axes) for f, axes, _, _ in planned.inside)
-        within = {(how.name if how is not None else STATISTICS, axes) for how, axes in made}
-        for what, axes in sorted(within):
-            yield Line(what, AxisGroup(planned.mesh, axes), span=op.span)
-        counted = op.attrs.get("ignore_index") is not None and len(op.operands) == 2
-        if counted and training:
+        within = sorted({(how.name if how is not None else STATISTICS, axes) for how, axes in made})
+        if op.attrs.get("ignore_index") is not None and len(op.operands) == 2 and training:  # it is counted
             factors = {f for dim in op.rule.operands[1] for f in dim}
-            for axes in sorted(planned.factor_axes[f] for f in factors if planned.factor_axes[f]):
-                yield Line(STATISTICS, AxisGroup(planned.mesh, axes), span=op.span)
+            within += [(STATISTICS, axes) for axes in sorted(planned.factor_axes[f] for f in factors) if axes]
+        for what, axes in within:
+            yield Line(what, AxisGroup(planned.mesh, axes), span=op.span)
 
     def local(self, value: int, layout: Layout) -> Local:
         type = self.plan.graph.values[value].type
@@ -223,9 +210,4 @@ class Planned:
     def _size(self, term: tuple, axes: tuple[str, ...], mesh: int) -> Size:
         degree = self.plan.meshes[mesh].degree(axes)
         uneven = uneven_sizes(term, degree, self.plan.sizes)
-        if uneven is not None:
-            return Uneven(uneven, AxisGroup(mesh, axes))
-        whole = 1
-        for dim in term:
-            whole *= dim.size or 1
-        return whole // degree
+        return (term_size(term) or 1) // degree if uneven is None else Uneven(uneven, AxisGroup(mesh, axes))

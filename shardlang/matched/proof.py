@@ -13,8 +13,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.emit.emit import Emission
 from shardlang.frozen.records import dataclass
 from shardlang.matched import plan_settings
-from shardlang.matched.compare import difference
-from shardlang.matched.lines import ActionRow, AxisGroup, Items, lines_of
+from shardlang.matched.lines import ActionRow, AxisGroup, Items, difference, lines_of
 from shardlang.matched.planned import Planned
 from shardlang.matched.read_back import settings
 from shardlang.matched.read_back.program import Read, read
@@ -75,12 +74,12 @@ class Pair:
     def same(self, where: str, ours: Items, theirs: Items, at: int = 0) -> bool:
         """Whether both are the same; reports the first difference. at: the stage that they are of,
         which is named where one of them has nothing."""
-        differs = difference(ours, theirs)
+        differs = None if ours == theirs else difference(ours, theirs)
         if differs is None:
             return True
-        mine, its = differs.planned, differs.text
+        mine, its, why = differs
         said = [f"the plan says {mine.said if mine else 'nothing'}", f"the text {its.said if its else 'nothing'}"]
-        fact = differs.why or ", and ".join(said)
+        fact = why or ", and ".join(said)
         graph, forward = self.planned.plan.graph, self.text.stages[at].functions["forward"]
         report(
             self.sink, "SH460", f"{where} the plan and the emitted text communicate differently: {fact}",
