@@ -9,9 +9,9 @@ from itertools import combinations, zip_longest
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.frozen.records import dataclass
-from shardlang.matched.lines import AxisGroup, Line
+from shardlang.matched.lines import AxisGroup, Line, lines_of
 from shardlang.matched.read_back.program import Read
-from shardlang.matched.read_back.settings import parameters
+from shardlang.matched.read_back.settings import parameter
 from shardlang.matched.report import report
 
 
@@ -28,18 +28,15 @@ class Joint:
 def joint(read: Read) -> Sequence[Sequence[Joint]]:
     """The sums of each coordinate with others, parameter by parameter. Which of them come in one
     bucket follows from that order, as only those that the same stages use share one."""
-    lines, users = parameters(read), dict[str, set[int]]()
+    users, found = dict[str, set[int]](), list[list[Joint]]([] for _ in {*read.coordinates})
     for coordinate, stage in zip(read.coordinates, read.stages, strict=True):
         for path in stage.parameters:
             users.setdefault(path, set()).add(coordinate)
-    found: list[list[Joint]] = [[] for _ in {*read.coordinates}]
-    for path in (
-        path for path in lines if len(users.get(path, ())) > 1 and not read.declared[path].given.get("frozen")
-    ):
-        line, local = lines[path][0], read.declared[path].local
-        assert isinstance(line, Line)
+    shared = [path for path in read.declared if len(users.get(path, ())) > 1]
+    for path, declared in ((path, read.declared[path]) for path in shared if read.declared[path].learns):
+        line, *_ = lines_of(parameter(read, declared))
         for coordinate in users[path]:
-            found[coordinate].append(Joint(tuple(sorted(users[path])), line.group, (local.most,), line))
+            found[coordinate].append(Joint(tuple(sorted(users[path])), line.group, (declared.local.most,), line))
     return found
 
 

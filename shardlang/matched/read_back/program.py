@@ -4,6 +4,7 @@ functions and what these are given."""
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -21,7 +22,6 @@ from shardlang.types.layout import chunk_sizes
 # The functions of a file, each after those whose results it is given.
 ORDER = ("before_microbatch", "before_step", "forward", "conclude", "evaluate")
 _STEPS = re.compile(r"(\d+)\]|([^.\[\]]+)")
-_ENDS = re.compile(r"[.\[]|$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,11 @@ class Variable:
     given: Mapping[str, Any]
     node: ast.Call
     trained: bool = False
+
+    @property
+    def learns(self) -> bool:
+        """Whether it is trained, and not frozen."""
+        return self.trained and not self.given.get("frozen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +93,33 @@ class Read:
         yield from ((f"{layer}.{path}", one) for layer in expanded(made.args[0]) for path, one in below)
 
     @cached_property
-    def _below(self) -> Mapping[str, Sequence[str]]:
-        """Layer, array of layers or path -> the declared paths in it, in order; "" is the model."""
-        found: dict[str, list[str]] = {"": [*self.declared]}
-        for path in self.declared:
-            for end in _ENDS.finditer(path):
-                found.setdefault(path[: end.start()], []).append(path)
+    def _model(self) -> Layer:
+        """The whole model."""
+        found = Layer()
+        for path, one in self.declared.items():
+            found.put(_steps(path), one.local, [path])
         return found
+
+    def _at(self, path: str) -> Any:
+        """What is declared at a path, or below it."""
+        found: Any = self._model
+        for step in _steps(path):
+            found = found.get(step) if isinstance(found, Layer) else None
+        return found
+
+    def _each(self, patterns: Iterable[str]) -> Sequence[str]:
+        """The layers, arrays of layers and declared paths that patterns name."""
+        each = [path for pattern in patterns for path in expanded(pattern)]
+        if not any("*" in path for path in each):
+            return each
+        those = covered(each, self.declared)
+        return [path for path in self.declared if path in those]
 
     def named(self, patterns: Iterable[str]) -> dict[str, None]:
         """The declared paths that patterns name."""
-        each = [path for pattern in patterns for path in expanded(pattern)]
-        if any("*" in path for path in each):
-            those = covered(each, self.declared)
-            return dict.fromkeys(path for path in self.declared if path in those)
-        return dict.fromkeys(path for name in each for path in self._below.get(name, ()))
+        found = ((name, self._at(name)) for name in self._each(patterns))
+        each = (at.paths if isinstance(at, Layer) else [name] * (at is not None) for name, at in found)
+        return dict.fromkeys(itertools.chain.from_iterable(each))
 
     def _given(self, made: Made, dtype: str, shape: Sequence[int]) -> Variable:
         return Variable(self._local(dtype, shape, made.words), made.words, made.node)
@@ -127,7 +144,7 @@ class Read:
             made.args[0]: self._given(made, *made.args[1:3]) for made in self.program.words["data"].words["fields"]
         }
         if self.schedule is None:
-            return [self._stage(self.program, self.program.words, [""], list(fields.values()))]
+            return [self._stage(self.program, self.program.words, [*self._model], list(fields.values()))]
         return [
             self._stage(made, {**made.words, "forward": made.args[0]}, made.words.get("parameters", ()),
                         [fields[name] for name in made.words.get("fields", ())])
@@ -137,16 +154,12 @@ class Read:
     def _stage(
         self, made: Made, functions: Mapping[str, Any], patterns: Iterable[str], fields: Sequence[Variable]
     ) -> EmittedStage:
-        layers, paths = Layer(), self.named(patterns)
-        for path in paths:
-            *outer, last = (int(index) if index else name for index, name in _STEPS.findall(path))
-            at = layers
-            for step in outer:
-                at = at.setdefault(step, Layer())
-            at[last] = self.declared[path].local
+        layers, names = Layer(), self._each(patterns)
+        for name in names:
+            layers.put(_steps(name), self._at(name))
         receives = [self._given(each, *each.args) for each in made.words.get("receives", ())]
         own = {name: functions[name] for name in ORDER if name in functions}
-        return EmittedStage(own, paths, layers, receives, fields, made)
+        return EmittedStage(own, self.named(names), layers, receives, fields, made)
 
     @cached_property
     def stage_group(self) -> AxisGroup:
@@ -174,6 +187,10 @@ class Read:
             for values in each:
                 before |= values if isinstance(values, dict) else {}
         return found
+
+
+def _steps(path: str) -> list[str | int]:
+    return [int(index) if index else name for index, name in _STEPS.findall(path)]
 
 
 def read(files: Mapping[str, str]) -> Read:

@@ -19,11 +19,12 @@ from shardlang.paths.patterns import expanded
 def parameters(read: Read) -> Mapping[str, Items]:
     """Path -> lines of a parameter; those of equal layers are one object."""
     trained = {path: one for path, one in read.declared.items() if one.trained}
-    made = {id(one): _parameter(read, one) for one in trained.values()}
+    each = {id(one): one for one in trained.values()}
+    made = {at: parameter(read, one) for at, one in each.items()}
     return {path: made[id(one)] for path, one in trained.items()}
 
 
-def _parameter(read: Read, declared: Variable) -> Items:
+def parameter(read: Read, declared: Variable) -> Items:
     """The sum of a parameter's gradient and, if ZeRO cuts it, its rows."""
     given, mesh = declared.given, declared.given.get("mesh", read.texts.meshes[0])
     how = "no" if given.get("frozen") else "rows" if given.get("sparse") else "once" if given.get("once") else ""

@@ -23,9 +23,21 @@ from shardlang.matched.table import CONVERSIONS, EXCHANGES, HALVES, KEEPING, MEM
 
 class Layer(dict[str | int, Any]):
     """A layer, or an array of layers: what is below it by name or index, parameters and states as
-    their `Local`. kind: the same of those that are declared alike."""
+    their `Local`. paths: of all of those. kind: the same of layers that are declared alike."""
 
-    kind = -1
+    def __init__(self) -> None:
+        super().__init__()
+        self.paths, self.kind = list[str](), -1
+
+    def put(self, path: Sequence[str | int], below: Any, declared: Sequence[str] = ()) -> None:
+        """Takes in what is at a path below it, where these are declared."""
+        layer, (*outer, last) = self, path
+        for step in outer:
+            if step not in layer:
+                layer[step] = Layer()
+            layer = layer[step]
+            layer.paths += declared
+        layer[last] = below
 
 
 @dataclass(frozen=True, slots=True)
