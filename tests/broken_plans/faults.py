@@ -17,7 +17,7 @@ from shardlang.graph.graph import Kind
 from shardlang.matched.lines import Line, lines_of
 from shardlang.matched.read_back.program import Read, read
 from shardlang.matched.read_back.text import File
-from shardlang.matched.read_back.walk import RankMesh
+from shardlang.matched.read_back.walk import EmittedMesh
 from shardlang.matched.table import CONVERSIONS, KEEPING
 from shardlang.plan.plan import Conversion, MoveKind, Plan
 from shardlang.step.phases import summed_in_time
@@ -142,7 +142,7 @@ def _put(text: str, node: ast.expr, new: str) -> str:
     return (data[:begin] + new.encode() + data[end:]).decode()
 
 
-def _regrouped(call: ast.Call, meshes: Mapping[str, RankMesh]) -> str:
+def _regrouped(call: ast.Call, meshes: Mapping[str, EmittedMesh]) -> str:
     """The call over another group, of other axes."""
     text = ast.unparse(call)
     group = next(a for a in call.args[1:] if isinstance(a, (ast.Attribute, ast.Subscript)))

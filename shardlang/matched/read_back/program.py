@@ -15,7 +15,7 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.frozen.records import dataclass
 from shardlang.matched.lines import AxisGroup, Items, Local, Size, Uneven
 from shardlang.matched.read_back.text import File
-from shardlang.matched.read_back.walk import Closure, Layer, Made, Texts
+from shardlang.matched.read_back.walk import Closure, EmittedFiles, EmittedLayer, Made
 from shardlang.paths.patterns import covered, expanded
 from shardlang.types.layout import chunk_sizes
 
@@ -47,7 +47,7 @@ class EmittedStage:
 
     functions: Mapping[str, Closure]
     parameters: Collection[str]
-    layers: Layer
+    layers: EmittedLayer
     receives: Sequence[Variable]
     fields: Sequence[Variable]
     made: Made
@@ -57,7 +57,7 @@ class EmittedStage:
 class Read:
     """A program as its text says it. returned: what the `forward` of each stage does."""
 
-    texts: Texts
+    texts: EmittedFiles
     returned: dict[int, Sequence[Any]] = field(default_factory=dict)
 
     @cached_property
@@ -93,9 +93,9 @@ class Read:
         yield from ((f"{layer}.{path}", one) for layer in expanded(made.args[0]) for path, one in below)
 
     @cached_property
-    def _model(self) -> Layer:
+    def _model(self) -> EmittedLayer:
         """The whole model."""
-        found = Layer()
+        found = EmittedLayer()
         for path, one in self.declared.items():
             found.put(_steps(path), one.local, [path])
         return found
@@ -104,7 +104,7 @@ class Read:
         """What is declared at a path, or below it."""
         found: Any = self._model
         for step in _steps(path):
-            found = found.get(step) if isinstance(found, Layer) else None
+            found = found.get(step) if isinstance(found, EmittedLayer) else None
         return found
 
     def _each(self, patterns: Iterable[str]) -> Sequence[str]:
@@ -118,7 +118,7 @@ class Read:
     def named(self, patterns: Iterable[str]) -> dict[str, None]:
         """The declared paths that patterns name."""
         found = ((name, self._at(name)) for name in self._each(patterns))
-        each = (at.paths if isinstance(at, Layer) else [name] * (at is not None) for name, at in found)
+        each = (at.paths if isinstance(at, EmittedLayer) else [name] * (at is not None) for name, at in found)
         return dict.fromkeys(itertools.chain.from_iterable(each))
 
     def _given(self, made: Made, dtype: str, shape: Sequence[int]) -> Variable:
@@ -154,7 +154,7 @@ class Read:
     def _stage(
         self, made: Made, functions: Mapping[str, Any], patterns: Iterable[str], fields: Sequence[Variable]
     ) -> EmittedStage:
-        layers, names = Layer(), self._each(patterns)
+        layers, names = EmittedLayer(), self._each(patterns)
         for name in names:
             layers.put(_steps(name), self._at(name))
         receives = [self._given(each, *each.args) for each in made.words.get("receives", ())]
@@ -175,7 +175,7 @@ class Read:
         """Name -> lines of the functions of a stage."""
         stage, found, before = self.stages[at], dict[str, Items](), dict[str, Any]()
         fields = [each.local for each in stage.fields]
-        first: Mapping[str, list[Any]] = {"before_microbatch": fields, "before_step": [], "conclude": [Layer()]}
+        first: Mapping[str, list[Any]] = {"before_microbatch": fields, "before_step": [], "conclude": [EmittedLayer()]}
         for name, function in stage.functions.items():
             received = [x.local for x in stage.receives if name != "evaluate" or x.given.get("evaluate", True)]
             given = first.get(name, [stage.layers, *received, *fields])
@@ -196,4 +196,4 @@ def _steps(path: str) -> list[str | int]:
 def read(files: Mapping[str, str]) -> Read:
     """The program of emitted files, by name with ending."""
     each = {name.removesuffix(".py"): File(name, text, ast.parse(text.encode())) for name, text in files.items()}
-    return Read(Texts(each))
+    return Read(EmittedFiles(each))

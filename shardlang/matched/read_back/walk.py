@@ -21,7 +21,7 @@ from shardlang.matched.read_back.text import File
 from shardlang.matched.table import CONVERSIONS, EXCHANGES, HALVES, KEEPING, MEMBERS, SILENT, STATISTICS
 
 
-class Layer(dict[str | int, Any]):
+class EmittedLayer(dict[str | int, Any]):
     """A layer, or an array of layers: what is below it by name or index, parameters and states as
     their `Local`. paths: of all of those. kind: the same of layers that are declared alike."""
 
@@ -34,14 +34,14 @@ class Layer(dict[str | int, Any]):
         layer, (*outer, last) = self, path
         for step in outer:
             if step not in layer:
-                layer[step] = Layer()
+                layer[step] = EmittedLayer()
             layer = layer[step]
             layer.paths += declared
         layer[last] = below
 
 
 @dataclass(frozen=True, slots=True)
-class RankMesh:
+class EmittedMesh:
     """A mesh by its number, with the sizes of its axes."""
 
     number: int
@@ -95,12 +95,12 @@ Result = tuple[Items, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Texts:
+class EmittedFiles:
     """The files of one program by name. read: the functions that were, by what they were given;
     kinds: of layers."""
 
     files: Mapping[str, File]
-    meshes: list[RankMesh] = field(default_factory=list)
+    meshes: list[EmittedMesh] = field(default_factory=list)
     read: dict[object, Result] = field(default_factory=dict)
     kinds: dict[object, int] = field(default_factory=dict)
 
@@ -109,7 +109,7 @@ class Texts:
         file = self.files[name]
         if not file.names:
             file.names["rt"] = Runtime()
-            Frame(self, file, file.names).run(file.tree.body)
+            CallFrame(self, file, file.names).run(file.tree.body)
         return file
 
     def degree(self, group: AxisGroup) -> int:
@@ -123,7 +123,7 @@ class Texts:
         """The lines of a call of a function, and what it gives."""
         key = id(function.node), *map(self.kind, given)
         if key not in self.read or function.around is not function.file.names:
-            frame = Frame(self, function.file, ChainMap({}, function.around))
+            frame = CallFrame(self, function.file, ChainMap({}, function.around))
             frame.names.update((name, frame.value(sizes)) for name, sizes in function.file.sizes(function.node))
             frame.names.update(zip((a.arg for a in function.node.args.args), given, strict=False))
             frame.run(function.node.body)
@@ -132,7 +132,7 @@ class Texts:
 
     def kind(self, x: Any) -> object:
         """The same of what makes no difference to a function that is given it."""
-        if not isinstance(x, Layer):
+        if not isinstance(x, EmittedLayer):
             return local_of(x)
         if x.kind < 0:
             below = tuple([(key, self.kind(each)) for key, each in x.items()])
@@ -146,10 +146,10 @@ def local_of(x: Any) -> Local | None:
 
 
 @dataclass
-class Frame:
+class CallFrame:
     """A function, or the settings of a file, while it is read. returned: a value, or several."""
 
-    texts: Texts
+    texts: EmittedFiles
     file: File
     names: MutableMapping[str, Any]
     items: list[Line | Repeated | Again] = field(default_factory=list)
@@ -194,7 +194,7 @@ class Frame:
             if isinstance(value, ast.Call) and known is not None and type not in (None, known):  # no line of the plan
                 self.items.append(Line(ast.unparse(node), AxisGroup(0, ()), (), known, type, span=self.file.span(node)))
             if isinstance(name, ast.Name):
-                self.names[name.id] = type if type is not None and not isinstance(one, Layer | Closure) else one
+                self.names[name.id] = type if type is not None and not isinstance(one, EmittedLayer | Closure) else one
 
     def _loop(self, node: ast.For, name: str, over: ast.expr) -> None:
         array, part = over, range(sys.maxsize)
@@ -202,7 +202,7 @@ class Frame:
             first, end = over.slice.lower, over.slice.upper
             array, part = over.value, range(self.value(first) if first else 0, self.value(end) if end else sys.maxsize)
         found = self.value(array)
-        if not isinstance(found, Layer):
+        if not isinstance(found, EmittedLayer):
             raise InternalError(f"the emitted text has a loop that is not over layers: {ast.unparse(over)}")
         # A stage has some layers of an array, by their index in the whole of it.
         layers = [layer for index, layer in found.items() if isinstance(index, int) and index in part]
@@ -258,7 +258,7 @@ class Frame:
                 span = self.file.span(node)
                 self.items += [Line(KEEPING, AxisGroup(0, ()), given=local_of(x), span=span) for x in args[1:]]
             case Runtime(name="Mesh"):
-                self.texts.meshes.append(RankMesh(len(self.texts.meshes), {k: _size(x) for k, x in words.items()}))
+                self.texts.meshes.append(EmittedMesh(len(self.texts.meshes), {k: _size(x) for k, x in words.items()}))
                 return self.texts.meshes[-1]
             case Runtime(name=name):
                 made = Made(name, args, words, node)
@@ -306,7 +306,7 @@ def _attribute(x: Any, name: str) -> Any:
     match x:
         case Runtime(name=""):
             return Runtime(name)
-        case RankMesh():
+        case EmittedMesh():
             return x.group(name)
         case AxisGroup() if name == "index":
             return MemberIndex(x)
@@ -317,7 +317,7 @@ def _attribute(x: Any, name: str) -> Any:
 
 def _part(x: Any, index: Any) -> Any:
     match x:
-        case RankMesh():
+        case EmittedMesh():
             return x.group(index)
         case tuple():  # of local sizes
             return Uneven(x, index.group)
