@@ -190,8 +190,8 @@ class CallFrame:
         targets = target.elts if isinstance(target, ast.Tuple) else [target]
         each = found if isinstance(found, tuple) and len(targets) > 1 else (found,) * len(targets)
         for name, one, type in zip_longest(targets, each, told):
-            known = local_of(one)
-            if isinstance(value, ast.Call) and known is not None and type not in (None, known):  # no line of the plan
+            known = local_of(one) if isinstance(value, ast.Call) else None
+            if known is not None and type not in (None, known):  # a line that no plan has
                 self.items.append(Line(ast.unparse(node), AxisGroup(0, ()), (), known, type, span=self.file.span(node)))
             if isinstance(name, ast.Name):
                 self.names[name.id] = type if type is not None and not isinstance(one, EmittedLayer | Closure) else one
