@@ -101,7 +101,7 @@ class Read:
         return found
 
     def _at(self, path: str) -> Any:
-        """What is declared at a path, or below it."""
+        """The layer, or the type of a parameter or state, at a path; None where there is none."""
         found: Any = self._model
         for step in _steps(path):
             found = found.get(step) if isinstance(found, EmittedLayer) else None

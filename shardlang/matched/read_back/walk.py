@@ -68,7 +68,7 @@ class Runtime:
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """What a call of the runtime makes that is no conversion: a setting, or the result of an
+    """The result of a call of the runtime that is no conversion: a setting, or that of an
     operator."""
 
     name: str
@@ -219,7 +219,7 @@ class CallFrame:
         self.items += runs
 
     def value(self, node: ast.expr) -> Any:
-        """What an expression stands for, None where that is not known; its lines are added."""
+        """The meaning of an expression, None where it is not known; its lines are added."""
         match node:
             case ast.Constant(value=value):
                 return value
@@ -232,7 +232,9 @@ class CallFrame:
             case ast.Tuple(elts=parts):
                 return tuple([self.value(part) for part in parts])
             case ast.List(elts=parts):
-                return [self.value(part.value if isinstance(part, ast.Starred) else part) for part in parts]
+                return [self.value(part) for part in parts]
+            case ast.Starred(value=value):
+                return self.value(value)
             case ast.Dict(keys=keys, values=values):
                 return {self.value(key): self.value(x) for key, x in zip(keys, values, strict=True) if key}
             case ast.Call():
@@ -293,7 +295,7 @@ class CallFrame:
         return line
 
     def _exchanges(self, made: Made) -> None:
-        """What an operator of the runtime exchanges over each of the groups that it is given."""
+        """Adds the lines of an operator of the runtime, over each of the groups that it is given."""
         halved = made.name != "ring_attention" or "causal" in made.words
         exchanged = [what for what in EXCHANGES.get(made.name, (STATISTICS,)) if what != HALVES or halved]
         groups = {*_groups([*made.args, *made.words.values()])}
