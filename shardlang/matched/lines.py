@@ -56,8 +56,8 @@ class Line:
     dim that is joined and the one that is cut; of a permutation the members that blocks come from.
     given, made: the operand and the result; None of a function that computes too, whose sums are of
     `statistics`. parts: the sizes along the first dim, and of an all-to-all along the second, where
-    they differ. gradient: of a value that a stage receives is sent back. span: the statement, or the
-    line of Python."""
+    they differ. gradient: of a value that a stage receives is sent back. span: the statement, or
+    the line of Python."""
 
     what: str
     group: AxisGroup

@@ -42,8 +42,8 @@ class File:
         return Span(self.source, start + len(line) - len(line.lstrip()), start + len(line))
 
     def told(self, node: ast.stmt, names: Mapping[str, Any]) -> list[Local]:
-        """The types that the comment behind a statement tells of, as `f32[8, 16]  [batch@a, hidden];
-        i64[]`. names: of local sizes."""
+        """The types that the comment behind a statement tells of, as `f32[8, 16]  [batch@a,
+        hidden]; i64[]`. names: of local sizes."""
         last, end = self.rows[(node.end_lineno or 0) - 1], node.end_col_offset or 0
         behind = last[end:] if last.isascii() else last.encode()[end:].decode()  # Python counts bytes
         found = filter(None, map(_TYPE.match, behind.strip().removeprefix("# ").split("; ")))

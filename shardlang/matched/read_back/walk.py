@@ -295,7 +295,7 @@ class CallFrame:
         return line
 
     def _exchanges(self, made: Made) -> None:
-        """Adds the lines of an operator of the runtime, over each of the groups that it is given."""
+        """Adds the lines of an operator of the runtime, over each group that it is given."""
         halved = made.name != "ring_attention" or "causal" in made.words
         exchanged = [what for what in EXCHANGES.get(made.name, (STATISTICS,)) if what != HALVES or halved]
         groups = {*_groups([*made.args, *made.words.values()])}
