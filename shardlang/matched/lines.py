@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import field
+from itertools import zip_longest
 
 from shardlang.facts.actions import Action
 from shardlang.frozen.records import dataclass
@@ -55,8 +56,8 @@ class Line:
     dim that is joined and the one that is cut; of a permutation the members that blocks come from.
     given, made: the operand and the result; None of a function that computes too, whose sums are of
     `statistics`. parts: the sizes along the first dim, and of an all-to-all along the second, where
-    they differ. gradient: its backward runs, which the plan alone says. span: the statement, or the
-    line of Python."""
+    they differ. gradient: of a value that a stage receives is sent back. span: the statement, or
+    the line of Python."""
 
     what: str
     group: AxisGroup
@@ -73,8 +74,8 @@ class Line:
         of = f" of {local_text(self.given)}" if self.given is not None else ""
         made = f" to {local_text(self.made)}" if self.made is not None else ""
         dims = f" along {', '.join(map(str, self.dims))}" if self.dims else ""
-        parts = [text for text in map(str, filter(None, self.parts))]
-        sizes = f" in parts {' and '.join(parts)}" if parts else ""
+        parts = " and ".join(map(str, filter(None, self.parts)))
+        sizes = f" in parts {parts}" if parts else ""
         over = f" over {', '.join(self.group.axes)}" if self.group.axes else ""
         return f"{self.what}{of}{made}{dims}{over}{sizes}{self._lacking}"
 
@@ -119,15 +120,41 @@ class ActionRow:
         return tuple(Line(f"action {action}", AxisGroup(0, ()), span=self.span) for action in self.actions)
 
 
-def message(way: str, name: str, evaluated: bool = True, gradient: bool = False) -> str:
-    """A value between stages, in words. way: send or receive; evaluated: in evaluations too;
-    gradient: it is sent back."""
-    return f"{way} `{name}`{'' if evaluated else ' in training'}{' and return the gradient' * gradient}"
+def setting(what: str, span: Span, axes: Iterable[str] = ()) -> Line:
+    """A setting by which the runtime communicates, over axes of the first mesh."""
+    return Line(what, AxisGroup(0, tuple(axes)), span=span)
+
+
+def message(
+    way: str, name: str, local: Local | None, *, over: AxisGroup, span: Span, evaluated: bool = True,
+    gradient: bool = False,
+) -> Line:  # fmt: skip
+    """A value between stages. way: send or receive; evaluated: in evaluations too; gradient: it is
+    sent back."""
+    what = f"{way} `{name}`{'' if evaluated else ' in training'}{' and return the gradient' * gradient}"
+    return Line(what, over, (), local, gradient=gradient, span=span)
 
 
 def gather_line(kind: str, paths: Iterable[str], span: Span) -> Line:
     """The parameters that ZeRO 3 gathers together in a pass: `kind` is that of its action."""
-    return Line(f"gather in {kind} of {', '.join(sorted(paths))}", AxisGroup(0, ()), span=span)
+    return setting(f"gather in {kind} of {', '.join(sorted(paths))}", span)
+
+
+_GRADIENTS = {
+    "no": "no gradient", "rows": "the gradient of rows", "once": "the gradient of the first microbatch",
+    "": "the gradient",
+}  # fmt: skip
+
+
+def gradient_lines(
+    how: str, summed: AxisGroup, local: Local, zero: tuple[int, AxisGroup], *, keep: bool, span: Span
+) -> Items:
+    """The sum of a parameter's gradient and, if ZeRO cuts it, its rows. how: which gradient is
+    summed (`_GRADIENTS`)."""
+    found = Line(_GRADIENTS[how], summed, (), local, span=span)
+    level, axes = zero
+    rows = Line(f"rows by zero {level}{', keep' * keep}", axes, (), local, span=span)
+    return (found, rows) if level else (found,)
 
 
 def local_text(local: Local) -> str:
@@ -143,3 +170,23 @@ def lines_of(items: Items) -> Iterator[Line]:
             yield item
         else:
             yield from lines_of(item.items)
+
+
+def difference(planned: Items, text: Items) -> tuple[Line | None, Line | None, str] | None:
+    """The first lines in which two sequences differ, None for the one that has nothing there, and
+    why, where they do not tell; None where they are the same."""
+    for one, other in zip_longest(planned, text):
+        if one == other:
+            continue
+        if isinstance(one, Repeated) and isinstance(other, Repeated) and one.times != other.times:
+            return _first(one), _first(other), f"the plan has {one.times} layers in a row, the text {other.times}"
+        if (isinstance(one, Repeated) and isinstance(other, Repeated)) or (
+            isinstance(one, Again) and isinstance(other, Again)
+        ):
+            return difference(one.items, other.items)
+        return _first(one), _first(other), ""
+    return None
+
+
+def _first(item: Line | Repeated | Again | None) -> Line | None:
+    return item if isinstance(item, Line) or item is None else next(lines_of(item.items), None)

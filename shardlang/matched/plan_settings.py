@@ -5,16 +5,16 @@ Each is told as lines, as the lines of functions are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from shardlang.emit.evaluate import evaluated_values
 from shardlang.emit.scope import FileContents
 from shardlang.facts.actions import ACTIONS, FORWARD
-from shardlang.matched.lines import ActionRow, AxisGroup, Items, Line, gather_line, message
+from shardlang.matched.lines import ActionRow, AxisGroup, Items, Line, gather_line, gradient_lines, message, setting
 from shardlang.matched.planned import Planned
 from shardlang.paths.patterns import places
 from shardlang.plan.plan import ParamPlan, Plan
-from shardlang.plan.reads import left_pending
+from shardlang.plan.reads import layout_of, left_pending
 from shardlang.sources.source import Span
 from shardlang.step.zero3_gathers import orders
 from shardlang.types.layout import identical
@@ -22,30 +22,26 @@ from shardlang.types.layout import identical
 
 def parameters(planned: Planned) -> Mapping[str, Items]:
     """Path -> lines of a parameter; equal ones are one object."""
-    plan, made = planned.plan, dict[object, Items]()
-    found = {}
+    plan, made, found = planned.plan, dict[object, Items](), dict[str, Items]()
     for value in (plan.graph.values[value] for value in plan.graph.params):
         param = plan.params.get(value.id) or ParamPlan(value.id, identical(len(value.type.dims)), ())
         learns, sizes = not plan.graph.frozen(value.id), value.type.dims if plan.sizes else value.type.shape
         how = id(param.stored), param.reduce_axes, param.zero, param.zero_axes, param.keep, param.sparse
         key = value.type.dtype, sizes, learns, *how
         if key not in made:
-            made[key] = tuple(_parameter(planned, param, learns, value.span))
+            made[key] = _parameter(planned, param, learns, value.span)
         found.update(dict.fromkeys(places(value.path), made[key]))
     return found
 
 
-def _parameter(planned: Planned, param: ParamPlan, learns: bool, span: Span) -> Iterator[Line]:
-    mesh, number = planned.plan.meshes[param.stored.mesh], param.stored.mesh
+def _parameter(planned: Planned, param: ParamPlan, learns: bool, span: Span) -> Items:
+    plan, number = planned.plan, param.stored.mesh
+    mesh = plan.meshes[number]
+    once = mesh.time is not None and mesh.time.name not in param.reduce_axes
+    how = "no" if not learns else "rows" if param.sparse else "once" if once else ""
+    summed, rows = AxisGroup(number, mesh.ranked(param.reduce_axes)), AxisGroup(number, param.zero_axes)
     local = planned.local(param.value, param.stored)
-    reduced = mesh.ranked(param.reduce_axes)
-    once = mesh.time is not None and mesh.time.name not in param.reduce_axes and learns
-    how = "of rows" if param.sparse else "of the first microbatch" if once else ""
-    what = f"the gradient {how}".strip() if learns else "no gradient"
-    yield Line(what, AxisGroup(number, reduced), (), local, span=span)
-    if param.zero:
-        what = f"rows by zero {param.zero}{', keep' if param.keep else ''}"
-        yield Line(what, AxisGroup(number, param.zero_axes), (), local, span=span)
+    return gradient_lines(how, summed, local, (param.zero, rows), keep=param.keep, span=span)
 
 
 def gathers(plan: Plan, stage: int) -> Items:
@@ -75,12 +71,11 @@ def messages(planned: Planned, at: int) -> Items:
 
 
 def _message(planned: Planned, scope: FileContents, way: str, form: tuple[int, int], evaluated: bool) -> Line:
-    plan, (value, at) = planned.plan, form
-    layout = plan.produced[value] if at < 0 else plan.conversions[at].to
-    local, whole = planned.local(value, layout), plan.graph.values[value]
-    learns = way == "receive" and whole.gradient
-    what = message(way, scope.names[form], evaluated, learns)
-    return Line(what, planned.stages, (), local, gradient=learns, span=whole.span)
+    plan, value = planned.plan, planned.plan.graph.values[form[0]]
+    return message(
+        way, scope.names[form], planned.local(value.id, layout_of(plan, form)), over=planned.stages, span=value.span,
+        evaluated=evaluated, gradient=way == "receive" and value.gradient,
+    )  # fmt: skip
 
 
 def schedule(planned: Planned) -> Sequence[ActionRow]:
@@ -92,20 +87,16 @@ def schedule(planned: Planned) -> Sequence[ActionRow]:
 
 def figures(planned: Planned) -> Items:
     """The sums over all ranks that the runtime makes, and what decides its buckets."""
-    plan, training = planned.plan, planned.plan.program.training
+    plan, training, values = planned.plan, planned.plan.program.training, planned.plan.graph.values
     assert training is not None and plan.graph.loss is not None
-    shown = {"loss": plan.graph.loss, **plan.graph.metrics}
-    found = [
-        Line(f"the sum of `{name}`", AxisGroup(0, left_pending(plan, value)), span=plan.graph.values[value].span)
-        for name, value in shown.items()
-    ]
+    shown, loss = {"loss": plan.graph.loss, **plan.graph.metrics}, values[plan.graph.loss].span
+    found = [setting(f"the sum of `{name}`", values[v].span, left_pending(plan, v)) for name, v in shown.items()]
     evaluated = planned.emission.evaluated
     for total in evaluated.accumulators.values() if evaluated is not None else ():
         if not total.joined:
-            what, span = f"the sum of `{total.name}` of an evaluation", plan.graph.values[total.value].span
-            found.append(Line(what, AxisGroup(0, total.left_pending), span=span))
-    span = plan.graph.values[plan.graph.loss].span
-    found.append(Line(f"buckets of {plan.bucket_bytes} bytes", AxisGroup(0, ()), span=span))
-    found += [Line("the norm of all gradients", AxisGroup(0, ()), span=span)] if training.measured else []
+            what = f"the sum of `{total.name}` of an evaluation"
+            found.append(setting(what, values[total.value].span, total.left_pending))
+    found.append(setting(f"buckets of {plan.bucket_bytes} bytes", loss))
+    found += [setting("the norm of all gradients", loss)] if training.measured else []
     every = training.checkpoint[1]["steps"] if training.checkpoint else 0
-    return *found, *([Line(f"a checkpoint every {every} steps", AxisGroup(0, ()), span=span)] if every else [])
+    return *found, *([setting(f"a checkpoint every {every} steps", loss)] if every else [])

@@ -5,9 +5,9 @@ this, by read_back/."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from functools import cached_property
+from itertools import groupby
 
 from shardlang.emit.emit import Emission
 from shardlang.emit.evaluate import Evaluate
@@ -31,6 +31,7 @@ from shardlang.sources.source import Span
 from shardlang.step.blocks.call import BlockCall
 from shardlang.step.phases import summed_in_time
 from shardlang.step.saved_activations import owners
+from shardlang.types.dim import term_size
 from shardlang.types.layout import Layout, uneven_sizes
 
 
@@ -40,7 +41,7 @@ class Planned:
     in an evaluation; locals: of types that were seen."""
 
     emission: Emission
-    made: dict[tuple[int, bool, bool], Items] = field(default_factory=dict)
+    made: dict[tuple[int, bool], Items] = field(default_factory=dict)
     locals: dict[object, Local] = field(default_factory=dict)
 
     @property
@@ -51,25 +52,6 @@ class Planned:
     def stages(self) -> AxisGroup:
         """The group of ranks of all stages."""
         return AxisGroup(0, () if self.plan.pipeline is None else (self.plan.pipeline.axis,))
-
-    @cached_property
-    def learning(self) -> Set[int]:
-        """The conversions that a gradient comes back to: by way of an operator that passes it on,
-        or of the loss itself."""
-        plan, found = self.plan, set[int]()
-        ends = [] if plan.graph.loss is None else [final_form(plan, plan.graph.loss)[1]]
-        for planned in plan.ops:
-            read = [use.conversion for use in planned.operands if use.conversion >= 0]
-            if read and operator(plan, planned).differentiable and self._gradient(plan.graph.ops[planned.op].results):
-                ends += read
-        for at in ends:
-            while at >= 0 and at not in found and plan.conversions[at].gradient:
-                found.add(at)
-                at = plan.conversions[at].parent
-        return found
-
-    def _gradient(self, values: Iterable[int]) -> bool:
-        return any([self.plan.graph.values[value].gradient for value in values])
 
     def functions(self, at: int) -> dict[str, Items]:
         """Name -> lines of the functions of a file: `forward`, `evaluate` and those of once a
@@ -82,7 +64,7 @@ class Planned:
         each = {"before_microbatch": phases.ahead, "before_step": phases.known, "conclude": phases.after}
         for name in once_names(phases):
             last = [v for v in parts.scope.metrics.values() if v in phases.last] if name == "conclude" else []
-            found[name] = (*self._steps(self._writer(parts.trained), each[name], False), *self._summed(last))
+            found[name] = (*self._steps(self._writer(parts.trained), each[name]), *self._summed(last))
         return found
 
     def _forward(self, parts: Forward) -> Items:
@@ -90,87 +72,76 @@ class Planned:
         shown = [value for value in scope.metrics.values() if value not in scope.phases.last]
         ends = [] if scope.loss is None else [scope.loss]
         return (
-            *self._body(parts.trained, True), *self._body(parts.shown, False),
-            *self._summed(ends, True), *self._summed(shown),
+            *self._body(parts.trained), *self._body(parts.shown), *self._summed(ends), *self._summed(shown),
         )  # fmt: skip
 
     def _evaluate(self, test: Evaluate) -> Items:
-        found = list(self._body(test.body, False))
-        for total in test.totals:
-            planned = self.plan.ops[total.op] if total.op >= 0 else None
-            for use in planned.operands if planned is not None else ():
-                if use.layout.pending:
-                    given = self.local(use.value, use.layout)
-                    span = self.plan.graph.values[use.value].span
-                    group = AxisGroup(use.layout.mesh, use.layout.pending)
-                    found.append(Line("all_reduce", group, (), given, given, span=span))
-            found += self._within(total.op, False, False) if planned is not None else ()
-        for total in test.totals:
-            if total.summed_first:
-                pair, span = Local("f64", (2,)), self.plan.graph.values[total.value].span
-                found.append(Line("all_reduce", AxisGroup(total.mesh, total.summed_first), (), pair, pair, span=span))
-        return tuple(found)
+        found = list(self._body(test.body))
+        for planned in (self.plan.ops[total.op] for total in test.totals if total.op >= 0):
+            for use in planned.operands:
+                if axes := use.layout.pending:
+                    found.append(self._sum(use.value, axes, use.layout.mesh, self.local(use.value, use.layout)))
+            found += self._within(planned, False)
+        pair = Local("f64", (2,))
+        return *found, *(self._sum(t.value, t.summed_first, t.mesh, pair) for t in test.totals if t.summed_first)
 
-    def _summed(self, values: Iterable[int], gradient: bool = False) -> Iterator[Line]:
+    def _summed(self, values: Iterable[int]) -> Iterator[Line]:
         """The sums over a further mesh of numbers that a function returns."""
         for value in values:
             if axes := summed_first(self.plan, value):
                 layout = layout_of(self.plan, final_form(self.plan, value))
-                local = self.local(value, layout)
-                span = self.plan.graph.values[value].span
-                yield Line("all_reduce", AxisGroup(layout.mesh, axes), (), local, local, gradient=gradient, span=span)
+                yield self._sum(value, axes, layout.mesh, self.local(value, layout))
+
+    def _sum(self, value: int, axes: tuple[str, ...], mesh: int, local: Local) -> Line:
+        return Line("all_reduce", AxisGroup(mesh, axes), (), local, local, span=self._span(value))
 
     def _writer(self, body: FunctionBody) -> StatementWriter:
         return body.writer({}, LocalSizes(self.plan, Groups(self.plan.meshes)))
 
-    def _body(self, body: FunctionBody, gradient: bool) -> Items:
-        """gradient: autograd sees what the body computes."""
+    def _body(self, body: FunctionBody) -> Items:
         items = arranged(body.scene, body.call, body.items, body.ends)
-        return tuple(self._items(body, self._writer(body), items, gradient))
+        return tuple(self._items(body, self._writer(body), items))
 
     def _items(
-        self, body: FunctionBody, writer: StatementWriter, items: Sequence[Item | Region], gradient: bool
+        self, body: FunctionBody, writer: StatementWriter, items: Sequence[Item | Region]
     ) -> Iterator[Line | Repeated | Again]:
-        steps: list[Step] = []
-        for item in items:
-            if isinstance(item, Step):
-                steps.append(item)
+        for is_step, group in groupby(items, lambda item: isinstance(item, Step)):
+            if is_step:
+                yield from self._steps(writer, [item for item in group if isinstance(item, Step)])
                 continue
-            yield from self._steps(writer, steps, gradient)
-            steps = []
-            match item:
-                case Region():
-                    inner = tuple(self._items(body, writer, item.items, gradient))
-                    yield from self._again(inner, item.group) if inner else ()
-                case BlockCall():
-                    yield from self._call(body, item, gradient)
-                case Loop():
-                    inner = self._call(body, item.calls[0], gradient)
-                    yield from [Repeated(len(item.layers), inner)] if inner else []
-        yield from self._steps(writer, steps, gradient)
+            for item in group:
+                match item:
+                    case Region():
+                        inner = tuple(self._items(body, writer, item.items))
+                        yield from self._again(inner, item.group) if inner else ()
+                    case BlockCall():
+                        yield from self._call(body, item)
+                    case Loop():
+                        inner = self._call(body, item.calls[0])
+                        yield from [Repeated(len(item.layers), inner)] if inner else []
 
-    def _call(self, body: FunctionBody, call: BlockCall, gradient: bool) -> Items:
+    def _call(self, body: FunctionBody, call: BlockCall) -> Items:
         training = body.scene.training
-        key = call.block, training, gradient
+        key = call.block, training
         if key not in self.made:
-            self.made[key] = self._body(body.functions.bodies[call.block, training], gradient)
+            self.made[key] = self._body(body.functions.bodies[key])
         inner = self.made[key]
         return self._again(inner, call.region) if inner and call.region >= 0 and training else inner
 
     def _again(self, items: Items, group: int) -> Items:
         return items if owners(self.plan).to_host(group) else (Again(items),)
 
-    def _steps(self, writer: StatementWriter, steps: Sequence[Step], gradient: bool) -> Iterator[Line]:
-        for _, mine in writer.statements(steps) if steps else ():
+    def _steps(self, writer: StatementWriter, steps: Sequence[Step]) -> Iterator[Line]:
+        for _, mine in writer.statements(steps):
             for step in mine:
-                yield from self._of_step(step, gradient, writer.training)
+                yield from self._of_step(step, writer.training)
 
-    def _of_step(self, step: Step, gradient: bool, training: bool) -> Iterator[Line]:
+    def _of_step(self, step: Step, training: bool) -> Iterator[Line]:
         if step.kind == "conversion":
-            return self._conversion(self.plan.conversions[step.index], gradient)
-        return self._within(step.index, gradient, training)
+            return self._conversion(self.plan.conversions[step.index])
+        return self._within(self.plan.ops[step.index], training)
 
-    def _conversion(self, c: Conversion, gradient: bool) -> Iterator[Line]:
+    def _conversion(self, c: Conversion) -> Iterator[Line]:
         plan, move = self.plan, c.move
         constant = plan.graph.values[c.value].kind is Kind.CONSTANT
         if move.kind.value not in CONVERSIONS or constant or summed_in_time(plan, c):
@@ -188,7 +159,7 @@ class Planned:
             parts = tuple(self._parts(c, dim, source) for dim in dims)
         yield Line(
             move.kind.value, AxisGroup(source.mesh, axes), dims, self.local(c.value, source), self.local(c.value, c.to),
-            parts if any(parts) else (), gradient and c.id in self.learning, span=self._span(c.value),
+            parts if any(parts) else (), span=self._span(c.value),
         )  # fmt: skip
 
     def _span(self, value: int) -> Span:
@@ -200,13 +171,11 @@ class Planned:
         kept = [axis for axis in source.dims[dim] if axis not in c.move.axes]
         return uneven_sizes(term, mesh.degree((*kept, *c.move.axes)), self.plan.sizes)
 
-    def _within(self, index: int, gradient: bool, training: bool = True) -> Iterator[Line]:
+    def _within(self, planned: PlannedOp, training: bool) -> Iterator[Line]:
         """The exchanges of an operator itself, by the names of its groups."""
-        planned = self.plan.ops[index]
-        op = self.plan.graph.ops[planned.op]
-        declared = operator(self.plan, planned)
-        if planned.inside or op.attrs.get("ignore_index") is not None:
-            yield from self._exchanged(planned, op, declared, gradient, training)
+        op, declared = self.plan.graph.ops[planned.op], operator(self.plan, planned)
+        if training or not declared.updates:  # else it takes the statistics that are kept
+            yield from self._exchanged(planned, op, training)
         if training:
             yield from self._kept(planned, op, declared)
 
@@ -219,23 +188,16 @@ class Planned:
         if maybe_empty(part.sizes for part in parts):
             for at in declared.keeps(op.rule, op.attrs, planned.factor_axes):
                 if self.plan.graph.values[op.operands[at]].type.floating:
-                    yield Line(KEEPING, AxisGroup(0, ()), given=parts[at], gradient=True, span=op.span)
+                    yield Line(KEEPING, AxisGroup(0, ()), given=parts[at], span=op.span)
 
-    def _exchanged(
-        self, planned: PlannedOp, op: Op, declared: Operator, gradient: bool, training: bool
-    ) -> Iterator[Line]:
-        if declared.updates and not training:
-            return  # it takes the statistics that are kept
-        learns = gradient and declared.differentiable and self._gradient(op.operands) and self._gradient(op.results)
+    def _exchanged(self, planned: PlannedOp, op: Op, training: bool) -> Iterator[Line]:
         made = ((op.rule.factors[f].exchanged, axes) for f, axes, _, _ in planned.inside)
-        within = {(how.name if how is not None else STATISTICS, axes) for how, axes in made}
-        for what, axes in sorted(within):
-            yield Line(what, AxisGroup(planned.mesh, axes), gradient=learns, span=op.span)
-        counted = op.attrs.get("ignore_index") is not None and len(op.operands) == 2
-        if counted and training:
+        within = sorted({(how.name if how is not None else STATISTICS, axes) for how, axes in made})
+        if op.attrs.get("ignore_index") is not None and len(op.operands) == 2 and training:  # it is counted
             factors = {f for dim in op.rule.operands[1] for f in dim}
-            for axes in sorted(planned.factor_axes[f] for f in factors if planned.factor_axes[f]):
-                yield Line(STATISTICS, AxisGroup(planned.mesh, axes), span=op.span)
+            within += [(STATISTICS, axes) for axes in sorted(planned.factor_axes[f] for f in factors) if axes]
+        for what, axes in within:
+            yield Line(what, AxisGroup(planned.mesh, axes), span=op.span)
 
     def local(self, value: int, layout: Layout) -> Local:
         type = self.plan.graph.values[value].type
@@ -248,9 +210,4 @@ class Planned:
     def _size(self, term: tuple, axes: tuple[str, ...], mesh: int) -> Size:
         degree = self.plan.meshes[mesh].degree(axes)
         uneven = uneven_sizes(term, degree, self.plan.sizes)
-        if uneven is not None:
-            return Uneven(uneven, AxisGroup(mesh, axes))
-        whole = 1
-        for dim in term:
-            whole *= dim.size or 1
-        return whole // degree
+        return (term_size(term) or 1) // degree if uneven is None else Uneven(uneven, AxisGroup(mesh, axes))

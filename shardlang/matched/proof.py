@@ -13,22 +13,19 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.emit.emit import Emission
 from shardlang.frozen.records import dataclass
 from shardlang.matched import plan_settings
-from shardlang.matched.compare import difference
-from shardlang.matched.lines import ActionRow, AxisGroup, Items, lines_of
+from shardlang.matched.lines import ActionRow, AxisGroup, Items, difference, lines_of
 from shardlang.matched.planned import Planned
 from shardlang.matched.read_back import settings
-from shardlang.matched.read_back.buckets import joint
-from shardlang.matched.read_back.program import Read
-from shardlang.matched.read_back.text import read
-from shardlang.matched.report import HELP, places
+from shardlang.matched.read_back.program import Read, read
+from shardlang.matched.report import report
 from shardlang.matched.shapes import disagreement
 from shardlang.matched.stages import prove_order, prove_types
-from shardlang.matched.ties import prove_ties
+from shardlang.matched.ties import joint, prove_ties
 
 
 def prove(emission: Emission, files: Mapping[str, str], sink: Sink) -> None:
     """Reports what is wrong."""
-    pair = Pair(Planned(emission), Read(read(files)), sink)
+    pair = Pair(Planned(emission), read(files), sink)
     planned, text = pair.planned, pair.text
     messages = []
     for at in range(len(emission.forwards)):
@@ -45,7 +42,7 @@ def prove(emission: Emission, files: Mapping[str, str], sink: Sink) -> None:
     prove_types(messages, sink)
     prove_order(messages, schedule, sink)
     if len(text.stages) > 1:
-        prove_ties([joint(text, at) for at in range(max(text.coordinates) + 1)], sink)
+        prove_ties(joint(text), sink)
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class Pair:
         for name in {**ours, **theirs}:
             mine, its = ours.get(name, ()), theirs.get(name, ())
             if self.same(f"in `{name}`", mine, its, at):
-                _agree(mine, its, self.text.text.degree, self.sink)
+                _agree(mine, its, self.text.texts.degree, self.sink)
 
     def parameters(self) -> None:
         """Compares what the plan and the text say of each parameter, of equal ones once."""
@@ -77,20 +74,19 @@ class Pair:
     def same(self, where: str, ours: Items, theirs: Items, at: int = 0) -> bool:
         """Whether both are the same; reports the first difference. at: the stage that they are of,
         which is named where one of them has nothing."""
-        differs = difference(ours, theirs)
+        differs = None if ours == theirs else difference(ours, theirs)
         if differs is None:
             return True
-        mine, its = differs.planned, differs.text
+        mine, its, why = differs
         said = [f"the plan says {mine.said if mine else 'nothing'}", f"the text {its.said if its else 'nothing'}"]
-        fact = differs.why or ", and ".join(said)
-        stage = self.text.stages[at]
-        graph, function = self.planned.plan.graph, stage.file.functions[stage.names["forward"]]
-        first = mine.span if mine and mine.span else graph.values[graph.loss or 0].span
-        second = its.span if its and its.span else stage.file.span(function)
-        self.sink.report(
-            "SH460", f"{where} the plan and the emitted text communicate differently: {fact}", first,
-            "the plan's line" if mine else "the plan's loss, which has nothing there",
-            labels=[(second, "the text's line" if its else "the text, which has nothing there")], help=HELP,
+        fact = why or ", and ".join(said)
+        graph, forward = self.planned.plan.graph, self.text.stages[at].functions["forward"]
+        report(
+            self.sink, "SH460", f"{where} the plan and the emitted text communicate differently: {fact}",
+            [(mine.span, "the plan's line") if mine and mine.span else
+             (graph.values[graph.loss or 0].span, "the plan's loss, which has nothing there"),
+             (its.span, "the text's line") if its and its.span else
+             (forward.file.span(forward.node), "the text, which has nothing there")],
         )  # fmt: skip
         return False
 
@@ -99,6 +95,5 @@ def _agree(ours: Items, theirs: Items, degree: Callable[[AxisGroup], int], sink:
     """The ranks of each line's group give and get parts that fit."""
     for mine, its in zip(lines_of(ours), lines_of(theirs), strict=True):
         if why := disagreement(mine, degree(mine.group)):
-            span, labels = places([(mine, ""), (its, "the emitted line")])
-            sink.report("SH461", f"the ranks of a group do not fit in {mine.said}: {why}", span, "the plan's line",
-                        labels=labels, help=HELP)  # fmt: skip
+            places = [(mine.span, "the plan's line"), (its.span, "the emitted line")]
+            report(sink, "SH461", f"the ranks of a group do not fit in {mine.said}: {why}", places)

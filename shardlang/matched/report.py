@@ -1,16 +1,17 @@
-"""The two lines of a fault -> the places of its diagnostic."""
+"""A fault that the proof finds -> its diagnostic."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-from shardlang.matched.lines import Line
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.sources.source import Span
 
-HELP = "this is a fault of shardc: please report it with the program and the command"
+_HELP = "this is a fault of shardc: please report it with the program and the command"
 
 
-def places(lines: Sequence[tuple[Line | None, str]]) -> tuple[Span | None, list[tuple[Span, str]]]:
-    """The first place, and the others with what is said there."""
-    spans = [(line.span, said) for line, said in lines if line is not None and line.span is not None]
-    return (spans[0][0] if spans else None), spans[1:]
+def report(sink: Sink, code: str, fact: str, places: Iterable[tuple[Span | None, str]]) -> None:
+    """Reports a fault at the first of the places, and what is said of each of them."""
+    known = [(span, said) for span, said in places if span is not None]
+    first = known[0] if known else (None, "")
+    sink.report(code, fact, *first, labels=known[1:], help=_HELP)

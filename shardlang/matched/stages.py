@@ -13,8 +13,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.facts.actions import Action
 from shardlang.frozen.records import dataclass
 from shardlang.matched.lines import ActionRow, Items, lines_of
-from shardlang.matched.report import HELP, places
-from shardlang.sources.source import Span
+from shardlang.matched.report import report
 
 Message = tuple[int, bool, int]  # the stage that receives, whether it is a value, the microbatch
 
@@ -27,12 +26,12 @@ def prove_types(stages: Sequence[Items], sink: Sink) -> None:
         received = [line for line in lines_of(stages[at + 1]) if line.what.startswith("receive")]
         for number, (one, other) in enumerate(zip_longest(sent, received)):
             if one is None or other is None or one.given != other.given:
-                said = [line.said if line is not None else "nothing" for line in (one, other)]
-                span, labels = places([(one, "it is sent here"), (other, "it is received here")])
-                sink.report(
-                    "SH463", f"stages {at} and {at + 1} differ in value {number}: {said[0]}; {said[1]}", span,
-                    "it is sent here", labels=labels, help=HELP,
-                )  # fmt: skip
+                said = "; ".join(line.said if line is not None else "nothing" for line in (one, other))
+                places = [
+                    (one.span if one else None, "it is sent here"),
+                    (other.span if other else None, "it is received here"),
+                ]
+                report(sink, "SH463", f"stages {at} and {at + 1} differ in value {number}: {said}", places)
 
 
 @dataclass(frozen=True)
@@ -71,16 +70,11 @@ def prove_order(stages: Sequence[Items], schedule: Sequence[ActionRow], sink: Si
         message = routes.needs(action)
         sender = next((a for row in routes.rows for a in row if routes.sends(a) == message), None)
         fact = f"which `{sender}` sends, that waits itself" if sender is not None else "which nothing sends"
-        _report(
-            f"`{action}` waits for ever for a message {fact}", spans[action], spans[sender] if sender else None, sink
-        )
+        places = [(spans[action], "this row"), (spans[sender] if sender is not None else None, "and this one")]
+        report(sink, "SH464", f"`{action}` waits for ever for a message {fact}", places)
     for sender in () if waiting else left:
-        _report(f"nothing receives the message that `{sender}` sends", spans[sender], None, sink)
-
-
-def _report(fact: str, one: Span | None, other: Span | None, sink: Sink) -> None:
-    labels = [(other, "and this one")] if other is not None else []
-    sink.report("SH464", fact, one, "this row", labels=labels, help=HELP)
+        places = [(spans[sender], "this row")]
+        report(sink, "SH464", f"nothing receives the message that `{sender}` sends", places)
 
 
 def _run(routes: Routes) -> tuple[list[Action], list[Action]]:

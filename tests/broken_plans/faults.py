@@ -15,8 +15,9 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.emit import Emission, emission
 from shardlang.graph.graph import Kind
 from shardlang.matched.lines import Line, lines_of
-from shardlang.matched.read_back.program import Read
-from shardlang.matched.read_back.text import File, is_runtime, read
+from shardlang.matched.read_back.program import Read, read
+from shardlang.matched.read_back.text import File
+from shardlang.matched.read_back.walk import EmittedMesh
 from shardlang.matched.table import CONVERSIONS, KEEPING
 from shardlang.plan.plan import Conversion, MoveKind, Plan
 from shardlang.step.phases import summed_in_time
@@ -61,22 +62,33 @@ def _sent(made: Emission, rng: random.Random) -> Iterator[tuple[Emission, str]]:
 # --- in the text -------------------------------------------------------------
 
 
+def _functions(file: File) -> list[ast.AST]:
+    """All that stands in the functions of a file."""
+    found = [node for node in file.tree.body if isinstance(node, ast.FunctionDef)]
+    return [node for function in found for node in ast.walk(function)]
+
+
+def is_runtime(node: ast.expr) -> str:
+    """`x` of `rt.x`; "" for what is not of the runtime."""
+    return ast.unparse(node).removeprefix("rt.") if ast.unparse(node).startswith("rt.") else ""
+
+
 def _calls(file: File) -> list[tuple[ast.Assign, ast.Call]]:
     """The lines that are a conversion and nothing else."""
-    found = [n for function in file.functions.values() for n in ast.walk(function) if isinstance(n, ast.Assign)]
+    found = [n for n in _functions(file) if isinstance(n, ast.Assign)]
     return [(n, n.value) for n in found if isinstance(n.value, ast.Call) and is_runtime(n.value.func) in CONVERSIONS]
 
 
 def _keeping(file: File) -> list[ast.Call]:
     """What is kept of operands of which a rank may have no part."""
-    found = [n for function in file.functions.values() for n in ast.walk(function) if isinstance(n, ast.Call)]
+    found = [n for n in _functions(file) if isinstance(n, ast.Call)]
     return [n for n in found if is_runtime(n.func) == KEEPING]
 
 
 def _in_text(files: Mapping[str, str], rng: random.Random) -> Iterator[tuple[str, str, str]]:
-    texts = read(files)
-    seen = {line.span.place() for line in _lines(Read(texts)) if line.span is not None}
-    named = [(f"{name}.py", file, *pair) for name, file in texts.files.items() for pair in _calls(file)]
+    program = read(files)
+    seen, texts = {line.span.place() for line in _lines(program) if line.span is not None}, program.texts.files
+    named = [(f"{name}.py", file, *pair) for name, file in texts.items() for pair in _calls(file)]
     # Functions that nothing calls, as one for an evaluation that another file has, say nothing.
     named = [one for one in named if one[1].span(one[3]).place() in seen]
     if named:
@@ -84,7 +96,7 @@ def _in_text(files: Mapping[str, str], rng: random.Random) -> Iterator[tuple[str
         operand = ast.unparse(call.args[0])
         yield name, _put(file.text, call, operand), f"dropped in the text: {ast.unparse(node)}"
         name, file, node, call = rng.choice(named)
-        yield name, _put(file.text, call, _regrouped(call, texts.meshes)), f"regrouped in the text: {ast.unparse(node)}"
+        yield name, _put(file.text, call, _regrouped(call, file.names)), f"regrouped in the text: {ast.unparse(node)}"
         name, file, node, call = rng.choice(named)
         yield name, _put(file.text, call, _resized(call)), f"resized in the text: {ast.unparse(node)}"
     pairs = [(a, b) for a, b in pairwise(named) if a[0] == b[0] and _differ(a[3], b[3])]
@@ -92,7 +104,7 @@ def _in_text(files: Mapping[str, str], rng: random.Random) -> Iterator[tuple[str
         (name, file, first, one), (_, _, second, other) = rng.choice(pairs)
         text = _put(_put(file.text, other, ast.unparse(one)), one, ast.unparse(other))
         yield name, text, f"reordered in the text: {ast.unparse(first)} and {ast.unparse(second)}"
-    kept = [(f"{name}.py", file, call) for name, file in texts.files.items() for call in _keeping(file)]
+    kept = [(f"{name}.py", file, call) for name, file in texts.items() for call in _keeping(file)]
     kept = [one for one in kept if one[1].span(one[2]).place() in seen]
     if kept:
         name, file, call = rng.choice(kept)
@@ -130,13 +142,13 @@ def _put(text: str, node: ast.expr, new: str) -> str:
     return (data[:begin] + new.encode() + data[end:]).decode()
 
 
-def _regrouped(call: ast.Call, meshes: Mapping[str, tuple[int, Mapping[str, int]]]) -> str:
+def _regrouped(call: ast.Call, meshes: Mapping[str, EmittedMesh]) -> str:
     """The call over another group, of other axes."""
     text = ast.unparse(call)
     group = next(a for a in call.args[1:] if isinstance(a, (ast.Attribute, ast.Subscript)))
     name = ast.unparse(group.value)
-    others = [f'{name}["{axis}"]' for axis in meshes[name][1]]
-    whole = f"{name}[{', '.join(map(repr, meshes[name][1]))}]"
+    others = [f'{name}["{axis}"]' for axis in meshes[name].sizes]
+    whole = f"{name}[{', '.join(map(repr, meshes[name].sizes))}]"
     mine = ast.unparse(group)
     axis = mine.rpartition(".")[2] if "[" not in mine else ast.literal_eval(group.slice)  # type: ignore[attr-defined]
     for other in [*others, whole]:
@@ -157,15 +169,15 @@ def _resized(call: ast.Call) -> str:
 
 def _exchanged_text(files: Mapping[str, str], rng: random.Random) -> Iterator[tuple[str, str, str]]:
     """Two values that a stage returns, or two actions of a schedule."""
-    text = Read(read(files))
+    text = read(files)
     several = [at for at in range(len(text.stages) - 1) if len(text.stages[at + 1].receives) > 1]
     if several:
         stage = text.stages[rng.choice(several)]
-        last = stage.file.functions[stage.names["forward"]].body[-1]
+        file, last = stage.functions["forward"].file, stage.functions["forward"].node.body[-1]
         assert isinstance(last, ast.Return) and isinstance(last.value, ast.Tuple)
         first, second, *rest = map(ast.unparse, last.value.elts)
         yield (
-            stage.file.name, _put(stage.file.text, last.value, ", ".join([second, first, *rest])),
+            file.name, _put(file.text, last.value, ", ".join([second, first, *rest])),
             f"exchanged in the text: {first} and {second}, which a stage sends",
         )  # fmt: skip
     rows = re.findall(r"^        \"(\d+[FBIW].*)\",$", files["main.py"], re.M)

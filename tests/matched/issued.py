@@ -1,5 +1,5 @@
 """A program -> the collectives that the ranks of a coordinate issue in a step, in order, by what they are for: values
-as its plan says them, gradients and parameters as its text does.
+and gradients as its plan says them, parameters as its text does.
 
 Lines stand for what autograd and the runtime make of them: backward goes through lines from the last to the first and
 runs their duals, and first runs again what is computed again. Tests hold this to what real ranks issue.
@@ -7,20 +7,23 @@ runs their duals, and first runs again what is computed again. Tests hold this t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from shardlang.emit.emit import Emission
 from shardlang.emit.statements import StatementWriter
-from shardlang.matched.lines import Again, AxisGroup, Items, Line, Repeated, Uneven, lines_of
+from shardlang.folds.peak.reductions import Buckets, sizes_of
+from shardlang.matched.lines import Again, AxisGroup, Items, Line, Repeated, lines_of
 from shardlang.matched.planned import Planned
-from shardlang.matched.read_back.buckets import EmittedBucket, buckets
-from shardlang.matched.read_back.program import Read
-from shardlang.matched.read_back.settings import listed, schedule, units
+from shardlang.matched.read_back.program import Read, Variable
+from shardlang.matched.read_back.settings import schedule, units
 from shardlang.matched.table import CONVERSIONS, KEEPING
-from shardlang.plan.plan import Step
+from shardlang.plan.plan import ParamPlan, Plan, Step
+from shardlang.step.gradient_sums import GradientSum, gradient_sums
+from shardlang.step.parameters import local_bytes, part_bytes, stored_type
+from shardlang.step.passes import passes
 from shardlang.step.saved_activations import saved_activations
+from shardlang.step.stages import coordinates_of
 from shardlang.types.dim import BYTES
 
 VALUES, GRADIENTS, PARAMETERS, MESSAGES = "values", "gradients", "parameters", "messages"
@@ -47,12 +50,16 @@ class Lines(Planned):
 
     steps: dict[int, tuple[Step, Line]] = field(default_factory=dict)
 
-    def _steps(self, writer: StatementWriter, steps: Sequence[Step], gradient: bool) -> Iterator[Line]:
+    def _steps(self, writer: StatementWriter, steps: Sequence[Step]) -> Iterator[Line]:
         for _, mine in writer.statements(steps) if steps else ():
             for step in mine:
-                for line in self._of_step(step, gradient, writer.training):
+                for line in self._of_step(step, writer.training):
                     self.steps[id(line)] = step, line
                     yield line
+
+    def goes_back(self, line: Line) -> bool:
+        """Whether a gradient goes through a line."""
+        return id(line) in self.steps and passes(self.plan)[0].takes(self.steps[id(line)][0])
 
     def runs(self, line: Line) -> tuple[int, int]:
         """The sums of statistics within an operator, forward and backward."""
@@ -73,41 +80,31 @@ class Lines(Planned):
 
 def step(emission: Emission, read: Read, here: int) -> list[Issued]:
     """The collectives of a step at a coordinate: those of each purpose are in order."""
-    actions, parts = actions_of(read, here), (_messages, _gradients, _parameters)
+    plan, actions = emission.plan, actions_of(emission.plan, read, here)
     values = _values(Lines(emission), read, here, actions)
-    return [*values, *(one for part in parts for one in part(read, here, actions))]
+    return [
+        *values, *_messages(plan, read, here, actions), *_gradients(plan, here, actions),
+        *_parameters(plan, read, here, actions),
+    ]  # fmt: skip
 
 
-def microbatches(read: Read) -> int:
-    """The parts of a batch that a step goes through."""
-    axes = [axis for _, axes in read.text.meshes.values() for axis in axes.items()]
-    return next((size for axis, size in axes if axis in read.text.times), 1)
-
-
-def _rows(read: Read, path: str) -> tuple[int, int]:
-    """The rows that a rank would have of a parameter without ZeRO, and the elements of one."""
-    sizes = read.text.declared[path].local.sizes or (1,)
-    first, *rest = (max(size.sizes) if isinstance(size, Uneven) else size for size in sizes)
-    return first, math.prod(rest)
-
-
-def actions_of(read: Read, here: int) -> Actions:
+def actions_of(plan: Plan, read: Read, here: int) -> Actions:
     """The passes of a step at a coordinate."""
     rows = schedule(read)
     if rows:
         return [(action.kind, action.stage) for action in rows[here].actions]
-    return [(kind, 0) for _ in range(microbatches(read)) for kind in "FB"]
+    return [(kind, 0) for _ in range(plan.microbatches) for kind in "FB"]
 
 
 def _values(lines: Lines, read: Read, here: int, actions: Actions) -> Iterator[Issued]:
-    stages = [at for at, coordinate in enumerate(read.coordinates) if coordinate == here]
-    functions, issue = {at: lines.functions(at) for at in stages}, _Issue(lines, read.text.degree)
+    stages = [at for at, coordinate in enumerate(lines.plan.coordinates) if coordinate == here]
+    functions, issue = {at: lines.functions(at) for at in stages}, _Issue(lines, read.texts.degree)
     for at in stages:
-        for _ in range(microbatches(read)):
+        for _ in range(lines.plan.microbatches):
             yield from issue.forward(functions[at].get("before_microbatch", ()))
         yield from issue.forward(functions[at].get("before_step", ()))
     for kind, at in actions:
-        received = any(given.gradient for given in read.stages[at].receives)
+        received = any(_gradient(given) for given in read.stages[at].receives)
         if kind == "F":
             yield from issue.forward(functions[at]["forward"])
         elif kind == "B" or kind == ("I" if received else "W"):
@@ -116,68 +113,59 @@ def _values(lines: Lines, read: Read, here: int, actions: Actions) -> Iterator[I
         yield from issue.forward(functions[at].get("conclude", ()))
 
 
-def _messages(read: Read, here: int, actions: Actions) -> Iterator[Issued]:
+def _gradient(given: Variable) -> bool:
+    return bool(given.given.get("gradient"))
+
+
+def _messages(plan: Plan, read: Read, here: int, actions: Actions) -> Iterator[Issued]:
     """The values and gradients that go to other coordinates."""
     for kind, at in actions:
         to, into = (at + 1, at + 1) if kind == "F" else (at - 1, at)
-        if kind == "W" or not 0 <= to < len(read.stages) or read.coordinates[to] == here:
+        if kind == "W" or not 0 <= to < len(read.stages) or plan.coordinates[to] == here:
             continue
         for given in read.stages[into].receives:
-            if kind == "F" or given.gradient:
-                yield Issued(MESSAGES, "send", (str(read.coordinates[to]),), given.local.most)
+            if kind == "F" or _gradient(given):
+                yield Issued(MESSAGES, "send", (str(plan.coordinates[to]),), given.local.most)
 
 
-def _gradients(read: Read, here: int, actions: Actions) -> Iterator[Issued]:
+def _buckets(plan: Plan, here: int) -> list[list[ParamPlan]]:
+    """Those of a coordinate, in the order in which they start."""
+    mine = [v for v in plan.graph.params if plan.graph.values[v].gradient and here in coordinates_of(plan, v)]
+    sizes = {v: sizes_of(plan, plan.params[v]) for v in mine}
+    found = Buckets(plan, list(plan.graph.in_turns(mine)), sizes).members
+    return [[plan.params[v] for v, _ in members] for members in found]
+
+
+def _gradients(plan: Plan, here: int, actions: Actions) -> Iterator[Issued]:
     """The sums of buckets: each in the last backward that gives to it or, if it asks for that, in
     each; those that wait for other coordinates at the end; then second parts."""
-    mine = buckets(read, here)
-    waits = [len(b.how.coordinates) > 1 and (not b.how.shard or bool(_before(b))) for b in mine]
+    sums = [(plan.stages_of(bucket[0].value), each) for bucket in _buckets(plan, here) for each in _sums(plan, bucket)]
     for at, (kind, stage) in enumerate(actions):
         later = {other for k, other in actions[at + 1 :] if k in "BW"}
-        for bucket, waiting in zip(mine, waits, strict=True):
-            due = kind in "BW" and stage in bucket.how.stages and not waiting
-            if due and (bucket.how.each or later.isdisjoint(bucket.how.stages)):
-                yield from _first(read, bucket)
-    for bucket, waiting in zip(mine, waits, strict=True):
-        yield from _first(read, bucket) if waiting else ()
-    for bucket in mine:
-        yield from _second(read, bucket)
+        for stages, (each, _, issued) in sums:
+            due = kind in "BW" and stage in stages and not each.last
+            if due and (each.each or later.isdisjoint(stages)):
+                yield issued
+    for second in (False, True):
+        yield from (issued for _, (each, rows, issued) in sums if each.last and rows is second)
 
 
-def _before(bucket: EmittedBucket) -> tuple[str, ...]:
-    """The axes over which gradients are summed before their rows are cut: where only some of those
-    that cut are pending."""
-    shared = {*bucket.how.shard} & {*bucket.how.sum}
-    return bucket.how.sum if shared and shared != {*bucket.how.shard} else ()
+def _sums(plan: Plan, bucket: Sequence[ParamPlan]) -> Iterator[tuple[GradientSum, bool, Issued]]:
+    """The sums of a bucket, and whether they are of rows that were cut before: of as many as the first member has."""
+    first = bucket[0]
+    part = sum(part_bytes(plan, p, stored_type(plan, p)) for p in bucket) // BYTES[stored_type(plan, first)]
+    whole = sum(local_bytes(plan, p) for p in bucket) // BYTES[stored_type(plan, first)]
+    some = {*first.zero_axes} & {*first.reduce_axes}
+    for each in gradient_sums(plan)[first.value]:
+        rows = first.zero > 0 and each.collective == "all_reduce" and (not some or some == {*first.zero_axes})
+        size = (
+            whole if not first.zero else part * (1 if rows else plan.meshes[first.stored.mesh].degree(first.zero_axes))
+        )
+        axes = tuple(axis for axis in each.axes if plan.pipeline is None or axis != plan.pipeline.axis)
+        yield each, rows, Issued(GRADIENTS, each.collective, axes, size)
 
 
-def _wide(read: Read, bucket: EmittedBucket) -> int:
-    """Elements of the rows of the first member, the most that one has."""
-    ranks = read.text.degree(AxisGroup(bucket.how.mesh, bucket.how.shard))
-    return sum(-(-first // ranks) * rest for first, rest in (_rows(read, path) for path in bucket.paths))
-
-
-def _first(read: Read, bucket: EmittedBucket) -> Iterator[Issued]:
-    how, ranks = bucket.how, read.text.degree(AxisGroup(bucket.how.mesh, bucket.how.shard))
-    if bucket.rows:
-        yield Issued(GRADIENTS, "rows", how.sum)
-    elif not how.shard:
-        yield Issued(GRADIENTS, "all_reduce", how.sum, sum(bucket.elements))
-    elif before := _before(bucket):
-        yield Issued(GRADIENTS, "all_reduce", before, _wide(read, bucket) * ranks)
-    if how.shard and {*how.shard} <= {*how.sum}:
-        yield Issued(GRADIENTS, "reduce_scatter", how.shard, _wide(read, bucket) * ranks)
-
-
-def _second(read: Read, bucket: EmittedBucket) -> Iterator[Issued]:
-    """The sum over what further axes the rows are pending."""
-    how = bucket.how
-    over = tuple(axis for axis in how.sum if axis not in how.shard)
-    if how.shard and not _before(bucket) and read.text.degree(AxisGroup(how.mesh, over)) * len(how.coordinates) > 1:
-        yield Issued(GRADIENTS, "all_reduce", over, _wide(read, bucket))
-
-
-def _parameters(read: Read, here: int, actions: Actions) -> Iterator[Issued]:
+def _parameters(plan: Plan, read: Read, here: int, actions: Actions) -> Iterator[Issued]:
     """The gathers of ZeRO 3 in the passes of a step, then of the rows that were updated."""
     there, kept = set[str](), set[str]()
     passes: dict[tuple[str, int], list[set[str]]] = {}
@@ -186,38 +174,27 @@ def _parameters(read: Read, here: int, actions: Actions) -> Iterator[Issued]:
             passes.setdefault((kind, at), []).append({*paths})
     for action in actions:
         for unit in passes.get(action, ()):
-            new = {path for path in unit if read.text.declared[path].given.get("keep")} - kept
-            fleeting = {path for path in unit if not read.text.declared[path].given.get("keep")}
+            new = {path for path in unit if read.declared[path].given.get("keep")} - kept
+            fleeting = {path for path in unit if not read.declared[path].given.get("keep")}
             kept |= new
             again = set() if fleeting <= there else fleeting
             there = fleeting if again else there
-            yield from _gathered(read, new | again)
-    for bucket in buckets(read, here):
-        if bucket.how.shard and not bucket.how.stored:
-            size = sum(_bytes(read, path) for path in bucket.paths)
-            yield Issued(PARAMETERS, "all_gather", bucket.how.shard, size)
+            yield from _gathered(plan, new | again)
+    for bucket in _buckets(plan, here):
+        if 0 < bucket[0].zero < 3:
+            yield Issued(PARAMETERS, "all_gather", bucket[0].zero_axes, sum(part_bytes(plan, p) for p in bucket))
 
 
-def _gathered(read: Read, paths: set[str]) -> Iterator[Issued]:
+def _gathered(plan: Plan, paths: set[str]) -> Iterator[Issued]:
     """One gather for each group and type."""
     found: dict[tuple[tuple[str, ...], str], int] = {}
-    for path in (path for path in read.text.declared if path in paths):
-        axes, local = listed(read.text.declared[path].given["zero"][1]), read.text.declared[path].local
-        found[axes, local.dtype] = found.get((axes, local.dtype), 0) + _row_elements(read, path)
+    values = [plan.graph.values[v] for v in plan.graph.params]
+    for value in (value for value in values if value.path in paths):
+        axes, dtype = plan.params[value.id].zero_axes, value.type.dtype
+        elements = part_bytes(plan, plan.params[value.id]) // BYTES[dtype]
+        found[axes, dtype] = found.get((axes, dtype), 0) + elements
     for (axes, _), elements in found.items():
         yield Issued(PARAMETERS, "all_gather", axes, elements)
-
-
-def _row_elements(read: Read, path: str) -> int:
-    declared = read.text.declared[path]
-    mesh = read.text.meshes[declared.given.get("mesh", "mesh")][0]
-    ranks = read.text.degree(AxisGroup(mesh, listed(declared.given["zero"][1])))
-    first, rest = _rows(read, path)
-    return -(-first // ranks) * rest
-
-
-def _bytes(read: Read, path: str) -> int:
-    return _row_elements(read, path) * BYTES[read.text.declared[path].local.dtype]
 
 
 @dataclass(frozen=True)
@@ -241,7 +218,7 @@ class _Issue:
     def backward(self, items: Items) -> Iterator[Issued]:
         for item in reversed(items):
             match item:
-                case Line() if item.gradient:
+                case Line() if self.lines.goes_back(item):
                     yield from self._line(item, 1)
                 case Repeated():
                     for _ in range(item.times):

@@ -11,10 +11,9 @@ from shardlang.emit.emit import Emission, emission, files_of
 from shardlang.facts.actions import listed as actions
 from shardlang.matched.lines import ActionRow, AxisGroup, Line, Local, Uneven
 from shardlang.matched.proof import prove
-from shardlang.matched.read_back.buckets import Joint
 from shardlang.matched.shapes import disagreement
 from shardlang.matched.stages import prove_order, prove_types
-from shardlang.matched.ties import prove_ties
+from shardlang.matched.ties import Joint, prove_ties
 from tests.emit.sources import planned
 from tests.end_to_end.curves import ROOT
 from tests.generated.pairs import legal

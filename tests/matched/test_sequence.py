@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardlang.emit.emit import emission, files_of
-from shardlang.matched.read_back.program import Read
-from shardlang.matched.read_back.text import read
+from shardlang.matched.read_back.program import read
 from tests.emit.sources import planned
 from tests.end_to_end.test_empty_parts import ATTENTION, REST
 from tests.end_to_end.test_wired import DATA, LLAMA, TENSOR, TEXT
@@ -78,7 +77,7 @@ def test_ranks_issue_what_the_proof_says(case: str, tmp_path: Path) -> None:
     text = program.replace("RULES", rules).replace("PRECISION", "f32")
     made = emission(planned(text, RANKS, "s"))
     files = files_of(made)
-    found, said = recorded(files, RANKS, tmp_path / "run"), Read(read(files))
+    found, said = recorded(files, RANKS, tmp_path / "run"), read(files)
     where = [rank // 2 if len(said.stages) > 1 else 0 for rank in range(RANKS)]
     for rank, coordinate in enumerate(where):
         issued = [[one.purpose, one.kind, list(one.axes), one.elements] for one in step(made, said, coordinate)]
@@ -110,7 +109,7 @@ def test_a_rank_without_a_part_issues_what_the_others_do(case: str, tmp_path: Pa
     """Whatever hooks of autograd begin."""
     made = emission(planned(ONE_HEAD.replace("STRATEGIES", f"strategy s {{\n  {EMPTY[case]}\n}}\n"), RANKS, "s"))
     files = files_of(made)
-    found, said = recorded(files, RANKS, tmp_path / "run"), Read(read(files))
+    found, said = recorded(files, RANKS, tmp_path / "run"), read(files)
     for rank in range(RANKS):
         issued = step(made, said, rank // 2 if len(said.stages) > 1 else 0)
         for purpose in ("values", "messages", "gradients", "parameters"):

@@ -177,7 +177,12 @@ FAULTS = (
         PROOF,
     ),
     Fault(
-        "parts may be of other sizes", "SH461", "matched/shapes.py", "apart.sizes != each.parts or", "False or", PROOF
+        "parts may be of other sizes",
+        "SH461",
+        "matched/shapes.py",
+        "if apart != (line.given if joins else line.made).sizes[dim]:",
+        "if False:",
+        PROOF,
     ),
     Fault(
         "what is computed again runs to its end",

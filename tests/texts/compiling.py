@@ -21,9 +21,8 @@ from shardlang.facts.actions import listed as actions
 from shardlang.interpret.ranks import limits
 from shardlang.matched import proof
 from shardlang.matched.lines import ActionRow, AxisGroup, Line, Local, Uneven
-from shardlang.matched.read_back.buckets import Joint
 from shardlang.matched.stages import prove_order, prove_types
-from shardlang.matched.ties import prove_ties
+from shardlang.matched.ties import Joint, prove_ties
 from shardlang.runtime.predict.generate import Drawing, Generate
 from shardlang.weights.like import like
 from tests.cli.process import NET

@@ -4,120 +4,106 @@ sums and rows, gathers of ZeRO 3, messages between stages, the schedule, sums of
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from shardlang.facts.actions import ACTIONS, FORWARD
 from shardlang.facts.actions import listed as actions
 from shardlang.facts.figures import GRAD_NORM
-from shardlang.matched.lines import ActionRow, AxisGroup, Items, Line, gather_line, message
-from shardlang.matched.read_back.program import EmittedInput, Read, named
-from shardlang.matched.read_back.text import Variable
+from shardlang.matched.lines import ActionRow, Items, Line, gather_line, gradient_lines, message, setting
+from shardlang.matched.read_back.program import Read, Variable
+from shardlang.matched.read_back.walk import local_of
 from shardlang.paths.patterns import expanded
 
 
 def parameters(read: Read) -> Mapping[str, Items]:
     """Path -> lines of a parameter; those of equal layers are one object."""
-    made, found = dict[int, Items](), {}
-    for path, declared in read.text.declared.items():
-        if declared.trained:
-            if id(declared) not in made:
-                made[id(declared)] = parameter(read, declared)
-            found[path] = made[id(declared)]
-    return found
+    trained = {path: one for path, one in read.declared.items() if one.trained}
+    each = {id(one): one for one in trained.values()}
+    made = {at: parameter(read, one) for at, one in each.items()}
+    return {path: made[id(one)] for path, one in trained.items()}
 
 
-def parameter(read: Read, declared: Variable) -> tuple[Line, ...]:
+def parameter(read: Read, declared: Variable) -> Items:
     """The sum of a parameter's gradient and, if ZeRO cuts it, its rows."""
-    given, span = declared.given, read.text.main.span(declared.node)
-    mesh, learns = read.text.meshes[given.get("mesh", "mesh")][0], not given.get("frozen")
-    how = "of rows" if given.get("sparse") else "of the first microbatch" if given.get("once") else ""
-    group = AxisGroup(mesh, listed(given.get("reduce", ())))
-    found = Line(f"the gradient {how}".strip() if learns else "no gradient", group, (), declared.local, span=span)
+    given, mesh = declared.given, declared.given.get("mesh", read.texts.meshes[0])
+    how = "no" if given.get("frozen") else "rows" if given.get("sparse") else "once" if given.get("once") else ""
     level, axes = given.get("zero", (0, ()))
-    if not level:
-        return (found,)
-    what = f"rows by zero {level}{', keep' if given.get('keep') else ''}"
-    return found, Line(what, AxisGroup(mesh, listed(axes)), (), declared.local, span=span)
-
-
-def listed(axes: str | tuple[str, ...]) -> tuple[str, ...]:
-    """An axis, or several, as a tuple."""
-    return (axes,) if isinstance(axes, str) else axes
+    return gradient_lines(
+        how, mesh.group(given.get("reduce", ())), declared.local, (level, mesh.group(axes)),
+        keep=given.get("keep", False), span=read.main.span(declared.node),
+    )  # fmt: skip
 
 
 def gathers(read: Read, at: int) -> Items:
     """The gathers of a stage, in the order of its passes."""
-    stage = read.stages[at]
-    span = read.text.main.span(named(stage.node).get("gathers") or stage.node)
-    return tuple(gather_line(kind, mine, span) for kind, mine in units(read, at))
+    span = read.main.span(read.stages[at].made.at("gathers"))
+    return tuple(gather_line(kind, unit, span) for kind, unit in units(read, at) if unit)
 
 
-def units(read: Read, at: int) -> list[tuple[str, dict[str, None]]]:
+def units(read: Read, at: int) -> Iterator[tuple[str, Sequence[str]]]:
     """The kind of a pass, and the parameters that come together in it."""
-    stage, cut = read.stages[at], read.stored
-    order = named(stage.node).get("gathers")
-    given = {key: ast.literal_eval(node) for key, node in named(order).items()} if isinstance(order, ast.Call) else {}
-    found = []
+    stage = read.stages[at]
+    order = stage.made.words.get("gathers")
     for kind, (_, name) in ACTIONS.items():
-        each = [x for unit in given.get(name, ()) for x in ([unit] if isinstance(unit, tuple) else zip(expanded(unit)))]
-        named_ = ({p: None for p in read.text.named(unit) if p in cut and p in stage.parameters} for unit in each)
-        mine = [(kind, unit) for unit in named_ if unit]
-        found += mine if kind == FORWARD else mine[::-1]
-    return found
+        each = order.words.get(name, ()) if order is not None else ()
+        units = [x for unit in each for x in ([unit] if isinstance(unit, tuple) else zip(expanded(unit)))]
+        for unit in units if kind == FORWARD else reversed(units):
+            yield kind, [path for path in read.named(unit) if path in stage.parameters and _stored(read.declared[path])]
+
+
+def _stored(declared: Variable) -> bool:
+    """Whether ranks have rows alone, by ZeRO 3."""
+    return bool(declared.given.get("zero", (0, ()))[0] == 3)
 
 
 def messages(read: Read, at: int) -> Items:
     """The values that a stage receives, then those that it sends on."""
-    stage, axis = read.stages[at], read.stage_group
-    function = stage.file.functions[stage.names["forward"]]
+    stage, made = read.stages[at], partial(message, over=read.stage_group)
+    file, function = stage.functions["forward"].file, stage.functions["forward"].node
     names = [argument.arg for argument in function.args.args[1:]]
     found = [
-        Line(message("receive", name, given.evaluate, given.gradient), axis, (), given.local,
-             gradient=given.gradient, span=read.text.main.span(given.node))
-        for name, given in zip(names, stage.receives, strict=False)
+        made("receive", name, x.local, evaluated=x.given.get("evaluate", True),
+             gradient=x.given.get("gradient", False), span=read.main.span(x.node))
+        for name, x in zip(names, stage.receives, strict=False)
     ]  # fmt: skip
     last = function.body[-1]
-    assert isinstance(last, ast.Return)
+    assert isinstance(last, ast.Return) and last.value is not None
     parts = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
-    values = read.returned[at]
-    for node, value in zip(parts, values[: len(sent(read, at))], strict=False):
-        assert node is not None
-        found.append(Line(message("send", ast.unparse(node)), axis, (), value.local, span=stage.file.span(last)))
+    sent = read.returned[at][: len(read.stages[at + 1].receives) if at + 1 < len(read.stages) else 0]
+    for node, value in zip(parts, sent, strict=False):
+        found.append(made("send", ast.unparse(node), local_of(value), span=file.span(last)))
     return tuple(found)
-
-
-def sent(read: Read, at: int) -> Sequence[EmittedInput]:
-    """The values that the next stage receives."""
-    return read.stages[at + 1].receives if at + 1 < len(read.stages) else ()
 
 
 def schedule(read: Read) -> Sequence[ActionRow]:
     """The actions of each coordinate."""
-    call = read.text.main.assigned("schedule")
-    rows = named(call)["actions"] if isinstance(call, ast.Call) else None
-    listed = rows.elts if isinstance(rows, ast.List) else []
-    return [ActionRow(actions(ast.literal_eval(row)), read.text.main.span(row)) for row in listed]
+    if read.schedule is None:
+        return ()
+    listed = read.schedule.at("actions")
+    places = listed.elts if isinstance(listed, ast.List) else []
+    rows = zip(read.schedule.words["actions"], places, strict=True)
+    return [ActionRow(actions(row), read.main.span(node)) for row, node in rows]
 
 
 def figures(read: Read) -> Items:
     """The sums over all ranks that the runtime makes, and what decides its buckets."""
-    given, main = read.program, read.text.main
-    call = main.assigned("program")
-    assert call is not None
-    found = []
-    for name, end in (("loss_pending", ""), ("metrics_pending", ""), ("eval_pending", " of an evaluation")):
-        node = given.get(name)
-        axes = ast.literal_eval(node) if node is not None else {}
-        for what, over in axes.items() if isinstance(axes, dict) else [("loss", axes)]:
-            found.append(Line(f"the sum of `{what}`{end}", AxisGroup(0, over), span=main.span(node or call)))
-    bucket = given["bucket_bytes"]
-    found.append(Line(f"buckets of {ast.literal_eval(bucket)} bytes", AxisGroup(0, ()), span=main.span(bucket)))
-    low = given["precision"] if ast.literal_eval(given["precision"]) == "f16" else None
-    late = given.get("late_from")
-    late = late if late is not None and GRAD_NORM in ast.literal_eval(late) else None
-    if (measures := given.get("clip") or given.get("not_finite") or low or late) is not None:
-        found.append(Line("the norm of all gradients", AxisGroup(0, ()), span=main.span(measures)))
-    if isinstance(every := given.get("checkpoint"), ast.Call):
-        steps = ast.literal_eval(named(every)["every"])
-        found.append(Line(f"a checkpoint every {steps} steps", AxisGroup(0, ()), span=main.span(every)))
+    given = read.program.words
+
+    def said(what: str, at: str, axes: Iterable[str] = ()) -> Line:
+        return setting(what, read.main.span(read.program.at(at)), axes)
+
+    pending = ("loss_pending", ""), ("metrics_pending", ""), ("eval_pending", " of an evaluation")
+    found = [
+        said(f"the sum of `{what}`{end}", name, over)
+        for name, end in pending for axes in [given.get(name, {})]
+        for what, over in (axes.items() if isinstance(axes, dict) else [("loss", axes)])
+    ]  # fmt: skip
+    found.append(said(f"buckets of {given['bucket_bytes']} bytes", "bucket_bytes"))
+    late = GRAD_NORM in given.get("late_from", ())
+    measured = [word for word in ("clip", "not_finite") if given.get(word)]
+    measured += ["precision"] * (given["precision"] == "f16") + ["late_from"] * late
+    found += [said("the norm of all gradients", word) for word in measured[:1]]
+    if (every := given.get("checkpoint")) is not None:
+        found.append(said(f"a checkpoint every {every.words['every']} steps", "checkpoint"))
     return tuple(found)

@@ -1,137 +1,161 @@
-"""A function of the emitted text -> its lines that communicate, in the order in which Python comes
-to them.
+"""Emitted text -> what its names stand for, and the lines of its functions that communicate, in the
+order in which Python comes to them.
 
-Names are followed from where they are bound, with their types. A function of a layer is read once
-for all layers that are declared alike."""
+Nothing is run: expressions are followed as trees, tensors with their types. A function of a layer
+is read once for all layers that are declared alike."""
 
 from __future__ import annotations
 
 import ast
-import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import field, replace
-from functools import cached_property
-from itertools import groupby
+from itertools import groupby, zip_longest
+from typing import Any
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.frozen.records import dataclass
-from shardlang.matched.lines import Again, AxisGroup, Items, Line, Local, Repeated, Size, Uneven
-from shardlang.matched.read_back.text import Emitted, File, Places, is_runtime, parts_of
-from shardlang.matched.shapes import made_by
+from shardlang.matched.lines import Again, AxisGroup, Items, Line, Local, Repeated, Uneven
+from shardlang.matched.read_back.text import File
 from shardlang.matched.table import CONVERSIONS, EXCHANGES, HALVES, KEEPING, MEMBERS, SILENT, STATISTICS
 
 
+class EmittedLayer(dict[str | int, Any]):
+    """A layer, or an array of layers: what is below it by name or index, parameters and states as
+    their `Local`. paths: of all of those. kind: the same of layers that are declared alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paths, self.kind = list[str](), -1
+
+    def put(self, path: Sequence[str | int], below: Any, declared: Sequence[str] = ()) -> None:
+        """Takes in what is at a path below it, where these are declared."""
+        layer, (*outer, last) = self, path
+        for step in outer:
+            if step not in layer:
+                layer[step] = EmittedLayer()
+            layer = layer[step]
+            layer.paths += declared
+        layer[last] = below
+
+
 @dataclass(frozen=True, slots=True)
-class LocalValue:
-    """A tensor: its local type where it is known."""
+class EmittedMesh:
+    """A mesh by its number, with the sizes of its axes."""
 
-    local: Local | None = None
+    number: int
+    sizes: Mapping[str, int]
 
-
-@dataclass(frozen=True, slots=True)
-class LayerRef:
-    """A layer, or an array of layers, of the model: what is at `path`."""
-
-    path: str
+    def group(self, axes: str | tuple[str, ...]) -> AxisGroup:
+        """The group over an axis, or over several."""
+        return AxisGroup(self.number, (axes,) if isinstance(axes, str) else axes)
 
 
 @dataclass(frozen=True, slots=True)
+class MemberIndex:
+    """`mesh.dp.index`."""
+
+    group: AxisGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """`rt`, or what it has by this name."""
+
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """The result of a call of the runtime that is no conversion: a setting, or that of an
+    operator."""
+
+    name: str
+    args: Sequence[Any]
+    words: Mapping[str, Any]
+    node: ast.Call
+
+    def at(self, word: str) -> ast.expr:
+        """The place of an argument; the call where it is not given."""
+        return next((each.value for each in self.node.keywords if each.arg == word), self.node)
+
+
+@dataclass(frozen=True, eq=False)
 class Closure:
-    """A function, and the names and local sizes that it reads from around it."""
+    """A function, and the names that it reads from around it."""
 
     file: File
     node: ast.FunctionDef
-    around: Mapping[str, Bound]
-    sizes: Mapping[str, Size] = field(default_factory=dict)
+    around: MutableMapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """Values by name, as a function returns them."""
-
-    values: Mapping[str, Bound]
-
-
-Bound = LocalValue | LayerRef | Closure | Returned
-NOTHING = LocalValue()
 # The lines of a call, and what it gives.
-Result = tuple[Items, tuple[Bound, ...]]
+Result = tuple[Items, Any]
 
 
-@dataclass
-class Reader:
-    """Reads the functions of one program; `paths`: of the parameters and states that a stage has.
-    read: what has been read, by function and what it was given."""
+@dataclass(frozen=True, eq=False)
+class EmittedFiles:
+    """The files of one program by name. read: the functions that were, by what they were given;
+    kinds: of layers."""
 
-    text: Emitted
-    paths: Mapping[str, None]
-    read: dict[object, Result]
-    alike: dict[str, object] = field(default_factory=dict)
+    files: Mapping[str, File]
+    meshes: list[EmittedMesh] = field(default_factory=list)
+    read: dict[object, Result] = field(default_factory=dict)
+    kinds: dict[object, int] = field(default_factory=dict)
 
-    @cached_property
-    def places(self) -> Places:
-        return Places(self.paths)
+    def file(self, name: str) -> File:
+        """A file whose names are known."""
+        file = self.files[name]
+        if not file.names:
+            file.names["rt"] = Runtime()
+            CallFrame(self, file, file.names).run(file.tree.body)
+        return file
 
-    def called(self, function: Closure, given: Sequence[Bound]) -> Result:
-        """The lines of a call."""
-        key = id(function.node), *map(self._kind, given)
-        if function.around or key not in self.read:
-            made = CallFrame(self, function.file, dict(function.around), dict(function.sizes))
-            made.define(function.node)
-            made.bound.update(zip((a.arg for a in function.node.args.args), given, strict=False))
-            made.run(function.node.body)
-            self.read[key] = tuple(made.items), made.returned
+    def degree(self, group: AxisGroup) -> int:
+        """How many ranks a group has."""
+        degree = 1
+        for axis in group.axes:
+            degree *= self.meshes[group.mesh].sizes[axis]
+        return degree
+
+    def called(self, function: Closure, given: Sequence[Any]) -> Result:
+        """The lines of a call of a function, and what it gives."""
+        key = id(function.node), *map(self.kind, given)
+        if key not in self.read or function.around is not function.file.names:
+            frame = CallFrame(self, function.file, ChainMap({}, function.around))
+            frame.names.update((name, frame.value(sizes)) for name, sizes in function.file.sizes(function.node))
+            frame.names.update(zip((a.arg for a in function.node.args.args), given, strict=False))
+            frame.run(function.node.body)
+            self.read[key] = tuple(frame.items), frame.returned
         return self.read[key]
 
-    def _kind(self, x: Bound) -> object:
-        """The same of layers that are declared alike."""
-        if not isinstance(x, LayerRef):
-            return x if isinstance(x, LocalValue) else id(x)
-        if x.path not in self.alike:
-            self._declared({x.path: self.places.within(x.path)})
-        return self.alike[x.path]
+    def kind(self, x: Any) -> object:
+        """The same of what makes no difference to a function that is given it."""
+        if not isinstance(x, EmittedLayer):
+            return local_of(x)
+        if x.kind < 0:
+            below = tuple([(key, self.kind(each)) for key, each in x.items()])
+            x.kind = self.kinds.setdefault(below, len(self.kinds))
+        return x.kind
 
-    def _declared(self, layers: Mapping[str, Sequence[str]]) -> None:
-        for layer, paths in layers.items():
-            self.alike[layer] = tuple([(path[len(layer) :], id(self.text.declared[path])) for path in paths])
 
-    def layers(self, array: str) -> list[str]:
-        """The layers of an array that have parameters or states here."""
-        found = self.places.layers(array)
-        self._declared(found)  # to look for the paths of each layer would take as long again
-        return [*found]
-
-    def at(self, path: str) -> Bound:
-        """The meaning of `p.a.b`."""
-        declared = self.text.declared.get(path)
-        return LayerRef(path) if declared is None else LocalValue(declared.local)
+def local_of(x: Any) -> Local | None:
+    """The type of a tensor, where it is known."""
+    return x.made if isinstance(x, Line) else x if isinstance(x, Local) else None
 
 
 @dataclass
 class CallFrame:
-    """One function while it is read. bound: what names stand for; sizes: by the names of local
-    sizes."""
+    """A function, or the settings of a file, while it is read. returned: a value, or several."""
 
-    reader: Reader
+    texts: EmittedFiles
     file: File
-    bound: dict[str, Bound]
-    sizes: dict[str, Size] = field(default_factory=dict)
+    names: MutableMapping[str, Any]
     items: list[Line | Repeated | Again] = field(default_factory=list)
-    returned: tuple[Bound, ...] = ()
+    returned: Any = ()
 
-    def define(self, node: ast.FunctionDef) -> None:
-        """Takes in the local sizes that comments of a function define, before or behind those that
-        its text computes."""
-        for row in self.file.rows[node.lineno : node.end_lineno]:
-            if match := _SIZE.match(row):
-                sizes: list[int] = []
-                for size, _, count in (run.partition(" x ") for run in match[2].split(",") if run.strip()):
-                    sizes += [int(size)] * int(count or 1)
-                group = ast.parse(match[3], mode="eval").body
-                self.sizes[match[1]] = Uneven(tuple(sizes), self.reader.text.group(group))
-
-    def run(self, body: Sequence[ast.stmt]) -> None:
+    def run(self, body: Iterable[ast.stmt]) -> None:
         """Reads statements in order."""
         for node in body:
             match node:
@@ -142,202 +166,177 @@ class CallFrame:
                 case ast.With():
                     self.run(node.body)
                 case ast.FunctionDef():
-                    self.bound[node.name] = Closure(self.file, node, self.bound, self.sizes)
+                    self.names[node.name] = Closure(self.file, node, self.names)
                 case ast.Return(value=value):
-                    self.returned = self._returned(value)
+                    self.returned = () if value is None else self.value(value)
                 case ast.Expr(value=ast.Constant() | ast.Call(func=ast.Attribute(attr="within"))):
                     pass
+                case ast.Import(names=names):
+                    found = [name.name for name in names if name.name in self.texts.files]
+                    self.names.update((name, self.texts.file(name).names) for name in found)
+                case ast.ImportFrom(module=str() as module, names=names):
+                    if module in self.texts.files:
+                        there = self.texts.file(module).names
+                        self.names.update((name.name, there.get(name.name)) for name in names)
+                case ast.If() if self.names is self.file.names:
+                    pass  # it runs the program
                 case _:
                     raise InternalError(f"the emitted text has a statement that is not read: {ast.unparse(node)}")
 
     def _assign(self, node: ast.stmt, target: ast.expr, value: ast.expr) -> None:
-        names = [n.id for n in (target.elts if isinstance(target, ast.Tuple) else [target]) if isinstance(n, ast.Name)]
-        size = self._size(value)
-        if size is not None:
-            self.sizes[names[0]] = size
-            return
-        types = [each.local(self.sizes) for each in self.file.told(node)]
-        found = self._value(value)
-        for at, name in enumerate(names):
-            one = found[at] if at < len(found) else found[0]
-            if isinstance(one, LocalValue) and at < len(types):
-                self._told(types[at], one)
-                one = LocalValue(types[at])
-            self.bound[name] = one
-
-    def _told(self, type: Local, value: LocalValue) -> None:
-        """Takes the type that a comment tells of as the result of the line before it."""
-        if self.items and isinstance(last := self.items[-1], Line) and last.made is value.local is not None:
-            self.items[-1] = replace(last, made=type)
-
-    def _size(self, value: ast.expr) -> Size | None:
-        """`(3, 3, 2)[mesh.dp.index]`."""
-        match value:
-            case ast.Subscript(value=ast.Tuple() as sizes, slice=ast.Attribute(value=group, attr="index")):
-                return Uneven(ast.literal_eval(sizes), self.reader.text.group(group))
-        return None
+        found, told = self.value(value), self.file.told(node, self.names)
+        if isinstance(found, Line) and told:
+            found = self.items[-1] = replace(found, made=told[0])
+        targets = target.elts if isinstance(target, ast.Tuple) else [target]
+        each = found if isinstance(found, tuple) and len(targets) > 1 else (found,) * len(targets)
+        for name, one, type in zip_longest(targets, each, told):
+            known = local_of(one) if isinstance(value, ast.Call) else None
+            if known is not None and type not in (None, known):  # a line that no plan has
+                self.items.append(Line(ast.unparse(node), AxisGroup(0, ()), (), known, type, span=self.file.span(node)))
+            if isinstance(name, ast.Name):
+                self.names[name.id] = type if type is not None and not isinstance(one, EmittedLayer | Closure) else one
 
     def _loop(self, node: ast.For, name: str, over: ast.expr) -> None:
-        part = None
+        array, part = over, range(sys.maxsize)
         if isinstance(over, ast.Subscript) and isinstance(over.slice, ast.Slice):
             first, end = over.slice.lower, over.slice.upper
-            part = range(ast.literal_eval(first) if first else 0, ast.literal_eval(end) if end else sys.maxsize)
-            over = over.value
-        array = self._bound(over)
-        if not isinstance(array, LayerRef):
+            array, part = over.value, range(self.value(first) if first else 0, self.value(end) if end else sys.maxsize)
+        found = self.value(array)
+        if not isinstance(found, EmittedLayer):
             raise InternalError(f"the emitted text has a loop that is not over layers: {ast.unparse(over)}")
-        every, before = self.reader.layers(array.path), len(self.items)
         # A stage has some layers of an array, by their index in the whole of it.
-        layers = [path for path in every if part is None or int(path[len(array.path) + 1 : -1]) in part]
-        found: list[Repeated] = []
-        for _, alike in groupby(layers, lambda path: self.reader._kind(LayerRef(path))):
-            paths = list(alike)
-            self.bound[name] = LayerRef(paths[0])
+        layers = [layer for index, layer in found.items() if isinstance(index, int) and index in part]
+        before, runs = len(self.items), list[Repeated]()
+        for _, alike in groupby(layers, self.texts.kind):
+            first_layer, *others = alike
+            self.names[name] = first_layer
             self.run(node.body)
-            lines = tuple(self.items[before:])
+            lines, times = tuple(self.items[before:]), 1 + len(others)
             del self.items[before:]
-            if found and found[-1].items == lines:
-                paths += [""] * found.pop().times
-            found += [Repeated(len(paths), lines)] if lines else []
-        self.items += found
+            if runs and runs[-1].items == lines:
+                times += runs.pop().times
+            runs += [Repeated(times, lines)] if lines else []
+        self.items += runs
 
-    def _returned(self, value: ast.expr | None) -> tuple[Bound, ...]:
-        parts = value.elts if isinstance(value, ast.Tuple) else [] if value is None else [value]
-        return tuple(found for part in parts for found in self._result(part))
-
-    def _result(self, node: ast.expr) -> tuple[Bound, ...]:
-        if not isinstance(node, ast.Dict):
-            return self._value(node)
-        values = [self._value(value)[0] for value in node.values]
-        return (Returned({ast.literal_eval(key): x for key, x in zip(node.keys, values, strict=True) if key}),)
-
-    def _value(self, node: ast.expr) -> tuple[Bound, ...]:
-        """The values that an expression gives; its lines are added."""
+    def value(self, node: ast.expr) -> Any:
+        """The meaning of an expression, None where it is not known; its lines are added."""
         match node:
-            case ast.Constant():
-                return (NOTHING,)
-            case ast.Name() | ast.Attribute() | ast.Subscript() if (found := self._bound(node)) is not None:
-                return (found,)
-            case ast.Call() if (made := self._given(node)) is not None:
-                return made
-        inner = [self._value(part)[0] for part in parts_of(node)]
-        if isinstance(node, ast.Call):
-            if (name := is_runtime(node.func)) and name not in SILENT:
-                self._operator(name, node)
-            if name == KEEPING:
-                span, kept = self.file.span(node), inner[2:]  # behind `rt` and the result
-                parts = [x.local if isinstance(x, LocalValue) else None for x in kept]
-                self.items += [Line(KEEPING, AxisGroup(0, ()), given=x, span=span) for x in parts]
-            for group in members(node):
-                self._operator(is_runtime(group.func), group)
-        return (NOTHING,)
-
-    def _given(self, node: ast.Call) -> tuple[Bound, ...] | None:
-        """The results of a call of a function of the program, or of the runtime for one or for a
-        conversion; None of other calls."""
-        if isinstance(node.func, ast.Name):
-            function = self._function(node.func.id)
-            return None if function is None else self._call(function, node.args)
-        match is_runtime(node.func):
-            case "":
-                return None
-            case "saved_on_host" if node.args:
-                return self._value(ast.Call(node.args[0], node.args[1:], []))
-            case "recompute":
-                return self._again(node)
-            case name if name == MEMBERS:
-                return (NOTHING,)  # its sums are of the call that it is given to
-            case name if name in CONVERSIONS:
-                return (self._converted(name, node),)
-        return None
-
-    def _bound(self, node: ast.expr) -> Bound | None:
-        """The meaning of a name, or of a path from one; None where it is no tensor and no layer."""
-        match node:
+            case ast.Constant(value=value):
+                return value
             case ast.Name(id=name):
-                return self.bound.get(name)
-            case ast.Attribute(value=value, attr=attribute):
-                outer = self._bound(value)
-                return self._below(outer, f".{attribute}") if isinstance(outer, LayerRef) else None
-            case ast.Subscript(value=value, slice=ast.Constant(value=int() | str() as index)):
-                outer = self._bound(value)
-                step = f"[{index}]" if isinstance(index, int) else f".{index}"
-                return self._below(outer, step) if isinstance(outer, LayerRef) else None
+                return self.names.get(name)
+            case ast.Attribute(value=value, attr=name):
+                return _attribute(self.value(value), name)
+            case ast.Subscript(value=value, slice=index):
+                return _part(self.value(value), self.value(index))
+            case ast.Tuple(elts=parts):
+                return tuple([self.value(part) for part in parts])
+            case ast.List(elts=parts):
+                return [self.value(part) for part in parts]
+            case ast.Starred(value=value):
+                return self.value(value)
+            case ast.Dict(keys=keys, values=values):
+                return {self.value(key): self.value(x) for key, x in zip(keys, values, strict=True) if key}
+            case ast.Call():
+                return self._call(node)
+        for part in ast.iter_child_nodes(node):
+            if isinstance(part, ast.expr):
+                self.value(part)
         return None
 
-    def _below(self, outer: LayerRef, step: str) -> Bound:
-        return self.reader.at(f"{outer.path}{step}".removeprefix("."))
+    def _call(self, node: ast.Call) -> Any:
+        function, args = self.value(node.func), [self.value(each) for each in node.args]
+        words = dict[str, Any]()
+        for word in node.keywords:
+            words |= self.value(word.value) if word.arg is None else {word.arg: self.value(word.value)}
+        match function:
+            case Closure():
+                return self._called(function, args, again=False)
+            case Runtime(name="recompute" | "saved_on_host" as name):
+                return self._called(args[0], args[1:], again=name == "recompute")
+            case Runtime(name=name) if name in CONVERSIONS:
+                return self._converted(name, node, args, words)
+            case Runtime(name=name) if name == KEEPING:
+                span = self.file.span(node)
+                self.items += [Line(KEEPING, AxisGroup(0, ()), given=local_of(x), span=span) for x in args[1:]]
+            case Runtime(name="Mesh"):
+                self.texts.meshes.append(EmittedMesh(len(self.texts.meshes), {k: _size(x) for k, x in words.items()}))
+                return self.texts.meshes[-1]
+            case Runtime(name=name):
+                made = Made(name, args, words, node)
+                if name not in SILENT and name != MEMBERS:  # the sums of members are of the call that gets them
+                    self._exchanges(made)
+                return made
+            case _ if isinstance(members := words.get("group"), Made) and members.name == MEMBERS:
+                self._exchanges(members)
+        return None
 
-    def _function(self, name: str) -> Closure | None:
-        bound = self.bound.get(name)
-        if isinstance(bound, Closure):
-            return bound
-        file: File | None = self.file
-        if name not in self.file.functions:
-            file = self.reader.text.files.get(self.file.imported.get(name, ""))
-        return Closure(file, file.functions[name], {}) if file is not None and name in file.functions else None
+    def _called(self, function: Any, given: Sequence[Any], again: bool) -> Any:
+        if not isinstance(function, Closure):
+            raise InternalError("the emitted text computes something again that is no function")
+        items, returned = self.texts.called(function, given)
+        self.items += ([Again(items)] if items else []) if again else items
+        return returned
 
-    def _call(self, function: Closure, given: Sequence[ast.expr]) -> tuple[Bound, ...]:
-        items, made = self.reader.called(function, [self._value(x)[0] for x in given])
-        self.items.extend(items)
-        return made
-
-    def _again(self, node: ast.Call) -> tuple[Bound, ...]:
-        first, *given = node.args
-        function = self._function(first.id) if isinstance(first, ast.Name) else None
-        if function is None:
-            raise InternalError(f"the emitted text computes something again that is no function: {ast.unparse(node)}")
-        items, made = self.reader.called(function, [self._value(x)[0] for x in given])
-        self.items += [Again(items)] if items else []
-        return made
-
-    def _converted(self, what: str, node: ast.Call) -> LocalValue:
-        """A row of the conversion table: the operand, dims, then the group."""
-        x, *rest = node.args
-        operand = self._value(x)[0]
-        assert isinstance(operand, LocalValue)
-        named = {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}
-        groups = [at for at, one in enumerate(rest) if not _is_literal(one)]
-        group = self.reader.text.group(rest[groups[0]])
-        dims = tuple(ast.literal_eval(one) for at, one in enumerate(rest) if at != groups[0])
-        if what == "permute":
-            dims = dims[0]
-        parts = tuple(named.get(name) for name in (_SIZES if what == "all_to_all" else ("sizes",)))
+    def _converted(self, what: str, node: ast.Call, args: Sequence[Any], words: Mapping[str, Any]) -> Line:
+        """A row of the conversion table: the operand, dims, then the group. Its result has the type
+        that the comment of its statement tells of, else that of its operand."""
+        given, rest = local_of(args[0]), args[1:]
+        group = next((each for each in rest if isinstance(each, AxisGroup)), None)
+        if group is None:
+            raise InternalError(f"`{ast.unparse(node)}` of the emitted text has no group of ranks")
+        dims = tuple([each for each in rest if each is not group])
+        sizes = ("gather_sizes", "split_sizes") if what == "all_to_all" else ("sizes",)
+        parts = tuple([words.get(name) for name in sizes]) if words and what != "permute" else ()
         line = Line(
-            what, group, dims, operand.local, None, parts if any(parts) else (), span=self.file.span(node),
+            what, group, dims[0] if what == "permute" else dims, given, given, parts, span=self.file.span(node),
         )  # fmt: skip
-        line = replace(line, made=made_by(line, self.reader.text.degree(group)))
         self.items.append(line)
-        return LocalValue(line.made)
+        return line
 
-    def _operator(self, name: str, node: ast.Call) -> None:
-        """An operator of the runtime: it communicates over the groups that it is given."""
-        given = [*node.args, *[word.value for word in node.keywords]]
-        halved = name != "ring_attention" or any(word.arg == "causal" for word in node.keywords)
-        exchanges = [what for what in EXCHANGES.get(name, (STATISTICS,)) if what != HALVES or halved]
-        within = {(what, group) for node in given for group in self.reader.text.groups(node) for what in exchanges}
-        span = self.file.span(node)
-        for what, group in sorted(within, key=_by_name):
-            self.items.append(Line(what, group, span=span))
-
-
-def _by_name(within: tuple[str, AxisGroup]) -> tuple[str, tuple[str, ...]]:
-    return within[0], within[1].axes
+    def _exchanges(self, made: Made) -> None:
+        """Adds the lines of an operator of the runtime, over each group that it is given."""
+        halved = made.name != "ring_attention" or "causal" in made.words
+        exchanged = [what for what in EXCHANGES.get(made.name, (STATISTICS,)) if what != HALVES or halved]
+        groups = {*_groups([*made.args, *made.words.values()])}
+        span = self.file.span(made.node)
+        within = sorted((what, group.axes, group.mesh) for what in exchanged for group in groups)
+        self.items += [Line(what, AxisGroup(mesh, axes), span=span) for what, axes, mesh in within]
 
 
-_SIZE = re.compile(r"\s*# (\w+) = \((.*)\)\[(mesh.*)\.index\]$")
-_SIZES = ("gather_sizes", "split_sizes")
+def _attribute(x: Any, name: str) -> Any:
+    match x:
+        case Runtime(name=""):
+            return Runtime(name)
+        case EmittedMesh():
+            return x.group(name)
+        case AxisGroup() if name == "index":
+            return MemberIndex(x)
+        case dict():
+            return x.get(name)
+    return None
 
 
-def members(node: ast.Call) -> list[ast.Call]:
-    """The group that a function of the user's gets to sum over, among the arguments of its call."""
-    given = [word.value for word in node.keywords if word.arg == "group"] if not is_runtime(node.func) else []
-    return [one for one in given if isinstance(one, ast.Call) and is_runtime(one.func) == MEMBERS]
+def _part(x: Any, index: Any) -> Any:
+    match x:
+        case EmittedMesh():
+            return x.group(index)
+        case tuple():  # of local sizes
+            return Uneven(x, index.group)
+        case dict():
+            return x.get(index)
+    return None
 
 
-def _is_literal(node: ast.expr) -> bool:
-    try:
-        ast.literal_eval(node)
-    except ValueError:
-        return False
-    return True
+def _size(x: Any) -> int:
+    """The size of an axis; `rt.Time(4)` is one in time."""
+    return int(x.args[0] if isinstance(x, Made) else x)
+
+
+def _groups(given: Iterable[Any]) -> Iterator[AxisGroup]:
+    """The groups of ranks among arguments, also in tuples."""
+    for each in given:
+        if isinstance(each, AxisGroup):
+            yield each
+        elif isinstance(each, tuple):
+            yield from _groups(each)
