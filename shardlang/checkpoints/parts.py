@@ -6,12 +6,13 @@ Numbers are numpy's of the same width; bf16, which numpy lacks, is u16 of the sa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
-from shardlang.checkpoints.index import Index, Part
+from shardlang.checkpoints.index import Index, Part, Saved
 from shardlang.checkpoints.rank_files import RankFile
 from shardlang.facts.dtypes import DTYPES
 
@@ -24,6 +25,18 @@ Block: TypeAlias = tuple[str, Sequence[int], Sequence[int]]
 Found: TypeAlias = tuple[int, Slices, np.ndarray]
 # Files of ranks that are open at one time.
 _OPEN = 64
+
+
+def by_rows(shape: Sequence[int], most: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Offsets and lengths of blocks that are all of a tensor: whole rows, with at most so many
+    elements each (or one row)."""
+    if not shape:
+        yield (), ()
+        return
+    rows, *others = shape
+    step = max(1, most // max(1, math.prod(others)))
+    for first in range(0, max(1, rows), step):
+        yield (first, *(0 for _ in others)), (min(step, rows - first), *others)
 
 
 def shared(part: Part, offsets: Sequence[int], lengths: Sequence[int]) -> tuple[Slices, Slices]:
@@ -55,6 +68,7 @@ class Parts:
 
     def __init__(self, index: Index) -> None:
         self.index = index
+        self.tensors: Mapping[str, Saved] = {name: layout.type for name, layout in index.tensors.items()}
         self._files: dict[int, RankFile] = {}
 
     def close(self) -> None:

@@ -7,15 +7,16 @@ done with it is in train.py."""
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import add
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
 
+from shardlang.checkpoints.parts import by_rows
 from shardlang.extensions import loaded
 from shardlang.facts import dtypes
 from shardlang.launch.log_targets import LogTarget
@@ -53,13 +54,8 @@ class Extent:
 
     def by_rows(self, most: int) -> Iterator[Extent]:
         """The block in pieces of whole rows, with at most so many elements each (or one row)."""
-        if not self.shape:
-            yield self
-            return
-        rows, further = self.shape[0], self.shape[1:]
-        step = max(1, most // max(1, math.prod(further)))
-        for first in range(0, rows, step):
-            yield Extent((self.offsets[0] + first, *self.offsets[1:]), (min(step, rows - first), *further))
+        for offsets, lengths in by_rows(self.shape, most):
+            yield Extent(tuple(map(add, self.offsets, offsets)), lengths)
 
 
 def block(mesh: RankMesh, shape: Sequence[int], cut: Cut, sizes: Mapping[int, Sequence[int]] | None) -> Extent:

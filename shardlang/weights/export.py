@@ -6,7 +6,6 @@ until it is whole. Some rows are in memory at a time, of at most about a quarter
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import tempfile
@@ -19,8 +18,8 @@ import numpy as np
 
 from shardlang.check.program import NameMap
 from shardlang.checkpoints import headers
-from shardlang.checkpoints.index import Saved
-from shardlang.checkpoints.parts import STORED
+from shardlang.checkpoints.index import ITEM_BYTES
+from shardlang.checkpoints.parts import by_rows
 from shardlang.checkpoints.weight_files import SafetensorsFile, Weights
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.locks import Claims, drafted, synced, unwritable
@@ -29,9 +28,9 @@ from shardlang.errors import RunError
 from shardlang.frozen.records import dataclass
 from shardlang.sources.files import umask
 from shardlang.terminal import signals
-from shardlang.weights.backwards import Backwards, Filling, backwards
-from shardlang.weights.elements import converted
+from shardlang.weights.backwards import Backwards, backwards
 from shardlang.weights.like import INDEX, Like
+from shardlang.weights.theirs import TheirWeights
 
 # Bytes of numbers in memory at one time, about.
 _SOME = 2**26
@@ -145,51 +144,19 @@ def _file(wanted: Export, name: str, file: SafetensorsFile | None) -> Iterator[A
             if home == name and each in wanted.way.filled}  # fmt: skip
     yield headers.written(mine) if file is None else file.header
     order = list(mine) if file is None else sorted(file.places, key=lambda each: file.places[each])
+    weights = TheirWeights(wanted.weights, wanted.way.filled)
     for each in order:
-        filling = wanted.way.filled.get(each)
-        if filling is not None:
-            yield from numbers(filling, wanted.weights)
+        if each in wanted.way.filled:
+            yield from rows_of(each, weights)
         elif file is not None:
             yield file.bytes_of(each)
 
 
-def numbers(filling: Filling, weights: Weights) -> Iterator[Any]:
-    """The bytes of one of their tensors, some rows at a time."""
-    turned = filling.transposed and len(filling.type.shape) > 1
-    if not turned:
-        for piece in filling.pieces:
-            yield from rows_of(piece.ours, weights, filling.type)
-        return
-    rows = filling.type.shape[0]
-    step = max(1, _SOME // max(1, filling.type.nbytes // max(1, rows)))
-    for first in range(0, rows, step):
-        # Rows of theirs are the last dim of ours.
-        some = [_turned(piece.ours, weights, range(first, min(first + step, rows))) for piece in filling.pieces]
-        given = [converted(each, weights.tensors[piece.ours].dtype, filling.type.dtype, piece.ours)
-                 for piece, each in zip(filling.pieces, some, strict=True)]  # fmt: skip
-        yield _flat(np.concatenate(given, axis=-1))
-
-
-def _turned(name: str, weights: Weights, last: range) -> np.ndarray:
-    *before, _ = weights.tensors[name].shape
-    return weights.read(name, (*(0 for _ in before), last.start), (*before, len(last))).transpose()
-
-
-def rows_of(name: str, weights: Weights, type: Saved) -> Iterator[Any]:
-    """The bytes of a tensor of ours in another type, some rows at a time."""
+def rows_of(name: str, weights: Weights) -> Iterator[Any]:
+    """The bytes of a tensor, some rows at a time."""
     saved = weights.tensors[name]
-    if not saved.shape:
-        yield _flat(converted(weights.read(name, (), ()), saved.dtype, type.dtype, name))
-        return
-    rows, *others = saved.shape
-    step = max(1, _SOME // max(1, math.prod(others) * np.dtype(STORED[type.dtype]).itemsize))
-    for first in range(0, rows, step):
-        block = weights.read(name, (first, *(0 for _ in others)), (min(step, rows - first), *others))
-        yield _flat(converted(block, saved.dtype, type.dtype, name))
-
-
-def _flat(numbers: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(numbers).reshape(-1).view(np.uint8)
+    for offsets, lengths in by_rows(saved.shape, _SOME // ITEM_BYTES[saved.dtype]):
+        yield np.ascontiguousarray(weights.read(name, offsets, lengths)).reshape(-1).view(np.uint8)
 
 
 def write_file(
@@ -201,5 +168,5 @@ def write_file(
     with Claims() as claims, drafted(claims.file(path, WEIGHTS), "the weights") as file:
         file.write(head)
         for name in names:
-            for some in rows_of(name, weights, weights.tensors[name]):
+            for some in rows_of(name, weights):
                 told(file.write(some))

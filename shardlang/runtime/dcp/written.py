@@ -3,7 +3,6 @@ some rows in memory at a time."""
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -12,15 +11,30 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
-from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, StorageMeta, TensorProperties
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
 from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 
-from shardlang.checkpoints.index import ITEM_BYTES, Index
-from shardlang.checkpoints.parts import Parts
+from shardlang.checkpoints.index import ITEM_BYTES, Index, Saved
+from shardlang.checkpoints.parts import Parts, by_rows
 from shardlang.runtime.state.checkpoints import TYPES, tensor_of
 
 # Bytes of a chunk, about.
 _CHUNK = 2**28
+
+
+def described_tensor(saved: Saved) -> TensorStorageMetadata:
+    """A whole tensor as metadata of torch's have it, in chunks of some rows."""
+    chunks = [
+        ChunkStorageMetadata(torch.Size(offsets), torch.Size(lengths))
+        for offsets, lengths in by_rows(saved.shape, _CHUNK // ITEM_BYTES[saved.dtype])
+    ]
+    return TensorStorageMetadata(TensorProperties(TYPES[saved.dtype]), torch.Size(saved.shape), chunks)
 
 
 class _DcpWriter(dcp.FileSystemWriter):
@@ -38,30 +52,21 @@ class _Planner(dcp.DefaultSavePlanner):
         self.parts, self.told = Parts(index), told
 
     def create_local_plan(self) -> SavePlan:
-        items = [item for name in self.parts.index.tensors for item in self._items(name)]
-        self.plan = SavePlan(items, planner_data={name: (name,) for name in self.parts.index.tensors})
-        return self.plan
-
-    def _items(self, name: str) -> list[WriteItem]:
-        layout = self.parts.index.tensors[name]
-        shape = layout.shape
-        rows = shape[0] if shape else 1
-        step = max(1, _CHUNK // max(1, ITEM_BYTES[layout.dtype] * math.prod(shape[1:])))
         items = []
-        for first in range(0, max(rows, 1), step):
-            offsets = (first, *(0 for _ in shape[1:])) if shape else ()
-            sizes = (min(step, rows - first), *shape[1:]) if shape else ()
-            chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
-            data = TensorWriteData(chunk, TensorProperties(TYPES[layout.dtype]), torch.Size(shape))
-            items.append(WriteItem(MetadataIndex(name, offsets), WriteItemType.SHARD, tensor_data=data))
-        return items
+        for name, saved in self.parts.tensors.items():
+            described = described_tensor(saved)
+            for chunk in described.chunks:
+                data = TensorWriteData(chunk, described.properties, described.size)
+                items.append(WriteItem(MetadataIndex(name, chunk.offsets), WriteItemType.SHARD, tensor_data=data))
+        self.plan = SavePlan(items, planner_data={name: (name,) for name in self.parts.tensors})
+        return self.plan
 
     def resolve_data(self, write_item: WriteItem) -> Tensor:
         data, name = write_item.tensor_data, write_item.index.fqn
         assert data is not None
         found = self.parts.read(name, data.chunk.offsets, data.chunk.sizes)
         self.told(found.nbytes)
-        return tensor_of(found, self.parts.index.tensors[name].dtype)
+        return tensor_of(found, self.parts.tensors[name].dtype)
 
 
 def write(index: Index, folder: Path, told: Callable[[int], None] = lambda _: None) -> None:
