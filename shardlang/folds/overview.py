@@ -76,7 +76,7 @@ def _largest_kept(plan: Plan, stages: Collection[int]) -> list[Entry]:
         sizes[what, _alike(path)] += size
     largest = _largest((size, kind) for kind, size in sizes.items())
     return [
-        {"what": kind[0], "count": sum(map(count, paths[kind])), "paths": in_runs(paths[kind]), "bytes": size}
+        {"what": kind[0], "count": sum(map(count, paths[kind])), "paths": in_runs(sorted(paths[kind])), "bytes": size}
         for size, kind in largest
     ]
 
