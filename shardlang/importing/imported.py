@@ -74,8 +74,8 @@ def import_module(factory: Callable[[], Any], wanted: Wanted) -> Imported:
 
 def _imported(first: Attempt, second: dict[str, Tensor] | None, others: Sequence[Attempt], example: Attempt,
               folder: Path) -> Imported:  # fmt: skip
-    """What a way gives, compared at the sizes of others too. second: the second sizes; example: the
-    way of the example."""
+    """The text of a way, compared at the sizes of others too. second: the second sizes; example: of
+    the example."""
     wanted, module = first.wanted, example.module
     declared = first.declared(folder)
     first.evaluates()

@@ -45,7 +45,7 @@ def _called(made: Mapping[Body, Model]) -> Iterator[tuple[Model, Calls]]:
 
 
 def _declare(model: Model, at: int, calls: Calls, sums: Sequence[Term]) -> None:
-    """Declares a formal of a model as the sum of others, in each of its bodies: no call gives it."""
+    """Declares a formal of a model as the sum of others, in each body: no call gives it."""
     atoms = [body.formals()[at] for body in model.bodies]
     for _, layer in calls:
         layer.terms.pop(layer.body.formals()[at], None)

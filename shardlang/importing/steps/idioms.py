@@ -35,7 +35,7 @@ def _silu(node: Node, found: Found) -> Node:
 
 
 def _rms(node: Node, found: Found) -> Node | None:
-    """Of a mean over the last dim, and a weight of the module's."""
+    """Makes an RMS norm of a mean over the last dim, and a weight of the module's."""
     weight = found.get("w")
     if found["dims?"] not in ([-1], -1, (-1,)) or (weight is not None and weight.op != PARAM):
         return None

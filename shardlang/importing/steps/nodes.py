@@ -31,7 +31,7 @@ class Scope:
 
     @property
     def prefix(self) -> str:
-        """What the names of all that is in it begin with."""
+        """The beginning of the names of all that is in it."""
         return f"{self.path}." if self.path else ""
 
 

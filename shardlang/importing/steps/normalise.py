@@ -1,6 +1,6 @@
 """The steps of a trace -> fewer and larger ones: copies and casts of nothing fall away, and
 products and parts of matrices have one form. Elements by several constants of their places are a
-view, where these count whole dims; places below the diagonal of a square are counted by a formula."""
+view, where these count whole dims; a formula counts places below the diagonal of a square."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _counting(traced: Traced, node: Node) -> None:
 
 
 def _copy(node: Node) -> Node | None:
-    """What a step copies, or casts to what it is already."""
+    """The value that a step copies, or casts to what it is already."""
     alone = node.op == "aten.cat" and len(node.args[0]) == 1
     first = node.args[0][0] if alone else node.args[0] if node.args else None
     if not isinstance(first, Node):

@@ -120,6 +120,6 @@ def limits(mask: Node) -> list[int]:
 
 
 def _read(node: Node) -> list[Node]:
-    """What the step that makes a constant reads, or another step."""
+    """The operands of the step that makes a constant, or another step."""
     made = node.made if node.op == CONST else node
     return [] if made is None or made.op == STATE else made.inputs()
