@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardlang.frozen.records import dataclass
-from shardlang.paths.patterns import places
+from shardlang.paths.patterns import last_of_run, places
 from shardlang.paths.runs import in_runs
 from shardlang.plan.plan import Plan, Step
 from shardlang.sources.source import Span
@@ -30,10 +30,11 @@ class ToldLayers:
     around: ToldLayers | None = None
 
     def path(self, path: str) -> str:
-        """The path of something in the first of the layers -> how it is told for all of them."""
-        if self.around is None:
-            return path
-        return self.layers + path[len(self.first) :] if is_below(path, self.first) else self.around.path(path)
+        """The path of something in the first of the layers -> how it is told for all of them; of a
+        run beside them the last layer gives it."""
+        if self.around is None or is_below(path, self.first):
+            return self.layers + last_of_run(path[len(self.first) :])
+        return self.around.path(path)
 
     def within(self, run: Sequence[BlockCall]) -> ToldLayers:
         """That of equal neighbours among what the layers call."""

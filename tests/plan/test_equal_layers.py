@@ -159,11 +159,11 @@ def files(text: str, runs: Cuts | None, sink: Sink, ranks: int = 4) -> Mapping[s
     return driver.emit_plan(plan, sink) if plan is not None else None
 
 
-def shown(text: str, runs: Cuts | None, sink: Sink) -> tuple[object, ...]:
+def shown(text: str, runs: Cuts | None, sink: Sink, ranks: int = 4) -> tuple[object, ...]:
     """The pages of `shardc plan` and of `shardc report`, what `shardc plan --json` tells, and what `shardc diff` does
     beside data parallelism."""
     program = driver.check_source(Source("deep.shard", text + PLAIN), sink, runs=runs)
-    plans = [driver.plan_program(program, name, 4, sink, Sink()) if program is not None else None for name in "st"]
+    plans = [driver.plan_program(program, name, ranks, sink, Sink()) if program is not None else None for name in "st"]
     if plans[0] is None or plans[1] is None:
         return ()
     page = "\n".join(line.text for line in lines(report(plans[0]), 100, Detail(), False))
@@ -277,6 +277,8 @@ def test_what_asks_for_single_layers_gets_them(asking: str) -> None:
     assert asking == "a layer that is named" or (each and not sink.found), [d.message for d in sink.found]
     told, cuts = told_in_runs(text, Sink(), ranks)
     assert cuts == where and (cuts is None or told == each)
+    page = partial(shown, text, ranks=ranks)
+    assert cuts is None or driver.in_runs(page, Sink()) == page(None, Sink())
 
 
 @pytest.mark.parametrize("layers", [12, 126])

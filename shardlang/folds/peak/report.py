@@ -6,8 +6,9 @@ from typing import Any
 
 from shardlang.folds.peak.step import Peak
 from shardlang.frozen.records import remembered
-from shardlang.paths.patterns import in_turn
+from shardlang.paths.patterns import in_turn, last_of_run
 from shardlang.plan.plan import Plan
+from shardlang.step.blocks.call import is_below
 from shardlang.terminal.display import rounded_up
 
 # What a rank does, as the report calls it.
@@ -18,8 +19,15 @@ def moment(plan: Plan, peak: Peak) -> str:
     """`backward of microbatch 3 at train.loss`."""
     doing = _DOING.get(peak.doing, peak.doing)
     of = f" of microbatch {peak.microbatch}" if peak.microbatch >= 0 and plan.microbatches > 1 else ""
-    at = f" at `{in_turn(plan.graph.ops[peak.op].path, peak.turn)}`" if peak.op >= 0 else ""
+    at = f" at `{_path(plan, peak)}`" if peak.op >= 0 else ""
     return f"{doing}{of}{at}"
+
+
+def _path(plan: Plan, peak: Peak) -> str:
+    """The path of the operator of a peak: a cast that a layer makes has that of what it casts."""
+    op = plan.graph.ops[peak.op]
+    own = op.within >= 0 and is_below(op.path, plan.graph.calls[op.within].path)
+    return in_turn(op.path, peak.turn) if own else last_of_run(op.path)
 
 
 def parts(peak: Peak) -> str:
@@ -41,7 +49,7 @@ def peak_entry(plan: Plan, peak: Peak) -> dict[str, Any]:
     return {
         "doing": _DOING.get(peak.doing, peak.doing),
         "microbatch": peak.microbatch if peak.microbatch >= 0 else None,
-        "path": in_turn(op.path, peak.turn) if op is not None else None,
+        "path": _path(plan, peak) if op is not None else None,
         "file": op.span.source.name if op is not None else None,
         "line": op.span.line if op is not None else None,
         "lacks": lacks(plan),
