@@ -4,6 +4,7 @@ in local sizes, of one microbatch."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -27,7 +28,6 @@ from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import SENT, TO_DEVICE, TO_HOST, TRANSFER
 from shardlang.ops.rule import FactorRule, factor_rule
 from shardlang.ops.saved_activations import LocalOp, elements
-from shardlang.paths.runs import unindexed
 from shardlang.plan.dim_factors import of_factors
 from shardlang.plan.fusions import is_linear
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
@@ -35,13 +35,14 @@ from shardlang.plan.reads import layout_of
 from shardlang.step.saved_activations import fused, saved_activations
 from shardlang.types.dim import BYTES
 
+_NUMBER = re.compile(r"\[[\d-]+\]")
 Items = tuple[Item, ...]
 
 
 @lru_cache(maxsize=65536)
 def class_of(path: str) -> str:
     """A path with `[*]` for the number of a layer."""
-    return unindexed(path).replace("[]", "[*]").partition(":")[0]
+    return _NUMBER.sub("[*]", path).partition(":")[0]
 
 
 def layer_of(path: str) -> str:

@@ -16,10 +16,9 @@ from shardlang.frozen.records import dataclass
 from shardlang.paths.patterns import SingleLayers
 from shardlang.plan.planner import laid_out
 from shardlang.search.deep.best_first import BestFirst
-from shardlang.search.deep.estimates import Estimates
-from shardlang.search.deep.flat import FlatPlans, without_stages
 from shardlang.search.fit_memory import AGAIN, FittedPoint, Fitting, Short, costs
-from shardlang.search.layers import ArrayOfLayers, arrays
+from shardlang.search.layers import arrays
+from shardlang.search.profiles import Profiles, without_stages
 from shardlang.search.recursive import halved
 from shardlang.search.request import DYNAMIC, EXACT, RECURSIVE, SearchRequest
 from shardlang.search.rough_time import Guess
@@ -28,6 +27,8 @@ from shardlang.search.splits.ways import Splitting
 from shardlang.syntax import ast
 from shardlang.terminal.display import duration
 
+# Of the budget, for the points of a deep program once one is found that fits.
+SEARCH = 0.35
 # The part of a device's memory whose price is told.
 MARGIN = 0.05
 # Operators of a program that is large.
@@ -76,13 +77,13 @@ class _Best:
             self.found = sorted([*self.found, made], key=lambda found: found.seconds)[: 2 * self.wanted.count]
         return self.found[0].seconds if self.found else math.inf
 
-    def outcome(self, looked: int, total: int, estimates: Estimates | None = None, **more: Any) -> Outcome:
+    def outcome(self, looked: int, total: int, profiles: Profiles | None = None, **more: Any) -> Outcome:
         """The best whose programs can be emitted; of large programs only the first is looked at."""
         found, large = list[FittedPoint](), len(self.fitting.of.program.graph.ops) > LARGE
         for made in self.found:
             if len(found) < self.wanted.count and ((found and large) or self._sound(made)):
                 found.append(made)
-        return Outcome(found, self.short, looked, total, spare=self._spare(found, estimates), **more)
+        return Outcome(found, self.short, looked, total, spare=self._spare(found, profiles), **more)
 
     def _sound(self, made: FittedPoint) -> bool:
         """Whether the program of a plan can be emitted: where it has lines of single layers, of the
@@ -93,7 +94,7 @@ class _Best:
             whole = laid_out(self.fitting.of.program, made.strategy, self.wanted.ranks, Sink())
             return whole is not None and self.wanted.sound(whole)
 
-    def _spare(self, found: Sequence[FittedPoint], estimates: Estimates | None) -> FittedPoint | None:
+    def _spare(self, found: Sequence[FittedPoint], profiles: Profiles | None) -> FittedPoint | None:
         """The fastest of the best that leaves `MARGIN` of the memory free; where the budget lasts,
         the first is planned so too."""
         fitting, wanted = self.fitting, self.wanted
@@ -108,8 +109,9 @@ class _Best:
         ):
             less, point = replace(fitting, limit=limit), replace(first.point, layers=())
             room, again = replace(wanted, limit=limit).room, point.again or AGAIN[0]
-            guess = estimates.estimate(point, again, room) if estimates is not None else None
-            made = less.near(replace(guess.point, bucket=point.bucket)) if guess is not None else less.best(point)
+            guess = profiles.estimate(point, again, room) if profiles is not None else None
+            made = less.near(replace(guess.point, bucket=point.bucket), guess.plain) if guess else less.best(point)
+            made = less.between(first, made) if isinstance(made, FittedPoint) and guess else made
             fits += [made] if isinstance(made, FittedPoint) else []
         return min(fits, key=lambda each: each.seconds, default=None)
 
@@ -130,19 +132,19 @@ def searched(fitting: Fitting, given: Iterable[FittedPoint], wanted: SearchReque
 
 def _searched(best: _Best, fitting: Fitting, wanted: SearchRequest) -> Outcome:
     guess = Guess(fitting.of, wanted.hardware, wanted.room or math.inf)
-    array = _array(fitting.of)
+    profiles = _profiles(fitting.of, wanted.room)
+    array = profiles.array if profiles is not None else None
     splitting = Splitting(fitting.of, without_stages(fitting.of), wanted, array)
     if wanted.mode == RECURSIVE:
         looked = sum(1 for made in halved(fitting, splitting, wanted) for _ in [best.add(made)])
         return best.outcome(looked, looked)
     cost = costs(fitting.of.told)
-    most = int(wanted.budget / cost) if array is not None else None
+    most = int(wanted.budget / cost) if profiles is not None else None
     few_points = list(islice(points(fitting.of, splitting), None if most is None else most + 1))
-    if array is not None and most is not None and len(few_points) > most:
-        estimates = Estimates(FlatPlans(fitting.of, array), wanted.hardware, wanted.room)
-        search = BestFirst(estimates, replace(wanted, tell=best.tell), guess, fitting, best.add)
-        reached = search.run(splitting)
-        return best.outcome(reached.looked, reached.total, estimates, open=search.open)
+    if profiles is not None and most is not None and len(few_points) > most:
+        search = BestFirst(profiles, replace(wanted, tell=best.tell), guess, fitting, best.add)
+        reached = search.run(splitting, SEARCH)
+        return best.outcome(reached.looked, reached.total, profiles, open=reached.open)
     waiting = sorted(few_points, key=guess)
     if wanted.mode == EXACT and len(waiting) * cost > wanted.budget:
         # Of more points than are planned, those come first that `dynamic_programming` looks at.
@@ -163,12 +165,12 @@ def _whole(best: _Best, waiting: Sequence[Point]) -> int:
     return len(waiting)
 
 
-def _array(of: Open) -> ArrayOfLayers | None:
-    """The array of equal layers of a program that is deep: it has one, of which the strategy names
-    no layer by its number."""
+def _profiles(of: Open, limit: int | None) -> Profiles | None:
+    """For bounds, if the program has one array of equal layers, of which the strategy names none by
+    its number."""
     found = arrays(of.told.graph)
     named = any(isinstance(s.index, int | tuple) for at in of.ats for x in at.selectors for s in x.segments)
     written = of.stages is not None and not of.stages.balanced
     hosts = any(isinstance(rule, ast.Place) and rule.where is not None for rule in of.rules)
     usable = len(found) == 1 and found[0].equal and not named and not written and not hosts
-    return found[0] if usable else None
+    return Profiles(of, found[0], limit) if usable else None

@@ -7,7 +7,7 @@ at once, by halving."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from itertools import pairwise
 
@@ -31,6 +31,8 @@ AGAIN = ("all but products", "")
 Again = tuple[int, int]
 # Plans that are kept for points that differ in nothing but ZeRO and buckets.
 ALIKE = 16
+# What an estimate has beyond a device's memory by so much does not fit.
+SURELY = 1.1
 # Seconds of a processor to plan a point, and to predict its time.
 A_PLAN, AN_OPERATOR = 4e-3, 4e-4
 
@@ -131,21 +133,30 @@ class Fitting:
         plan = self.plan(point)
         if plan is None:
             return None
-        return self._least(self._ways(point, plan))
-
-    def near(self, point: Point) -> FittedPoint | Short | None:
-        """A point whose layers are an estimate: with more of them where these are too few."""
-        plan = self.plan(point)
-        return self._least(self._fewest(point, plan)) if plan is not None else None
-
-    @staticmethod
-    def _least(ways: Iterable[FittedPoint | Short]) -> FittedPoint | Short:
-        """The fastest that fits, else what needs least."""
-        found = list(ways)
-        fits = [way for way in found if isinstance(way, FittedPoint)]
+        ways = list(self._ways(point, plan))
+        fits = [way for way in ways if isinstance(way, FittedPoint)]
         if fits:
             return min(fits, key=lambda found: found.seconds)
-        return min((way for way in found if isinstance(way, Short)), key=lambda short: short.memory)
+        return min((way for way in ways if isinstance(way, Short)), key=lambda short: short.memory)
+
+    def near(self, point: Point, needs: int) -> FittedPoint | Short | None:
+        """A point whose layers are an estimate: without any if that fits, with more of them where
+        these are too few. needs: the bytes that it takes without any, about."""
+        plain = replace(point, layers=())
+        if not point.layers or self.limit is None or needs <= SURELY * self.limit:
+            plan = self.plan(plain)
+            made = self.made(plain, plan) if plan is not None else None
+            if made is None or isinstance(made, FittedPoint):
+                return made
+        plan = self.plan(point) if point.layers else None
+        if plan is not None:
+            made = self.made(point, plan)
+            made = (
+                made if isinstance(made, FittedPoint) else self._fewest_of(point, plan, _layers(plan, self.of.layers))
+            )
+            if isinstance(made, FittedPoint):
+                return made
+        return self.best(plain)
 
     def _ways(self, point: Point, plan: Plan) -> Iterator[FittedPoint | Short]:
         """With more and more tables on the host, and with each kind of computing again."""
@@ -165,25 +176,31 @@ class Fitting:
         return [path for path in paths if self.of.covered(ast.Place, path) and not self.of.written(ast.Place, path)]
 
     def _fewest(self, point: Point, plan: Plan) -> Iterator[FittedPoint | Short]:
-        """With the fewest layers computed again beside those of a point."""
+        """With the fewest layers computed again."""
         made = self.made(point, plan)
         if isinstance(made, FittedPoint) or not self.of.layers:
             yield made
             return
         on = _layers(plan, self.of.layers)
-        for what in (point.again,) if point.layers else AGAIN:
+        for what in AGAIN:
             yield self._fewest_of(replace(point, again=what), plan, on)
 
     def _fewest_of(self, point: Point, plan: Plan, on: Sequence[Sequence[str]]) -> FittedPoint | Short:
         """With the fewest layers of each coordinate computed again beside those of a point."""
         least, low = self.made(point, plan), _again(point, plan, on)
         every = [some if self._fits(needs) else len(mine) for mine, (some, needs) in zip(on, low, strict=True)]
-        if every == [some for some, _ in low]:
-            return least
         most, needs = self._at(point, every, on)
         if not isinstance(most, FittedPoint):
             return min((each for each in (least, most) if each is not None), key=lambda each: each.memory)
         return self._narrowed(most, low, [*zip(every, needs, strict=True)], on)
+
+    def between(self, less: FittedPoint, most: FittedPoint) -> FittedPoint:
+        """With as few layers computed again as fit: no fewer than of a point that needs too much,
+        and no more than of one that fits."""
+        on = _layers(most.plan, self.of.layers)
+        low, high = (_again(each.point, each.plan, on) for each in (less, most))
+        high = [a if self._fits(a[1]) else b for a, b in zip(low, high, strict=True)]
+        return self._narrowed(most, low, high, on)
 
     def _fits(self, needs: int) -> bool:
         return self.limit is None or needs <= self.limit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 
@@ -39,6 +39,13 @@ class Pipe:
     def sends(self, stage: int) -> bool:
         """Whether a stage is sent what it reads; none is behind the last."""
         return 0 < stage < len(self.layers) and self.coordinates[stage] != self.coordinates[stage - 1]
+
+    def runs(self, stage: int) -> Mapping[int, int]:
+        """How often the runs of a profile are in a stage: 0 is what is before the layers, 1 the
+        first, 3 the last, 2 one between, 4 what is after."""
+        mine, last = self.layers[stage], self.layers[-1].stop - 1
+        first, end, (begins, ends) = 0 in mine, last in mine, (stage == 0, stage == len(self.layers) - 1)
+        return {0: begins, 1: first, 2: len(mine) - first - end, 3: end, 4: ends}
 
 
 def pipe(of: Open, array: ArrayOfLayers, point: Point) -> Pipe | None:

@@ -14,8 +14,7 @@ from shardlang.folds.flops import step_flops
 from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Kind
 from shardlang.search.layers import arrays
-from shardlang.search.space import BUCKETS, MB, Open, Point, Splits
-from shardlang.syntax import ast
+from shardlang.search.space import BUCKETS, Open, Point, Splits
 from shardlang.types.dim import Dim
 
 # Of a device's peak; what a layer keeps for backward of each byte that it hands on in f32, the part
@@ -63,32 +62,23 @@ class Guess:
             if value.kind is Kind.PARAM:
                 self.params[frozenset(dim for term in value.type.dims for dim in term)] += value.type.elements
         self.largest = 4 * max((v.type.elements for v in graph.values if v.gradient), default=0)
-        rules = [rule for rule in self.of.rules if isinstance(rule, ast.Split)]
-        named = ((graph.dims.get(path.text, ()), rule.axes) for rule in rules for path in rule.dims)
-        self.written = {dim: [use.name.text for use in uses] for dims, uses in named for dim in dims}
         found = arrays(graph)
         self.layers = sum(array.count for array in found) or 1
         self.handed = 4 * max((sum(v.type.elements for v in array.handed(graph)) for array in found), default=0)
 
-    def __call__(self, point: Point) -> float:
-        """Seconds of a point."""
+    def __call__(self, point: Point, levels: Sequence[Point] = (), known: float | None = None) -> float:
+        """Seconds of a point, with the best of some levels of ZeRO (by default its own). known:
+        those of all but its parameters, nothing computed again."""
         grid, count, virtual = self._grid(point), point.microbatches or 1, max(1, point.virtual)
         alive = min(count, grid.stages * (1 + (virtual > 1) * (1 - 1 / grid.stages)))
         kept = (KEPT * self.handed * self.layers / grid.stages * alive + 2 * self.largest) / (grid.cut * count)
         bubble = (grid.stages - 1) / (count * virtual)
         inline = (self.handed * grid.handed + count * grid.latency) * self.layers / grid.stages
+        plain = known if known is not None else (self.compute + inline) * (1 + bubble)
         rare = 1 + 0.05 * BUCKETS.index(point.bucket) if point.bucket and not self.of.large else 1.0
         rare += 0.02 * sum(may for _, _, uses in point.splits for _, may in uses)
-        level = point.zero[0] if point.zero else (0, False)
-        waited = self._waited(grid, virtual) if level > (0, False) else 0.0
-        return self._with_zero(level, grid, kept, (self.compute + inline) * (1 + bubble), count) * rare + waited
-
-    @staticmethod
-    def _waited(grid: RoughMesh, virtual: int) -> float:
-        """Seconds of ZeRO's sums, but those of a bucket of each stage, that the last microbatch
-        waits for on its way back through all stages."""
-        last = min(1.0, max(BUCKETS) * MB * virtual / (4 * grid.params))
-        return (grid.stages - 1) * 4 * grid.params * grid.summed * (1 - last)
+        every = dict.fromkeys(each.zero[0] if each.zero else (0, False) for each in levels or (point,))
+        return min(self._with_zero(level, grid, kept, plain, count) for level in every) * rare
 
     def _with_zero(self, level: tuple[int, bool], grid: RoughMesh, kept: float, plain: float, count: int) -> float:
         own, shared = HELD[level]
@@ -107,8 +97,7 @@ class Guess:
     def _placed(self, sizes: dict[str, int], splits: Splits) -> RoughMesh:
         """The part of each axis: it has the stages, cuts parameters, or cuts values alone, and then
         gradients are summed over it."""
-        found = {dim: [axis for axis, _ in uses] for _, name, uses in splits for dim in self.of.dims[name]}
-        over = found | self.written
+        over = {dim: [axis for axis, _ in uses] for _, name, uses in splits for dim in self.of.dims[name]}
         rest = [axis for axis in sizes if axis != self.of.staged]
         tensor = {axis for dims in self.params for dim in dims for axis in over.get(dim, ())}
         params = sum(

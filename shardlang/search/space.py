@@ -6,6 +6,7 @@ has, follows from the memory of a point: fit_memory.py finds it."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from functools import cached_property, lru_cache
@@ -16,7 +17,6 @@ from shardlang.check.selectors import matcher
 from shardlang.cost.work import Workload
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.frozen.records import dataclass
-from shardlang.paths.runs import unindexed
 from shardlang.plan.layouts.known import LayoutTables
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.pipeline.stages import ancestors, enclosing
@@ -31,6 +31,7 @@ BUCKETS = (25, 5, 100, 400)
 # Level and `keep`.
 ZERO = ((0, False), (1, False), (2, False), (3, False), (3, True))
 MOST_VIRTUAL = 8
+_INDEX = re.compile(r"\[\d+\]")
 Uses = tuple[tuple[str, bool], ...]
 Splits = tuple[tuple[int, str, Uses], ...]
 Pins = tuple[tuple[str, str], ...]
@@ -131,7 +132,7 @@ class Open:
         there = {dim for type in types.values() for term in type.dims for dim in term}
         every: dict[str, dict[Dim, None]] = {}
         for name, dims in graph.dims.items():
-            every.setdefault(unindexed(name).replace("[]", ""), {}).update(dict.fromkeys(dims))
+            every.setdefault(_INDEX.sub("", name), {}).update(dict.fromkeys(dims))
         for name in sorted(every, key=lambda name: (name.count("."), name)):
             dims = tuple(every[name])
             if not there.isdisjoint(dims) and graph.batch not in dims:

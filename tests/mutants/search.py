@@ -50,10 +50,10 @@ FAULTS = (
     Fault("sizes of axes are offered untried", "SH303, SH304 and SH423", "plan/resolve.py",
           "return all(mistake.code not in OF_SIZES for mistake in sink.found)", "return True",
           ("plan/test_offers.py::test_sizes_and_ranks_that_are_offered_have_no_mistake",)),
-    Fault("a stage keeps one of its layers", "the memory of points of deep programs", "search/deep/estimates.py",
+    Fault("a stage keeps one of its layers", "the memory of points of deep programs", "search/profiles.py",
           "layer.times(len(found.layers[stage])).plus(", "layer.plus(",
           ("search/test_bound.py::test_a_bound_is_no_more_than_the_prediction",)),
-    Fault("estimates know nothing of NCCL", "deep programs on a device with `reserved`", "search/deep/estimates.py",
+    Fault("estimates know nothing of NCCL", "deep programs on a device with `reserved`", "search/profiles.py",
           "if self.device is None or not self.device.reserved:", "if True:",
           ("search/test_bound.py::test_a_bound_is_no_more_than_the_prediction",)),
 )  # fmt: skip

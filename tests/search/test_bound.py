@@ -18,15 +18,14 @@ from shardlang.folds.peak.step import step_peaks
 from shardlang.folds.reserved.communicators import MORE
 from shardlang.folds.reserved.footprint import beside_tensors
 from shardlang.plan.planner import laid_out
-from shardlang.search.deep.estimates import Estimates
-from shardlang.search.deep.flat import FlatPlans, without_stages
+from shardlang.search.deep.priced import Priced
 from shardlang.search.fill_holes import filled
 from shardlang.search.layers import arrays
-from shardlang.search.rough_time import Guess
+from shardlang.search.pipelines import pipe
+from shardlang.search.profiles import Profiles
 from shardlang.search.space import Cuts, Open, Point, courses, heads, zeros
 from shardlang.search.tune import everything
 from shardlang.sources.source import Source
-from shardlang.syntax.parse import parse
 
 GPT2 = """use std.gpt2: GPT2
 
@@ -82,42 +81,30 @@ def test_a_bound_is_no_more_than_the_prediction(name: str, ranks: int) -> None:
     hardware = with_speeds(it, ranks, Sink())
     assert isinstance(hardware, Hardware)
     of = Open(it, everything(it), ranks)
-    estimates, seen = Estimates(FlatPlans(of, arrays(of.told.graph)[0]), hardware, None), 0
+    profiles = Profiles(of, arrays(of.told.graph)[0], None)
+    sizes = tuple((axis.name, 1) for axis in of.axes)
+    reference = Point(sizes, microbatches=of.share(dict(sizes)), zero=((0, False),) * len(of.zeros))
+    priced, seen = Priced(profiles, hardware, reference), 0
     for point in drawn(of, name, 8):
-        found, flat = estimates.pipe(point), estimates.plans.flat(point, None)
+        found, profile = pipe(of, profiles.array, point), profiles.profile(point, None)
         plan = laid_out(it, filled(of, point, "s"), ranks, Sink())
-        if found is None or flat is None or plan is None:
+        if found is None or profile is None or plan is None:
             assert plan is None or found is None
             continue
-        least, estimate = estimates.seconds(point), estimates.estimate(point, None)
-        assert least is not None and estimate is not None
+        plain = profiles.profile(next(zeros(of, point)), None)
+        least, estimate = priced.least(point, profile, found, None), profiles.estimate(point, None)
+        assert plain is not None and least is not None and estimate is not None
         seconds, seen = predict_work(work(plan), hardware).step_s, seen + 1
-        assert max(estimates.floor, least) <= seconds * (1 + 1e-9), point
+        bounds = priced.ideal(point, found), priced.first(point, plain, found), least
+        assert max(bounds) <= seconds * (1 + 1e-9), point
         assert least > 0.5 * seconds, point
-        has, peaks = estimates.device, step_peaks(plan)
+        has, peaks = profiles.device, step_peaks(plan)
         assert has is not None
         nccl = beside_tensors(plan, 0, has.group, has.node)
         memory = max(peak.bytes + more for peak, more in zip(peaks, nccl, strict=True))
-        guessed = [estimates.of_nccl(flat, found, at) for at in range(found.size)]
+        guessed = [profiles.of_nccl(profile, found, at) for at in range(found.size)]
         assert all(abs(a - b) <= MORE for a, b in zip(guessed, nccl, strict=True)), point
-        every = estimates.coordinates(flat, found, range(found.size))
+        every = profiles.coordinates(point, profile, found, range(found.size))
         assert max(held.most for held in every) <= memory, point
         assert estimate.memory == pytest.approx(memory, rel=0.2), point
     assert seen > 3
-
-
-def test_no_rule_names_a_run_of_layers() -> None:
-    it = program("gpt2")
-    assert not any("[" in name for name in without_stages(Open(it, everything(it), 16)).dims)
-
-
-def test_a_guess_knows_of_splits_that_are_written() -> None:
-    it, dims = program("llama"), PROGRAMS["llama"][2]
-    hardware, sizes = with_speeds(it, 64, Sink()), (("dp", 8), ("tp", 8))
-    assert hardware is not None
-    guesses = []
-    for rule, splits in (("auto", tuple((0, dim, (("tp", False),)) for dim in dims)), (", ".join(dims), ())):
-        text = f"strategy s {{\n  mesh dp = auto, tp = auto\n  split batch over dp\n  split {rule} over tp\n}}\n"
-        of = Open(it, parse(Source("s.shard", text), Sink()).strategies[0], 64)
-        guesses.append(Guess(of, hardware, 80e9)(Point(sizes, splits=splits)))
-    assert guesses[0] == guesses[1]

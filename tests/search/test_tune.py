@@ -24,9 +24,9 @@ from shardlang.format.format import format_file
 from shardlang.plan.layouts.known import LayoutTables
 from shardlang.plan.planner import laid_out
 from shardlang.search import print_rules
-from shardlang.search.deep.flat import without_stages
 from shardlang.search.fill_holes import filled
 from shardlang.search.fit_memory import Fitting
+from shardlang.search.profiles import without_stages
 from shardlang.search.request import SearchRequest
 from shardlang.search.space import ZERO, Open, Point
 from shardlang.search.splits.ways import Splitting
