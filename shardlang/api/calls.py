@@ -77,7 +77,7 @@ def compile(program: Given, *, ranks: int, strategy: str | None = None, set: Map
     sink = Sink()
     made = _planned(program, ranks, strategy, set, None, sink)
     files = _required(driver.emit_plan(made, sink), sink)
-    return Compiled(MappingProxyType(dict(files)), _seen(made, sink), folder_of(made.program.source.name))
+    return Compiled(MappingProxyType(dict(files)), _seen(made, sink, each=True), folder_of(made.program.source.name))
 
 
 def format(text: str) -> str:

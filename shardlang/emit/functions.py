@@ -280,9 +280,6 @@ class FunctionBody:
         """The lines of the body, in order."""
         for step in self.steps_here:
             self._name_read(step, writer.names)
-        for loop in (item for item in reversed(self.items) if isinstance(item, Loop)):
-            for begin, goes_on in loop.begins.items():
-                writer.names[begin] = writer.names[goes_on]
         items = arranged(self.scene, self.call, self.items, self.ends)
         inside = [[s for s in item.items if isinstance(s, Step)] for item in items if isinstance(item, Region)]
         return self._blocks(writer.within([*inside, [s for s in items if isinstance(s, Step)]]), items)

@@ -21,13 +21,10 @@ from shardlang.step.saved_activations import owners
 @dataclass(frozen=True)
 class Loop:
     """Neighbours of an array that are the same block, each taking what the one before gives.
-    carried: operand of a call -> which of the results of the call before it is. begins: what it
-    begins with and nothing else reads -> the result whose name it has, with which the loop goes
-    on."""
+    carried: operand of a call -> which of the results of the call before it is."""
 
     calls: tuple[BlockCall, ...]
     carried: Mapping[int, int]
-    begins: Mapping[Form, Form]
 
     @property
     def layers(self) -> range:
@@ -52,7 +49,6 @@ def loops(items: Sequence[Step | BlockCall], ends: Set[Form], forms: Forms) -> l
     that are read after them."""
     read = [item.reads if isinstance(item, BlockCall) else set(forms.reads(item)) for item in items]
     readers = Counter([*ends, *itertools.chain.from_iterable(read)])
-    made = {at for item in items for at in (item.gives if isinstance(item, BlockCall) else makes(forms.plan)[item])}
     found: list[Item] = []
     for run in runs(items):
         if isinstance(run, Step):
@@ -61,9 +57,7 @@ def loops(items: Sequence[Step | BlockCall], ends: Set[Form], forms: Forms) -> l
         carried = _carried(run, readers)
         if any(call.times > 1 for call in (run if carried is None else run[:1])):
             raise SingleLayers
-        begins = {run[0].reads[at]: run[-1].gives[result] for at, result in (carried or {}).items()}
-        alone = {begin: goes_on for begin, goes_on in begins.items() if begin in made and readers[begin] == 1}
-        found.extend(run if carried is None else [Loop(run, carried, alone)])
+        found.extend(run if carried is None else [Loop(run, carried)])
     return found
 
 

@@ -24,16 +24,14 @@ def _called(graph: Graph) -> Mapping[tuple[str, Span], int]:
 
 
 class Functions:
-    """Where steps stand in an emitted program (emit/functions.py). ends: forms that are read after
-    these steps. chains: step -> the functions around it. loops: call of a layer that is a turn of a
-    loop -> the first call of that."""
+    """Where steps stand in an emitted program (emit/functions.py). chains: step -> the functions
+    around it. loops: call of a layer that is a turn of a loop -> the first call of that."""
 
     def __init__(self, plan: Plan, steps: Sequence[Step]) -> None:
         made = {at for step in steps for at in makes(plan)[step]}
         shown = [value for value in (plan.graph.loss, *plan.graph.metrics.values()) if value is not None]
         ends = [*(form(each.operands[0]) for each in transfers(plan)), *(final_form(plan, value) for value in shown)]
-        self.ends = [end for end in ends if end in made]
-        tree = call_tree(plan, steps, self.ends)
+        tree = call_tree(plan, steps, [end for end in ends if end in made])
         self.calls = [tree]
         for call in self.calls:  # with those that are found on the way
             self.calls += [item for item in call.items if isinstance(item, BlockCall)]
@@ -66,6 +64,5 @@ class Functions:
                 own = self._has_one(inner)
                 if inner.times > 1 and not own:
                     raise SingleLayers  # all of them have their names in the function around them
-                if len(item) > 1:
-                    self.loops[inner.call] = item[0].call
+                self.loops[inner.call] = item[0].call
                 self._look(inner, (*chain, inner.call) if own else chain)

@@ -6,7 +6,7 @@ Each layer of a run takes what its steps take, where those of the layer before t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
 
 from shardlang.frozen.records import dataclass
 from shardlang.paths.patterns import count
@@ -16,11 +16,11 @@ from shardlang.plan.plan import Plan, Step
 @dataclass(frozen=True)
 class Windows:
     """of: step -> the window that it is in, -1 for none; times: how many layers a window is.
-    pairs: the windows of runs, each with the one before."""
+    runs: the windows of runs, each with the one before and the one after."""
 
     of: Mapping[Step, int]
     times: Mapping[int, int]
-    pairs: Sequence[tuple[int, int]]
+    runs: Sequence[tuple[int, int, int]]
 
     def turns(self, window: int) -> range:
         """The numbers of the layers that a window is."""
@@ -49,5 +49,5 @@ def windows(plan: Plan) -> Windows:
             found[step] = window
     found.update(dict.fromkeys(waiting, window))
     order = [window for window, _ in groupby(found[step] for step in plan.steps) if window >= 0]
-    pairs = [both for both in pairwise(order) if times[both[1]] > 1]
-    return Windows(found, dict(enumerate(times)), pairs)
+    beside = zip(order[1:], order, order[2:], strict=False)
+    return Windows(found, dict(enumerate(times)), [each for each in beside if times[each[0]] > 1])

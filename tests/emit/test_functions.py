@@ -130,17 +130,6 @@ train {
 """
 
 
-def test_what_a_loop_alone_reads_has_the_name_with_which_it_goes_on() -> None:
-    text = SCALES.replace("  layer", "  param gain: [d] = ones()\n  layer").replace("LAYERS", "70")
-    text = text.replace("return x |> blocks", "y = x * gain\n    return y |> blocks")
-    line = r"(\w+) = x \* p.gain .*?"
-    begun = re.search(rf"{line}\n    for block in p.blocks:\n\s+(\w+) = \w+\(block, (\w+)\)", main_file(text, 1), re.S)
-    assert begun is not None and len({*begun.groups()}) == 1
-    kept = main_file(text.replace("return y |> blocks", "return (y |> blocks) * y"), 1)
-    begun = re.search(rf"{line}\n    (\w+) = (\w+)\n    for block in p.blocks", kept, re.S)
-    assert begun is not None and begun[1] == begun[3] != begun[2]
-
-
 @pytest.mark.parametrize(("layers", "inline"), [(64, True), (65, False)])
 def test_very_many_layers_are_a_loop_also_where_each_is_one_line(layers: int, inline: bool) -> None:
     text = main_file(SCALES.replace("LAYERS", str(layers)), 1)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.folds.fits import device, needed, taken
+from shardlang.folds.fits import CLOSE, device, needed, taken
 from shardlang.folds.peak.ledger import MEANWHILE
 from shardlang.folds.peak.report import lacks, peak_entry
 from shardlang.folds.peak.step import step_peaks, steps_of_memory
@@ -72,7 +72,10 @@ def _books(plan: Plan) -> Iterator[str]:
             yield f"{given} is over {memory}" if given.fits and given.device > memory else ""
     total = [more + peak for more, peak in zip(beside, peaks, strict=True)]
     yield "" if total[found.coordinate] == max(total) else f"the fullest of {total} is not {found.coordinate}"
-    yield "" if max(needed(plan)) >= found.device >= max(total) else f"{needed(plan)} bytes are needed, and {total}"
+    decides = max(total) > CLOSE * has.memory or not has.expandable
+    least = found.device if decides else max(total)
+    right = found.device >= max(total) and max(needed(plan)) >= least
+    yield "" if right else f"{needed(plan)} bytes are needed, {found.device} taken, and {total}"
     told = next((a for a in _allocators(plan) if a is not None), None)
     yield "" if told and told["device_bytes"] == found.device else f"{told} is told of {found}"
 
@@ -114,7 +117,8 @@ def _tight(plan: Plan, text: str, rng: random.Random) -> Iterator[str]:
 
     A coordinate that is not the fullest is held to the allocator where it nearly fills the device, and may need more.
     """
-    most = max(needed(plan))
+    told = taken(plan)
+    most = max(*needed(plan), told.device if told is not None else 0)
     for _ in step_peaks(plan):
         nearly, _ = _planned(text.replace(MEMORY, f"{most / 1000:.3f}kB"), plan.ranks)
         most = max(most, *needed(nearly)) if nearly is not None else most

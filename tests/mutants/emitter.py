@@ -16,10 +16,6 @@ SETTINGS = ("emit/test_settings.py",)
 FAULTS = (
     Fault("a loop carries the first result alone", "layers that give several values", "emit/scene.py",
           "found[at] = first.gives.index(form)", "found[at] = 0", ("emit/test_functions.py",)),
-    Fault("a loop takes the name of what others read too", "values that a loop begins with", "emit/scene.py",
-          "if begin in made and readers[begin] == 1}", "if begin in made}", ("emit/test_functions.py",)),
-    Fault("what a loop begins with lives to the end", "the memory of deep models", "folds/peak/frames.py",
-          "(turns[0] == turns[1] or begins)", "turns[0] == turns[1]", ("plan/test_equal_layers.py",)),
     Fault("what is received is of the layer that reads it", "the memory of stages", "step/units.py",
           "if not received(self.plan, step)]", "if step]", ("plan/test_equal_layers.py",)),
     Fault("many short layers are written out", "programs of very deep models", "emit/functions.py",

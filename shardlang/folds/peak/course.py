@@ -37,15 +37,17 @@ def sections(ledger: Ledger) -> list[Section]:
 
 
 def repeats(course: Sequence[Section], of: Windows) -> bool:
-    """Whether each window comes once, and those of a run are the same as the one before."""
-    if not of.pairs:
+    """Whether each window comes once, and those of a run are the same as one beside them. The first
+    of a loop may leave its operand where it is, which the others take over, and the last may give
+    its result to another one."""
+    if not of.runs:
         return True
     inside = [section for section in course if section.window >= 0]
     seen = {section.window: section for section in inside}
     if len(seen) < len(inside):
         return False
-    pairs = [(seen.get(one), seen.get(other)) for one, other in of.pairs]
-    return all(a is b or (a is not None and b is not None and _shape(a) == _shape(b)) for a, b in pairs)
+    rows = [[seen[window] for window in row if window in seen] for row in of.runs if row[0] in seen]
+    return all(any(_shape(run) == _shape(other) for other in beside) for run, *beside in rows)
 
 
 def _shape(section: Section) -> object:

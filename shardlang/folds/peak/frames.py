@@ -1,8 +1,7 @@
 """Steps of a stage -> how long the names of an emitted program hold what each makes.
 
 A value has a name in the function that it is made in, or that it is returned to, and lives until
-that returns. One that a layer of an array gives to the next, or that a loop begins with, has a name
-that the next turn takes over."""
+that returns. One that a layer of an array gives to the next has a name that the next takes over."""
 
 from __future__ import annotations
 
@@ -25,26 +24,24 @@ class Frames:
             last.update(dict.fromkeys(self.chains[at], at))
             for read in inputs(plan)[step]:
                 readers.setdefault(memory(read), []).append(at)
-        self.last, self.after = last, {memory(form) for form in passes.functions.ends}
         self.ends: dict[int, list[Form]] = {}
         for at, step in enumerate(steps):
             for made in makes(plan)[step]:
                 if memory(made) == made:
-                    self.ends.setdefault(self._end(at, made, readers.get(made, ())), []).append(made)
+                    end = self._end(at, readers.get(made, ()), last)
+                    self.ends.setdefault(end, []).append(made)
 
-    def _end(self, at: int, made: Form, readers: Sequence[int]) -> int:
-        chain = self.chains[at]
+    def _end(self, made: int, readers: Sequence[int], last: Mapping[int, int]) -> int:
+        chain = self.chains[made]
         depth = len(chain)
-        for read in readers:
-            while chain[:depth] != self.chains[read][:depth]:
+        for at in readers:
+            while chain[:depth] != self.chains[at][:depth]:
                 depth -= 1
-        giver, takers = chain[depth : depth + 1], [self.chains[read][depth : depth + 1] for read in readers]
-        if takers and takers[-1] and giver != takers[-1]:
-            turns = [self.loops.get(call[0]) if call else None for call in (giver, takers[-1])]
-            begins = turns[1] == takers[-1][0] and len({*takers}) == 1 and made not in self.after
-            if turns[1] is not None and (turns[0] == turns[1] or begins):
-                return self.last[takers[-1][0]]
-        return self.last[chain[depth - 1]] if depth else len(self.passes.steps) - 1
+        if depth < len(chain) and readers and len(self.chains[readers[-1]]) > depth:
+            giver, taker = chain[depth], self.chains[readers[-1]][depth]
+            if giver != taker and self.loops.get(giver, -1) == self.loops.get(taker, -2):
+                return last[taker]
+        return last[chain[depth - 1]] if depth else len(self.passes.steps) - 1
 
     def of_forward(self) -> Mapping[int, Sequence[Any]]:
         """`ends` with what units send to the host: the device holds that until the next of them has

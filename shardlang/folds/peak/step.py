@@ -102,7 +102,7 @@ class _Stages:
             return {0: ()}
         found: dict[int, object] = {}
         for stage, steps in ((stage, each.steps) for stage, each in passes(plan).items()):
-            runs = [turns(self.windows.of[step]) for step in steps] if self.windows.pairs else []
+            runs = [turns(self.windows.of[step]) for step in steps] if self.windows.runs else []
             waiting = sorted((at, to) for (at, _), to in cast_together(plan, stage, steps).items())
             found[stage] = kinds_of(plan).number((*self._wired(stage, steps), *runs, *waiting))
         return found
