@@ -314,7 +314,7 @@ FAULTS = (
     Fault("stages are alike whatever they give", "the peak of pipelines", "folds/peak/step.py",
           "*(numbers.get(each, -1) for each in given)", "None", RUNS),
     Fault("layers that differ in memory are taken as alike", "the peak of deep models", "folds/peak/course.py",
-          "_shape(a) == _shape(b)", "True", RUNS),
+          "_shape(run) == _shape(other)", "True", RUNS),
     Fault("a run counts as one layer in the limits", "programs that are too large", "check/check.py",
           "sum(count(graph.calls[at].path) for at in within)", "sum(1 for at in within)", EQUAL),
     Fault("the proof reads a loop as its calls", "runs in the proof of communication", "matched/planned.py",
