@@ -27,7 +27,7 @@ from shardlang.types.dim import Dim
 
 LAYERS_LIMIT = 20_000
 # Layers at the beginning and at the end of an array that are told one by one, whatever is in a run.
-BEGIN, END = 2, 1
+BEGIN, END = 2, 2
 # Stands among the arguments of a call that has a mistake already: what it lacks is no further one.
 SLIP = "->"
 
