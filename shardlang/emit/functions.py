@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import field
 from functools import cached_property
 
 from shardlang.emit.recomputed_regions import Region, arranged
-from shardlang.emit.scene import FileContext, Item, Loop, loops
+from shardlang.emit.scene import FileContext, Item, Loop
 from shardlang.emit.statements import StatementWriter, blocks_text
 from shardlang.emit.text.citations import cited
 from shardlang.emit.text.lines import Stmt, Titled, call_text, indented
@@ -29,7 +29,7 @@ from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, inputs, layout_of
 from shardlang.plan.rewrite.tables import adds_rows
 from shardlang.step.blocks.blocks import Blocks, call_tree
-from shardlang.step.blocks.call import ROOT, BlockCall, is_below, origin, relative
+from shardlang.step.blocks.call import ROOT, BlockCall, is_below, origin, relative, runs
 from shardlang.step.blocks.forms import Forms
 from shardlang.step.saved_activations import owners
 from shardlang.types.layout import layout_text
@@ -172,6 +172,44 @@ class BlockFunctions:
             if function.name in wanted:
                 wanted.update(called.name for called in function.calls)
         return {f: f.compiled if f.name in outer else f.text for f in by_name.values() if f.name in wanted}
+
+
+def loops(items: Sequence[Step | BlockCall], ends: Set[Form], forms: Forms) -> list[Item]:
+    """The items with neighbours of an array joined where a loop can stand for them."""
+    read = [item.reads if isinstance(item, BlockCall) else set(forms.reads(item)) for item in items]
+    readers = Counter([*ends, *itertools.chain.from_iterable(read)])
+    found: list[Item] = []
+    for run in runs(items):
+        if isinstance(run, Step):
+            found.append(run)
+            continue
+        carried = _carried(run, readers)
+        if any(call.times > 1 for call in (run if carried is None else (run[0], run[-1]))):
+            raise SingleLayers
+        found.extend(run if carried is None else [Loop(run, carried)])
+    return found
+
+
+def _carried(run: Sequence[BlockCall], readers: Mapping[Form, int]) -> dict[int, int] | None:
+    """Operand -> result of the call before; None where the calls are no loop."""
+    if len(run) < 2:
+        return None
+    first, second = run[0], run[1]
+    found: dict[int, int] = {}
+    for at, form in enumerate(second.reads):
+        if form in first.gives:
+            found[at] = first.gives.index(form)
+        elif form != first.reads[at]:
+            return None
+    if len(set(found.values())) < len(first.gives):
+        return None
+    for before, call in itertools.pairwise(run):
+        for at, form in enumerate(call.reads):
+            if form != (before.gives[found[at]] if at in found else before.reads[at]):
+                return None
+        if any([readers[form] > 1 for form in before.gives]):
+            return None
+    return found
 
 
 @dataclass

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from shardlang.frozen.records import dataclass, remembered
-from shardlang.paths.patterns import SingleLayers, indexes
+from shardlang.paths.patterns import indexes
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, makes
-from shardlang.step.blocks.call import BlockCall, runs
+from shardlang.step.blocks.call import BlockCall
 from shardlang.step.blocks.forms import Forms
 from shardlang.step.recompute_groups import RecomputeGroups
 from shardlang.step.saved_activations import owners
@@ -42,45 +40,6 @@ def calls_of(item: Item) -> Sequence[BlockCall]:
     if isinstance(item, Loop):
         return item.calls
     return [item] if isinstance(item, BlockCall) else []
-
-
-def loops(items: Sequence[Step | BlockCall], ends: Set[Form], forms: Forms) -> list[Item]:
-    """The items with neighbours of an array joined where a loop can stand for them. ends: forms
-    that are read after them."""
-    read = [item.reads if isinstance(item, BlockCall) else set(forms.reads(item)) for item in items]
-    readers = Counter([*ends, *itertools.chain.from_iterable(read)])
-    found: list[Item] = []
-    for run in runs(items):
-        if isinstance(run, Step):
-            found.append(run)
-            continue
-        carried = _carried(run, readers)
-        if any(call.times > 1 for call in (run if carried is None else run[:1])):
-            raise SingleLayers
-        found.extend(run if carried is None else [Loop(run, carried)])
-    return found
-
-
-def _carried(run: Sequence[BlockCall], readers: Mapping[Form, int]) -> dict[int, int] | None:
-    """Operand -> result of the call before; None where the calls are no loop."""
-    if len(run) < 2:
-        return None
-    first, second = run[0], run[1]
-    found: dict[int, int] = {}
-    for at, form in enumerate(second.reads):
-        if form in first.gives:
-            found[at] = first.gives.index(form)
-        elif form != first.reads[at]:
-            return None
-    if len(set(found.values())) < len(first.gives):
-        return None
-    for before, call in itertools.pairwise(run):
-        for at, form in enumerate(call.reads):
-            if form != (before.gives[found[at]] if at in found else before.reads[at]):
-                return None
-        if any([readers[form] > 1 for form in before.gives]):
-            return None
-    return found
 
 
 @dataclass(frozen=True)

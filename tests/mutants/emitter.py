@@ -14,13 +14,13 @@ TYPES = ("end_to_end/test_element_types.py",)
 SETTINGS = ("emit/test_settings.py",)
 
 FAULTS = (
-    Fault("a loop carries the first result alone", "layers that give several values", "emit/scene.py",
+    Fault("a loop carries the first result alone", "layers that give several values", "emit/functions.py",
           "found[at] = first.gives.index(form)", "found[at] = 0", ("emit/test_functions.py",)),
     Fault("what is received is of the layer that reads it", "the memory of stages", "step/units.py",
           "if not received(self.plan, step)]", "if step]", ("plan/test_equal_layers.py",)),
     Fault("many short layers are written out", "programs of very deep models", "emit/functions.py",
           "or (operators > 0 and layers > MANY)", "", ("emit/test_functions.py",)),
-    Fault("a loop runs past what another layer reads", "layers whose results are read twice", "emit/scene.py",
+    Fault("a loop runs past what another layer reads", "layers whose results are read twice", "emit/functions.py",
           "if any([readers[form] > 1 for form in before.gives]):", "if False:", ("emit/test_functions.py",)),
     Fault("layers of a run draw the same numbers", "dropout in layers of an array", "ops/texts.py",
           '*["p"] * site.inside, ', "", ("end_to_end/test_folded.py",)),

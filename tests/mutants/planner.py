@@ -276,7 +276,8 @@ FAULTS = (
           "for call, first, given in self.made:", "for call, first, given in []:", ("check/test_copies.py",)),
     # runs of equal layers that are told once
     Fault("a run is not held to the layers beside it", "layers that are planned differently",
-          "plan/layouts/equal_layers.py", "if found[op] != found[after]:", "if False:", EQUAL),
+          "plan/layouts/equal_layers.py", "found[before] == found[op] == found[after]", "found[before] == found[op]",
+          EQUAL),
     Fault("what all layers share is read once", "costs of what each layer of a run reads",
           "plan/layouts/equal_layers.py", "if producers.get(value, op) not in near", "if value in ()", EQUAL),
     Fault("a rule for one layer leaves its run out", "`at blocks[9]` under `shardc compile`", "paths/patterns.py",
@@ -291,7 +292,7 @@ FAULTS = (
     Fault("a stage begins within a run", "pipelines of deep models", "plan/pipeline/balance.py",
           "    _require_cuts([(groups", "    ([(groups", EQUAL),
     Fault("a stage begins right beside a run", "the peak of pipelines of deep models", "plan/pipeline/assemble.py",
-          "numbers.start - end < BEGIN and", "numbers.start - end < 0 and", EQUAL),
+          "numbers.start - end < ENDS and", "numbers.start - end < 0 and", EQUAL),
     Fault("a run is one layer in the peak", "the memory of deep models", "step/windows.py",
           "range(self.times.get(window, 1))", "range(1)", (*EQUAL, *RUNS)),
     Fault("a run has one gradient of each parameter", "the buckets of deep models", "graph/graph.py",

@@ -306,7 +306,7 @@ def test_a_run_is_like_the_layers_beside_it() -> None:
     assert program is not None
     layers, ops = EqualLayers(program.graph), program.graph.ops
     ((last, run),) = layers.runs.items()
-    assert len(run.layers) == 16 and run.ops[-1][0] == last
+    assert run.times == 16 and run.ops[-1][0] == last
     for at, before, after in run.ops:
         assert [ops[i].path.replace(f"[{n}]", "[2-18]") for i, n in ((before, 1), (after, 18))] == [ops[at].path] * 2
     alike: list[object] = ["the same"] * len(ops)

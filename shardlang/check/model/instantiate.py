@@ -26,8 +26,8 @@ from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 
 LAYERS_LIMIT = 20_000
-# Layers at the beginning and at the end of an array that are told one by one, whatever is in a run.
-BEGIN, END = 2, 2
+# Layers at each end of an array that are told one by one, whatever is in a run.
+ENDS = 2
 # Stands among the arguments of a call that has a mistake already: what it lacks is no further one.
 SLIP = "->"
 
@@ -251,9 +251,9 @@ def _further(array: str, count: int, cuts: Cuts | None) -> list[int | str]:
         return list(range(1, count))
     found: list[int | str] = []
     for start, stop in pairwise((0, *sorted({*cuts.get(array, ())} & {*range(1, count)}), count)):
-        far = stop - start >= BEGIN + END + 2
-        inner = [f"{start + BEGIN}-{stop - END}"] if far else range(start + BEGIN, stop - END)
-        found += [*range(start, min(start + BEGIN, stop)), *inner, *range(max(stop - END, start + BEGIN), stop)]
+        far = stop - start >= 2 * ENDS + 2
+        inner = [f"{start + ENDS}-{stop - ENDS}"] if far else range(start + ENDS, stop - ENDS)
+        found += [*range(start, min(start + ENDS, stop)), *inner, *range(max(stop - ENDS, start + ENDS), stop)]
     return found[1:]
 
 

@@ -59,7 +59,7 @@ def folded(items: Sequence[Item]) -> list[Item | Layers]:
 
 def runs(layers: Iterable[tuple[range, Any]]) -> Iterator[tuple[int, int, Any]]:
     """(first index, behind the last, what they have) of neighbours that have the same. SingleLayers
-    where layers that are told as one are the first of these."""
+    where layers that are told as one are not among such neighbours."""
     found: list[tuple[list[range], Any]] = []
     for at, has in layers:
         if found and (found[-1][0][-1].stop, found[-1][1]) == (at.start, has):
@@ -67,7 +67,7 @@ def runs(layers: Iterable[tuple[range, Any]]) -> Iterator[tuple[int, int, Any]]:
         else:
             found.append(([at], has))
     for each, has in found:
-        if len(each[0]) > 1:
+        if len(each[0]) > 1 or len(each[-1]) > 1:
             raise SingleLayers
         yield each[0].start, each[-1].stop, has
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 
 from shardlang.frozen.records import remembered
 from shardlang.graph.graph import Graph, Kind
-from shardlang.paths.patterns import last_of_run
 from shardlang.step.blocks.call import is_below, relative, without_call, without_stage
 
 # `down.return:1#2:bf16`: what the second step of a statement computes in the third call of a layer,
@@ -22,8 +21,8 @@ _RETURN = re.compile(r"(?:(?P<layer>[^.]+)\.|^)return$")
 
 
 def readable_path(graph: Graph, value: int) -> str:
-    """The path of a value, without the words of the compiler; of a run of layers, of its last."""
-    return last_of_run(readable(without_stage(graph.values[value].path), _results(graph)))
+    """The path of a value, without the words of the compiler."""
+    return readable(without_stage(graph.values[value].path), _results(graph))
 
 
 @remembered

@@ -12,29 +12,21 @@ from functools import cached_property
 
 from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph
-from shardlang.ops.families.internal import TRANSFER
-from shardlang.paths.patterns import RUN, SingleLayers, indexes
+from shardlang.paths.patterns import RUN, SingleLayers, count, indexes
 
 
 @dataclass(frozen=True)
 class LayerRun:
     """A call of a run of layers. ops: its operators, with the same of the layer before, and of the
-    layer after. array, layers: where it is."""
+    layer after. times: how many layers it is."""
 
     ops: Sequence[tuple[int, int, int]]
-    array: str
-    layers: range
+    times: int
 
     @cached_property
     def after(self) -> Mapping[int, int]:
         """Operator of the layer after -> the same of the run."""
         return {after: op for op, _, after in self.ops}
-
-
-def _place(path: str) -> tuple[str, range]:
-    """`net.blocks[2-19]` -> the array, and which of its layers."""
-    array, _, index = path[:-1].rpartition("[")
-    return array, indexes(index)
 
 
 @dataclass(frozen=True)
@@ -49,13 +41,14 @@ class EqualLayers:
         beside = self._beside() if self.graph.in_runs else []
         ops: dict[int, list[int]] = {at: [] for each in beside for at in each}
         for op in self.graph.ops if ops else ():
-            for call in self._around(op.within) if op.operator != TRANSFER else ():
+            for call in self._around(op.within):
                 if call in ops:
                     ops[call].append(op.id)
         rows = [(made[0], [ops[call] for call in made]) for made in beside]
         if any(len({*map(len, row)}) > 1 or row[0] != [*range(row[0][0], row[0][0] + len(row[0]))] for _, row in rows):
             raise SingleLayers
-        return {row[0][-1]: LayerRun([*zip(*row, strict=True)], *_place(self.graph.calls[at].path)) for at, row in rows}
+        times = (count(self.graph.calls[call].path) for call, _ in rows)
+        return {row[0][-1]: LayerRun([*zip(*row, strict=True)], n) for (_, row), n in zip(rows, times, strict=True)}
 
     def _beside(self) -> list[tuple[int, int, int]]:
         """The calls of runs, with those of the layers before and after each."""
@@ -67,7 +60,8 @@ class EqualLayers:
                 found.append((*waiting.pop(here), at))
             last[here] = at
             if made.path.endswith("]") and RUN.match(made.path, made.path.rindex("[")):
-                array, layers = _place(made.path)
+                array, _, index = made.path[:-1].rpartition("[")
+                layers = indexes(index)
                 before = last[made.within, f"{array}[{layers.start - 1}]"]
                 waiting[made.within, f"{array}[{layers.stop}]"] = at, before
         return found
@@ -79,14 +73,11 @@ class EqualLayers:
             call = self.graph.calls[call].within
 
     def same(self, found: Sequence[object]) -> None:
-        """SingleLayers unless a pass found the same for each run as for the layers beside it: where
-        the last of an array is another one, apart from that. found: by operator."""
-        for run in self.runs.values():
-            for op, before, after in run.ops:
-                if found[op] != found[before]:
-                    raise SingleLayers
-                if found[op] != found[after]:
-                    raise SingleLayers({run.array: frozenset((run.layers.stop,))})
+        """SingleLayers unless a pass found the same for each run as for the layers beside it.
+        found: by operator."""
+        for op, before, after in (row for run in self.runs.values() for row in run.ops):
+            if not found[before] == found[op] == found[after]:
+                raise SingleLayers
 
     def outside(self, ops: Collection[int]) -> None:
         """SingleLayers where one of these operators is in a run."""

@@ -143,7 +143,7 @@ class Sweep:
         readers = {op: self._readers(op) for op in ops}
         passed = [self.in_runs.setdefault(op, Counter()) for op in ops]
         following: dict[int, Situation] = {}
-        for layer in range(len(run.layers)):
+        for layer in range(run.times):
             before, known = [found[op] for op in ops], following
             following = {after: found[op] for after, op in run.after.items()} if layer else {}
             # What no changed situation is behind stays as in the layer before.
@@ -155,7 +155,7 @@ class Sweep:
                 if found[op] is not situation:
                     changed.add(op)
                     found[op] = situation
-            more = len(run.layers) - layer if before == [found[op] for op in ops] else 1
+            more = run.times - layer if before == [found[op] for op in ops] else 1
             for op, layers in zip(ops, passed, strict=True):
                 layers[found[op]] += more
             if more > 1:

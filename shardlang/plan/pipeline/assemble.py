@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from shardlang.check.model.instantiate import BEGIN, END
+from shardlang.check.model.instantiate import ENDS
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.facts.actions import Action
 from shardlang.frozen.records import dataclass
@@ -141,7 +141,7 @@ def _require_far(graph: Graph, stages: Sequence[int]) -> None:
     for array, layers in arrays.items():
         runs = [numbers for numbers in layers if len(numbers) > 1]
         ends = {later.start for (_, mine), (later, its) in pairwise(layers.items()) if mine != its}
-        if any(numbers.start - end < BEGIN and end - numbers.stop < END for numbers in runs for end in ends):
+        if any(numbers.start - end < ENDS and end - numbers.stop < ENDS for numbers in runs for end in ends):
             cuts[array] = frozenset(ends)
     if cuts:
         raise SingleLayers(cuts)
