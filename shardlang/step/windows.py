@@ -1,6 +1,6 @@
 """A plan -> its steps by layers of the arrays that have a run of equal layers, which is told once.
 
-Each layer of a run takes what its steps take, where those of the layer before take the same
+Each layer of a run takes what its steps take, where those of a layer beside it take the same
 (course.py)."""
 
 from __future__ import annotations
