@@ -1,0 +1,1 @@
+"""What an editor shows of a program, as plain values: `shardlang/lsp/` speaks the protocol."""
