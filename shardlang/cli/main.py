@@ -35,6 +35,7 @@ COMMANDS = {
     "launch": "Write, and start, a job on several hosts: torchrun, Slurm, Kubernetes.",
     "checkpoint": "Show what a checkpoint holds, or verify that it is whole.",
     "verify": "Check that a strategy changes no result.",
+    "lsp": "Serve editors: mistakes as typed, layouts and memory beside the code.",
     "fmt": "Write programs in their one form.",
     "import": "Write a torch module as a program, with a map of its names.",
     "export": "Write weights as another library's model has them.",

@@ -41,7 +41,7 @@ class Fix:
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake:
+class ShownMistake:
     """start, end: its place in the open file (0 and 0 for what is of the whole); related: places
     with what is said of them; fixes: of the text that was checked."""
 
@@ -54,22 +54,29 @@ class Mistake:
     fixes: tuple[Fix, ...]
 
 
-def mistakes(found: Iterable[Diagnostic], tree: ast.File) -> list[Mistake]:
-    """Those of an open file, whose tree may be partial."""
-    return [_mistake(diagnostic, tree) for diagnostic in found]
+def mistakes(found: Iterable[Diagnostic], tree: ast.File, strategy: str | None = None) -> list[ShownMistake]:
+    """Those of an open file, whose tree may be partial. strategy: the one that they are of, if they
+    are of its plan."""
+    return [_mistake(diagnostic, tree, strategy) for diagnostic in found]
 
 
-def _mistake(found: Diagnostic, tree: ast.File) -> Mistake:
+def _mistake(found: Diagnostic, tree: ast.File, strategy: str | None) -> ShownMistake:
     own = _own(found, tree.source)
     labels = [label for label in (*([found.primary] if found.primary else []), *found.labels) if label.span is not own]
     said = found.primary.text if found.primary is not None and found.primary.span is own else ""
     parts = (found.message, said, *found.notes, *(f"help: {help}" for help in found.help))
-    return Mistake(
+    return ShownMistake(
         found.code, found.severity.value, "\n".join(part for part in parts if part),
         start=own.start if own is not None else 0, end=own.end if own is not None else 0,
         related=tuple((_placed(label.span), label.text or found.message) for label in labels),
-        fixes=tuple(_fixes(found, own, tree)),
+        fixes=tuple(_fixes(found, own, _strategy(tree, own, strategy), tree)),
     )  # fmt: skip
+
+
+def _strategy(tree: ast.File, at: Span | None, name: str | None) -> ast.Strategy | None:
+    """The strategy of a name, or the one that a place is in."""
+    within = (s for s in tree.strategies if at is not None and s.span.start <= at.start < s.span.end)
+    return next((s for s in tree.strategies if s.name.text == name), next(within, None))
 
 
 def _own(found: Diagnostic, source: Source) -> Span | None:
@@ -87,15 +94,15 @@ def _placed(span: Span) -> FilePlace:
     return FilePlace(span.source.name, span.source.library, *ends)
 
 
-def _fixes(found: Diagnostic, own: Span | None, tree: ast.File) -> Iterator[Fix]:
+def _fixes(found: Diagnostic, own: Span | None, home: ast.Strategy | None, tree: ast.File) -> Iterator[Fix]:
     for help in found.help:
         if own is not None and (meant := _MEANT.fullmatch(help)):
             yield from _instead(own if meant[1].startswith('"') else _misspelt(found, own), meant[1])
         elif own is not None and (meant := _WRITE.fullmatch(help)) and not _UNSAID.search(meant[1]):
             yield from _instead(own, meant[1])
         yield from _sizes(help, found, tree.source)
-        if own is not None:
-            yield from _pins(help, own, tree)
+        if home is not None:
+            yield from _rules(help, home)
 
 
 def _instead(span: Span | None, text: str) -> Iterator[Fix]:
@@ -130,10 +137,10 @@ def _number(source: Source, line: int, name: str, size: str) -> TextEdit | None:
     return TextEdit(begin + at.start(1), begin + at.end(1), size) if at and at[1] != size else None
 
 
-def _pins(help: str, own: Span, tree: ast.File) -> Iterator[Fix]:
-    """A rule of the help, as the last line of the strategy that the mistake is in."""
-    home = next((each for each in tree.strategies if each.span.start <= own.start < each.span.end), None)
-    close = tree.source.text.rfind("}", home.span.start, home.span.end) if home is not None else -1
+def _rules(help: str, home: ast.Strategy) -> Iterator[Fix]:
+    """A rule that fits, as the last line of the strategy."""
+    source = home.span.source
+    close = source.text.rfind("}", home.span.start, home.span.end)
     for rule in _RULE.findall(help) if close >= 0 else ():
-        begin = tree.source.start_of(tree.source.position(close)[0])
+        begin = source.start_of(source.position(close)[0])
         yield Fix(f"add `{rule}`", (TextEdit(begin, begin, f"  {rule}\n"),))

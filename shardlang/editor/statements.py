@@ -83,7 +83,9 @@ def statements(plan: Plan, file: str) -> Mapping[Place, PlannedStatement]:
 
 def add_sent(known: dict[tuple[str, tuple[str, ...]], list[int]], each: Sent) -> None:
     """Adds what is sent to the bytes by collective and axes."""
-    for phase, (collective, size) in enumerate(zip(each.collectives, (each.forward_bytes, each.backward_bytes), strict=True)):
+    for phase, (collective, size) in enumerate(
+        zip(each.collectives, (each.forward_bytes, each.backward_bytes), strict=True)
+    ):
         if size:
             known.setdefault((collective, each.axes), [0, 0])[phase] += size
 

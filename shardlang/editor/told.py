@@ -32,7 +32,7 @@ def statement_text(plan: Plan, found: PlannedStatement, by: ResolvedStrategy | N
     if by is not None:
         value = plan.graph.ops[found.ops[-1]].results[0]
         reason = decided(by, plan.graph, value, plan)
-        rules = [f"`{rule['text']}` ({rule['source']})" for rule in reason["rules"]]
+        rules = [f"`{rule['text']}` (line {rule['source'].rpartition(':')[2]})" for rule in reason["rules"]]
         lines += [f"Decided by {', '.join(rules)}"] if rules else []
     return "\n\n".join(lines)
 
@@ -139,9 +139,10 @@ def parameter_texts(plan: Plan, file: str) -> Mapping[Place, str]:
         it, param = plan.graph.values[value], plan.params[value]
         if it.span.source.name != file or it.kind not in (Kind.PARAM, Kind.STATE):
             continue
-        lines = [_stored(plan, value), *_sent(in_order(_of(plan, it.path)))]
-        more = [f"{name} {size(amount)}" for name, amount in zip(("copy", "gradient", "optimizer"), each[1:]) if amount]
-        lines[1:1] = [f"Beside it: {', '.join(more)}"] if more else []
+        beside = (("copy", each.copy), ("gradient", each.gradient), ("optimizer", each.optimizer))
+        more = [f"{name} {size(amount)}" for name, amount in beside if amount]
+        lines = [_stored(plan, value), *([f"Beside it: {', '.join(more)}"] if more else [])]
+        lines += _sent(in_order(_of(plan, it.path)))
         lines += [f"`zero {param.zero}` over {', '.join(param.zero_axes)}"] if param.zero else []
         found.setdefault((it.span.start, it.span.end), "\n\n".join(lines))
     return found

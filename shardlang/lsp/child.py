@@ -1,0 +1,87 @@
+"""Work that takes long -> a process of its own, whose results come as they are made, and that the
+next key ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import pickle
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from struct import Struct
+
+from shardlang.terminal.signals import die_with_parent
+
+_LENGTH = Struct(">Q")
+
+
+class PlanningProcess:
+    """A process that works for one open file; it is ended before the next begins."""
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._pipe = -1
+        self._read = bytearray()
+
+    def start(self, work: Callable[[], Iterator[object]], take: Callable[[object], None]) -> None:
+        """Does the work in a fork of this process; `take` gets each result here."""
+        self.stop()
+        read, write = os.pipe()
+        parent, pid = os.getpid(), os.fork()
+        if pid == 0:
+            os.close(read)
+            _do(work, write, parent)
+        os.close(write)
+        os.set_blocking(read, False)
+        self._pid, self._pipe, self._read = pid, read, bytearray()
+        asyncio.get_running_loop().add_reader(read, self._readable, take)
+
+    @property
+    def works(self) -> bool:
+        return self._pid != 0
+
+    def _readable(self, take: Callable[[object], None]) -> None:
+        try:
+            some = os.read(self._pipe, 1 << 20)
+        except BlockingIOError:
+            return
+        if not some:
+            self.stop()
+        self._read += some
+        while len(self._read) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._read)[0]
+            if len(self._read) < end:
+                return
+            found = pickle.loads(self._read[_LENGTH.size : end])  # of our own fork
+            del self._read[:end]
+            take(found)
+
+    def stop(self) -> None:
+        """Ends the process, if there is one."""
+        if self._pid:
+            with suppress(RuntimeError):  # the loop has ended
+                asyncio.get_running_loop().remove_reader(self._pipe)
+            os.close(self._pipe)
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = 0
+
+
+def _do(work: Callable[[], Iterator[object]], pipe: int, parent: int) -> None:
+    """The life of the child: it never returns, and touches nothing of the protocol. A fault of ours
+    in it shows in the editor's log, and leaves what is shown as it is."""
+    code = 1
+    try:
+        gc.freeze()
+        die_with_parent(parent)
+        for each in work():
+            packed = pickle.dumps(each)
+            with open(pipe, "wb", closefd=False) as stream:
+                stream.write(_LENGTH.pack(len(packed)) + packed)
+        code = 0
+    except Exception as error:
+        os.write(2, f"shardc lsp: {type(error).__name__}: {error}\n".encode())
+    finally:
+        os._exit(code)

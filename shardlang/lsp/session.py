@@ -1,0 +1,79 @@
+"""An open file of an editor: it is checked as soon as what has come is read, and planned when keys
+pause. The next change ends what works for the text before it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from lsprotocol import types as lsp
+
+from shardlang.editor.open_file import OpenFile
+from shardlang.editor.planned import shown
+from shardlang.editor.text import TextEdit
+from shardlang.lsp import converted
+from shardlang.lsp.child import PlanningProcess
+
+# Seconds without a change after which a plan is made.
+QUIET = 0.05
+
+
+class Session:
+    """tell: is called whenever there is something new to show."""
+
+    def __init__(self, file: OpenFile, version: int, tell: Callable[[], None]) -> None:
+        self.file, self.version, self.tell = file, version, tell
+        self._child = PlanningProcess()
+        self._timer: asyncio.TimerHandle | None = None
+        self.soon()
+
+    def change(self, version: int, changes: Iterable[lsp.TextDocumentContentChangeEvent]) -> None:
+        self.version = version
+        for change in changes:
+            text = self.file.text
+            if isinstance(change, lsp.TextDocumentContentChangePartial):
+                ends = converted.offsets(text, change.range)
+            else:
+                ends = 0, len(text)
+            self.file.change(TextEdit(*ends, change.text))
+        self.soon()
+
+    def soon(self) -> None:
+        """Checks the file once what waits in the stream is read."""
+        self._child.stop()
+        self._later(0, self.check)
+
+    def check(self) -> None:
+        self.file.check()
+        self._timer = None
+        self.tell()
+        if self.file.program is not None:
+            self._later(QUIET, self._plan)
+
+    def now(self) -> None:
+        """Checks the file, if that has not been done: an answer is of the text that is there."""
+        if self.file.checked is None or self.file.checked.tree.source.text != self.file.text:
+            self._child.stop()
+            self.check()
+
+    def _plan(self) -> None:
+        file = self.file
+        checked = file.checked
+        if checked is not None and checked.program is not None:
+            work = partial(shown, checked.program, checked.tree, file.strategy, file.ranks)
+            self._child.start(work, self._take)
+
+    def _take(self, found: object) -> None:
+        self.file.take(found)
+        self.tell()
+
+    def _later(self, seconds: float, work: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, work)
+
+    def close(self) -> None:
+        self._child.stop()
+        if self._timer is not None:
+            self._timer.cancel()
