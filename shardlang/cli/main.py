@@ -45,7 +45,7 @@ COMMANDS = {
 }
 
 # The folders of commands that are not beside the others.
-_FOLDERS = {"new": "begin.", "predict": "ranks.", "export": "weights.", "convert": "weights."}
+_FOLDERS = {"new": "begin.", "lsp": "editors.", "predict": "ranks.", "export": "weights.", "convert": "weights."}
 
 
 class Commands(click.Group):

@@ -1,1 +1,2 @@
-"""What an editor shows of a program, as plain values: `shardlang/lsp/` speaks the protocol."""
+"""A program -> all that an editor shows of it, as plain values. `shardlang/lsp/` has the
+protocol."""

@@ -1,4 +1,4 @@
-"""What a plan says of statements -> hints behind their lines: where a layout changes, and what is
+"""Statements of a plan -> hints behind their lines: where a layout changes, and what is
 sent. At most 40 characters a line; all else is told where one points."""
 
 from __future__ import annotations

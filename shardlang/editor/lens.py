@@ -13,7 +13,7 @@ from shardlang.terminal.display import duration, percent, rounded_up, size
 
 
 def lens(plan: Plan) -> str:
-    """`8 ranks (pp 2, dp 2, mp 2): 415 MB at the peak of 80.0 GB, 203 MB sent a step, 20.0% idle`."""
+    """The line: `8 ranks (pp 2, dp 4): 415 MB at the peak, 203 MB sent a step, 20.0% idle`."""
     mesh = plan.pipeline.mesh if plan.pipeline is not None else plan.meshes[0].timeless
     axes = ", ".join(f"{axis.name} {axis.size}" for axis in mesh.axes)
     ranks = f"{plan.ranks:,} rank{'s' * (plan.ranks != 1)}{f' ({axes})' if axes else ''}"

@@ -1,5 +1,5 @@
-"""Diagnostics -> mistakes as an editor shows them: a place in the open file, what else it points at,
-and the edits that their help offers."""
+"""Diagnostics -> mistakes as an editor shows them: a place in the open file, the other places, and
+the edits that their help offers."""
 
 from __future__ import annotations
 

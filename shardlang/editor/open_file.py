@@ -1,5 +1,5 @@
-"""An open file: its text, what was found of it, and where that is after further edits. What is
-shown stays until something newer is there."""
+"""An open file: its text, what was found of it, and where that is after further edits. Old
+hints stay until there are new ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Lens:
 
 @dataclass
 class _Dated:
-    """What was found of an older text, and the edits since then."""
+    """The edits since something was found of the text."""
 
     edits: list[TextEdit] = field(default_factory=list)
 

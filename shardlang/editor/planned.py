@@ -28,8 +28,8 @@ _OPEN = 8
 
 @dataclass(frozen=True, slots=True)
 class ShownLayouts:
-    """Of the strategy of a plan: hints behind lines, and what is told where one points, by the place
-    of a statement or a parameter, by layer (of a model) and by axis."""
+    """The plan of a strategy: hints behind lines, and texts for where one points, by the place of a
+    statement or a parameter, by layer (of a model) and by axis."""
 
     strategy: str
     hints: tuple[Hint, ...]
@@ -91,8 +91,8 @@ def _size(program: CheckedProgram, strategy: ast.Strategy, axis: ast.MeshAxis) -
 
 
 def _in_runs(program: CheckedProgram, work: Callable[[CheckedProgram, Sink], R]) -> R:
-    """The outcome of `work` with equal layers told once, or with single layers where it has mistakes
-    that may be told of a run."""
+    """The outcome of `work` with equal layers told once, or with single layers where it has
+    mistakes that may be told of a run."""
 
     def attempt(of: CheckedProgram) -> R:
         sink = Sink()

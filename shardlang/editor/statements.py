@@ -1,7 +1,7 @@
 """A plan -> what it says of each statement of one file: the layout of the result, and what a step
 sends for it.
 
-What a layer of the library does counts for the statement of the file that calls it."""
+A layer of the library counts for the statement of the file that calls it."""
 
 from __future__ import annotations
 
@@ -192,5 +192,5 @@ def _split(dims: str) -> list[str]:
 
 
 def _marks(text: str) -> list[str]:
-    """`+cp`, `+(dp, mp)`: what is pending. What is only marked as read by split work is no cut."""
+    """`+cp`, `+(dp, mp)`: what is pending. A mark `^` is no cut."""
     return [mark for mark in text.strip().replace(" ^", "\n^").split("\n") if mark.startswith("+")]

@@ -34,7 +34,7 @@ class TextEdit:
 
     @property
     def growth(self) -> int:
-        """By how many characters the text becomes longer."""
+        """The characters by which the text becomes longer."""
         return len(self.text) - (self.end - self.start)
 
 

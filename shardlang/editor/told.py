@@ -133,7 +133,7 @@ def _layer(paths: Sequence[str], held: Mapping[str, Sequence[int]], rows: Mappin
 
 
 def parameter_texts(plan: Plan, file: str) -> Mapping[Place, str]:
-    """A `param` or `state` of a file -> its layout as it is stored, and the bytes that a rank holds."""
+    """A `param` or `state` of a file -> its layout as it is stored, and the bytes of a rank."""
     found = dict[Place, str]()
     for value, each in all_held(plan).items():
         it, param = plan.graph.values[value], plan.params[value]

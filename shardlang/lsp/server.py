@@ -1,4 +1,5 @@
-"""`shardc lsp`: the language server over stdio. What it answers is made by `shardlang/editor/`."""
+"""`shardc lsp`: the language server over stdio. Its answers are made by
+`shardlang/editor/`."""
 
 from __future__ import annotations
 
