@@ -45,7 +45,7 @@ def tried() -> list[tuple[str, str, bool]]:
     """Code, title and whether the mistake has gone, of each fix of each example that names one in its help."""
     results = []
     for code, text, ranks in examples():
-        if "SH5" <= code:
+        if code >= "SH5":
             continue
         before, shown = found(text, ranks)
         for diagnostic, mistake in zip(before, shown, strict=True):

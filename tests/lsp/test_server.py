@@ -18,6 +18,15 @@ DIGITS = (EXAMPLES / "digits.shard").read_text("utf-8")
 COMMAND = [sys.executable, "-c", "from shardlang.cli.start import main; main()", "lsp"]
 WHOLE = lsp.Range(lsp.Position(0, 0), lsp.Position(10_000, 0))
 
+NET = """\
+dim batch = 4, d = 8
+model Net {
+  forward(x: [batch, d]) -> [batch, d] { #
+    return dropout(x, p = 0.5, q = 1)
+  }
+}
+"""
+
 
 class Editor:
     """A client with one open file. hints: of the newest plan, once it is there."""
@@ -86,7 +95,7 @@ def editor(client: LanguageClient) -> Editor:
 
 @pytest.mark.asyncio
 async def test_a_mistake_is_shown_where_editors_count_it_and_goes(editor: Editor) -> None:
-    text = 'dim batch = 4, d = 8\nmodel Net {\n  forward(x: [batch, d]) -> [batch, d] { # \U0001f600\n    return dropout(x, p = "\U0001f600", q = 1)\n  }\n}\n'
+    text = NET.replace("{ #", "{ # \U0001f600").replace("p = 0.5", 'p = "\U0001f600"')
     (found,) = await editor.open(text)
     assert found.code == "SH220" and found.range.start == lsp.Position(3, 32)
     assert found.code_description is not None and found.code_description.href.startswith("file://")
