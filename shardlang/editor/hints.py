@@ -6,21 +6,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from shardlang.editor.shown import Hint
 from shardlang.editor.statements import PlannedStatement
-from shardlang.frozen.records import dataclass
 from shardlang.terminal.display import size
 
 # Characters behind a line. VS Code shows 43, and cuts the rest.
 ROOM = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Hint:
-    """A text behind the statement that ends at a character. kind: `layouts` or `sent`."""
-
-    at: int
-    kind: str
-    text: str
 
 
 def hints(found: Iterable[PlannedStatement], kinds: Iterable[str] = ("layouts", "sent")) -> list[Hint]:

@@ -8,10 +8,8 @@ from functools import reduce
 
 from shardlang.check.program import CheckedProgram
 from shardlang.editor.checked import Checked, Kept
-from shardlang.editor.hints import Hint
 from shardlang.editor.mistakes import ShownMistake, mistakes
-from shardlang.editor.planned import ShownFigures, ShownLayouts
-from shardlang.editor.statements import Place
+from shardlang.editor.shown import Hint, Place, ShownFigures, ShownLayouts
 from shardlang.editor.text import TextEdit, edited, moved
 from shardlang.frozen.records import dataclass
 from shardlang.sources.source import Source

@@ -3,18 +3,18 @@ then memory and seconds, then the reasons, then the other strategies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from shardlang import driver
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.editor import told
-from shardlang.editor.hints import Hint, hints
+from shardlang.editor.hints import hints
 from shardlang.editor.lens import lens
-from shardlang.editor.mistakes import ShownMistake, mistakes
-from shardlang.editor.statements import Place, statements
-from shardlang.frozen.records import dataclass
+from shardlang.editor.mistakes import mistakes
+from shardlang.editor.shown import ShownFigures, ShownLayouts
+from shardlang.editor.statements import statements
 from shardlang.paths.patterns import TOLD_ONCE, SingleLayers
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
@@ -24,27 +24,6 @@ from shardlang.syntax import ast
 R = TypeVar("R")
 # Ranks of a mesh that leaves their number open.
 _OPEN = 8
-
-
-@dataclass(frozen=True, slots=True)
-class ShownLayouts:
-    """The plan of a strategy: hints behind lines, and texts for where one points, by the place of a
-    statement or a parameter, by layer (of a model) and by axis."""
-
-    strategy: str
-    hints: tuple[Hint, ...]
-    texts: Mapping[Place, str]
-    layers: Mapping[told.LayerName, str]
-    axes: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class ShownFigures:
-    """The line above a strategy ("" where it has mistakes), and the mistakes of its plan."""
-
-    strategy: str
-    lens: str
-    mistakes: tuple[ShownMistake, ...]
 
 
 def shown(program: CheckedProgram, tree: ast.File, name: str | None, ranks: int | None) -> Iterator[object]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 
+from shardlang.editor.shown import Place
 from shardlang.folds.traffic import Sent, sent
 from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import Kind, Op
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Span
 from shardlang.types.layout import Layout, layout_text
-
-Place = tuple[int, int]  # the first character of a statement, and the one after its last
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shardlang.editor.statements import LaidOut, Place, PlannedStatement, SentBytes, add_sent, in_order, tensor
+from shardlang.editor.shown import LayerName, Place
+from shardlang.editor.statements import LaidOut, PlannedStatement, SentBytes, add_sent, in_order, tensor
 from shardlang.folds.pipeline_report import whole_mesh
 from shardlang.folds.traffic import sent
 from shardlang.graph.graph import Kind
@@ -20,7 +21,6 @@ from shardlang.views.why import decided
 
 # Rows of what is sent, and groups of ranks, that one text lists.
 _MOST = 6
-LayerName = tuple[str, str]  # the model that declares a layer, and its name there
 
 
 def statement_text(plan: Plan, found: PlannedStatement, by: ResolvedStrategy | None) -> str:

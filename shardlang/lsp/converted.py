@@ -8,9 +8,9 @@ from pathlib import Path
 from lsprotocol import types as lsp
 from pygls.uris import from_fs_path
 
-from shardlang.editor.hints import Hint
 from shardlang.editor.mistakes import FilePlace, Fix, ShownMistake
 from shardlang.editor.open_file import Lens
+from shardlang.editor.shown import Hint
 from shardlang.editor.text import TextEdit, TextPlace, offset_of, place_of
 from shardlang.sources.resources import folder
 

@@ -10,7 +10,6 @@ from functools import partial
 from lsprotocol import types as lsp
 
 from shardlang.editor.open_file import OpenFile
-from shardlang.editor.planned import shown
 from shardlang.editor.text import TextEdit
 from shardlang.lsp import converted
 from shardlang.lsp.child import PlanningProcess
@@ -61,6 +60,9 @@ class Session:
         file = self.file
         checked = file.checked
         if checked is not None and checked.program is not None:
+            # It is read here, after the first mistakes are shown, and not by each child again.
+            from shardlang.editor.planned import shown
+
             work = partial(shown, checked.program, checked.tree, file.strategy, file.ranks)
             self._child.start(work, self._take)
 

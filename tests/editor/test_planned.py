@@ -10,7 +10,8 @@ import pytest
 from shardlang.editor.checked import Kept
 from shardlang.editor.hints import ROOM
 from shardlang.editor.open_file import OpenFile
-from shardlang.editor.planned import ShownFigures, ShownLayouts, ranks_of, shown
+from shardlang.editor.planned import ranks_of, shown
+from shardlang.editor.shown import ShownFigures, ShownLayouts
 from shardlang.editor.text import TextEdit
 from shardlang.sources.source import Source
 
