@@ -7,12 +7,14 @@ from dataclasses import field, replace
 from functools import reduce
 
 from shardlang.check.program import CheckedProgram
+from shardlang.diagnostics.fault import fault_of_ours
 from shardlang.editor.checked import Checked, Kept
 from shardlang.editor.mistakes import ShownMistake, mistakes
 from shardlang.editor.shown import Hint, Place, ShownFigures, ShownLayouts
 from shardlang.editor.text import TextEdit, edited, moved
 from shardlang.frozen.records import dataclass
 from shardlang.sources.source import Source
+from shardlang.syntax import ast
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,13 @@ class OpenFile:
             each.edits.append(edit)
 
     def check(self) -> None:
-        """Checks the text, whatever the ranks are."""
-        self.checked = self.kept.check(Source(self.name, self.text))
+        """Checks the text, whatever the ranks are. A fault of ours is told, and the next text is
+        checked anew."""
+        try:
+            self.checked = self.kept.check(Source(self.name, self.text))
+        except Exception as fault:
+            tree = ast.File(Source(self.name, self.text), ())
+            self.kept, self.checked = Kept(), Checked(None, (fault_of_ours(fault, "shardc lsp"),), tree)
         tree = self.checked.tree
         written = [(each.name.span.start, each.name.text) for each in tree.strategies]
         if self.checked.program is not None or not self._lenses:

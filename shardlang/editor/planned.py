@@ -9,6 +9,7 @@ from typing import TypeVar
 from shardlang import driver
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.fault import fault_of_ours
 from shardlang.editor import told
 from shardlang.editor.hints import hints
 from shardlang.editor.lens import lens
@@ -27,9 +28,18 @@ _OPEN = 8
 
 
 def shown(program: CheckedProgram, tree: ast.File, name: str | None, ranks: int | None) -> Iterator[object]:
-    """ShownLayouts and ShownFigures, as they are found. ranks: None for those of each mesh."""
+    """ShownLayouts and ShownFigures, as they are found. A fault of ours is a mistake of the plan.
+    ranks: None for those of each mesh."""
     chosen = next((each for each in program.strategies if each.name.text == name), None)
     first = chosen or next(iter(program.strategies), None)
+    try:
+        yield from _shown(program, tree, first, ranks)
+    except Exception as fault:
+        told_of = mistakes([fault_of_ours(fault, "shardc lsp")], tree)
+        yield ShownFigures(first.name.text if first is not None else "", "", tuple(told_of))
+
+
+def _shown(program: CheckedProgram, tree: ast.File, first: ast.Strategy | None, ranks: int | None) -> Iterator[object]:
     many = ranks or ranks_of(program, first)
     if program.training is None:
         return

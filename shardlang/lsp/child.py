@@ -70,8 +70,7 @@ class PlanningProcess:
 
 
 def _do(work: Callable[[], Iterator[object]], pipe: int, parent: int) -> None:
-    """The life of the child: it never returns, and touches nothing of the protocol. A fault of ours
-    in it shows in the editor's log, and leaves what is shown as it is."""
+    """The life of the child: it never returns, and touches nothing of the protocol."""
     code = 1
     try:
         gc.freeze()
@@ -81,7 +80,5 @@ def _do(work: Callable[[], Iterator[object]], pipe: int, parent: int) -> None:
             with open(pipe, "wb", closefd=False) as stream:
                 stream.write(_LENGTH.pack(len(packed)) + packed)
         code = 0
-    except Exception as error:
-        os.write(2, f"shardc lsp: {type(error).__name__}: {error}\n".encode())
     finally:
         os._exit(code)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.editor.checked import Kept
 from shardlang.editor.hints import ROOM
 from shardlang.editor.open_file import OpenFile
@@ -124,3 +125,19 @@ def test_ranks_are_those_of_the_mesh(mesh: str, ranks: int) -> None:
     strategy = next(each for each in checked.tree.strategies if each.name.text == "both")
     program = Kept().check(Source("a.shard", (ROOT / "examples/digits.shard").read_text("utf-8"))).program
     assert program is not None and ranks_of(program, strategy) == ranks
+
+
+def test_a_fault_of_ours_is_told_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise InternalError("a value has no layout")
+
+    path = ROOT / "examples/digits.shard"
+    monkeypatch.setattr("shardlang.editor.planned.statements", fails)
+    assert [mistake.code for mistake in told(path).mistakes] == ["SH900"]
+    monkeypatch.setattr(Kept, "check", fails)
+    file = OpenFile(str(path), path.read_text("utf-8"))
+    file.check()
+    assert [(mistake.code, mistake.start) for mistake in file.mistakes] == [("SH900", 0)]
+    monkeypatch.undo()
+    file.check()
+    assert file.mistakes == []
