@@ -55,6 +55,18 @@ def _shown(program: CheckedProgram, tree: ast.File, first: ast.Strategy | None, 
             yield _figures(program, tree, strategy, ranks or ranks_of(program, strategy))
 
 
+def page(program: CheckedProgram, name: str | None, ranks: int | None) -> Iterator[str | None]:
+    """The page of `shardc report`; None where the plan has mistakes, or the program none."""
+    chosen = next((each for each in program.strategies if name in (None, each.name.text)), None)
+    many = ranks or ranks_of(program, chosen)
+
+    def work(of: CheckedProgram, sink: Sink) -> str | None:
+        plan = driver.plan_program(of, name, many, sink, Sink())
+        return driver.page_of_plans([plan], sink) if plan is not None else None
+
+    yield _in_runs(program, work) if program.training is not None else None
+
+
 def ranks_of(program: CheckedProgram, strategy: ast.Strategy | None) -> int:
     """The ranks that a strategy is shown for where nobody says how many: those of the cluster, else
     the product of its mesh, where an `auto` makes it some 8."""

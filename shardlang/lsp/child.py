@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from struct import Struct
+from typing import Any
 
 from shardlang.terminal.signals import die_with_parent
 
@@ -24,9 +25,14 @@ class PlanningProcess:
         self._pid = 0
         self._pipe = -1
         self._read = bytearray()
+        self._ended: Callable[[], object] = lambda: None
 
-    def start(self, work: Callable[[], Iterator[object]], take: Callable[[object], None]) -> None:
-        """Does the work in a fork of this process; `take` gets each result here."""
+    def start(
+        self, work: Callable[[], Iterator[object]], take: Callable[[Any], None],
+        ended: Callable[[], object] = lambda: None,
+    ) -> None:  # fmt: skip
+        """Does the work in a fork of this process; `take` gets each result here. ended: is called
+        when there are no more, also where it is stopped."""
         self.stop()
         read, write = os.pipe()
         parent, pid = os.getpid(), os.fork()
@@ -35,14 +41,10 @@ class PlanningProcess:
             _do(work, write, parent)
         os.close(write)
         os.set_blocking(read, False)
-        self._pid, self._pipe, self._read = pid, read, bytearray()
+        self._pid, self._pipe, self._read, self._ended = pid, read, bytearray(), ended
         asyncio.get_running_loop().add_reader(read, self._readable, take)
 
-    @property
-    def works(self) -> bool:
-        return self._pid != 0
-
-    def _readable(self, take: Callable[[object], None]) -> None:
+    def _readable(self, take: Callable[[Any], None]) -> None:
         try:
             some = os.read(self._pipe, 1 << 20)
         except BlockingIOError:
@@ -67,6 +69,7 @@ class PlanningProcess:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
             self._pid = 0
+            self._ended()
 
 
 def _do(work: Callable[[], Iterator[object]], pipe: int, parent: int) -> None:

@@ -110,6 +110,7 @@ def _register(server: ShardServer) -> None:
     server.feature(lsp.TEXT_DOCUMENT_RANGE_FORMATTING)(range_formatting)
     server.command("shard.choose")(choose)
     server.command("shard.strategies")(strategies)
+    server.command("shard.report")(report)
 
 
 def initialized(ls: ShardServer, params: lsp.InitializeParams) -> None:
@@ -204,3 +205,8 @@ def choose(ls: ShardServer, uri: str, strategy: str | None = None, ranks: int | 
 def strategies(ls: ShardServer, uri: str) -> list[dict[str, Any]]:
     file = ls.file(uri)
     return [{"name": each.strategy, "chosen": each.chosen} for each in file.lenses] if file is not None else []
+
+
+async def report(ls: ShardServer, uri: str) -> dict[str, str | None]:
+    session = ls.sessions.get(uri)
+    return {"html": await session.page() if session is not None else None}

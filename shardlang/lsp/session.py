@@ -23,7 +23,7 @@ class Session:
 
     def __init__(self, file: OpenFile, version: int, tell: Callable[[], None]) -> None:
         self.file, self.version, self.tell = file, version, tell
-        self._child = PlanningProcess()
+        self._child, self._pages = PlanningProcess(), PlanningProcess()
         self._timer: asyncio.TimerHandle | None = None
         self.soon()
 
@@ -66,6 +66,21 @@ class Session:
             work = partial(shown, checked.program, checked.tree, file.strategy, file.ranks)
             self._child.start(work, self._take)
 
+    async def page(self) -> str | None:
+        """The page of `shardc report` for the text that is there; None where it has mistakes."""
+        from shardlang.editor.planned import page
+
+        self.now()
+        program, file = self.file.program, self.file
+        if program is None:
+            return None
+        made: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._pages.start(partial(page, program, file.chosen or None, file.ranks), made.set_result, made.cancel)
+        try:
+            return await made
+        except asyncio.CancelledError:  # by a request for a newer one, or at the end of the file
+            return None
+
     def _take(self, found: object) -> None:
         self.file.take(found)
         self.tell()
@@ -77,5 +92,6 @@ class Session:
 
     def close(self) -> None:
         self._child.stop()
+        self._pages.stop()
         if self._timer is not None:
             self._timer.cancel()

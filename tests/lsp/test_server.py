@@ -182,3 +182,13 @@ async def test_edits_out_of_order_beyond_the_text_and_of_closed_files(editor: Ed
     editor.client.text_document_did_close(lsp.DidCloseTextDocumentParams(editor.document))
     await editor.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
     assert list(editor.client.diagnostics[editor.uri]) == []
+
+
+@pytest.mark.asyncio
+async def test_the_page_of_a_plan(editor: Editor) -> None:
+    await editor.open(DIGITS)
+    asked = lsp.ExecuteCommandParams("shard.report", [editor.uri])
+    found = await editor.client.workspace_execute_command_async(asked)
+    assert found["html"].startswith("<!doctype html>") and "digits.shard" in found["html"]
+    await editor.type(0, 0, "dimm x = 3\n")
+    assert (await editor.client.workspace_execute_command_async(asked))["html"] is None
