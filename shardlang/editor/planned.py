@@ -102,7 +102,10 @@ def _in_runs(program: CheckedProgram, work: Callable[[CheckedProgram, Sink], R])
             raise SingleLayers
         return made
 
-    return program.in_runs(attempt)
+    try:  # runs may be cut already as the strategies ask
+        return attempt(program)
+    except SingleLayers as asked:
+        return program.in_runs(attempt, asked.cuts)
 
 
 def _layouts(

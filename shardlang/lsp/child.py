@@ -76,7 +76,7 @@ def _do(work: Callable[[], Iterator[object]], pipe: int, parent: int) -> None:
     """The life of the child: it never returns, and touches nothing of the protocol."""
     code = 1
     try:
-        gc.freeze()
+        gc.disable()  # as in every command: nothing of a plan is garbage before it ends
         die_with_parent(parent)
         for each in work():
             packed = pickle.dumps(each)

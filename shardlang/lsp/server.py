@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -80,6 +81,7 @@ def serve() -> None:
     """Speaks the protocol over standard input and output until the editor ends it, or itself."""
     server = ShardServer()
     _register(server)
+    gc.freeze()
     asyncio.run(_serve(server))
 
 

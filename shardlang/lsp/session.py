@@ -4,6 +4,7 @@ pause. The next change ends what works for the text before it."""
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -65,6 +66,7 @@ class Session:
 
             work = partial(shown, checked.program, checked.tree, file.strategy, file.ranks)
             self._child.start(work, self._take)
+        gc.collect()  # while nothing is typed; at other times it is off
 
     async def page(self) -> str | None:
         """The page of `shardc report` for the text that is there; None where it has mistakes."""
