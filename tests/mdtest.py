@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -145,6 +146,9 @@ class Program(pytest.Item):
     def __init__(self, *, block: Block, files: list[Block], **rest: object) -> None:
         super().__init__(**rest)
         self.block, self.files = block, files
+
+    # pytest-lsp 1.0.1 fails on an item that has none.
+    funcargs: ClassVar[dict[str, object]] = {}
 
     def runtest(self) -> None:
         found = reported(self.block, self.files)

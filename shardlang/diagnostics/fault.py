@@ -1,4 +1,5 @@
-"""An exception that nobody expected -> the diagnostic that tells of it, with what a report needs."""
+"""An exception that nobody expected -> the diagnostic that tells of it, with what a report
+needs."""
 
 from __future__ import annotations
 

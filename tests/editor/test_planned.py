@@ -110,6 +110,22 @@ def test_a_mistake_of_the_plan_is_shown_where_it_is_and_goes_with_its_text() -> 
     assert file.mistakes[0].start == mistake.start + 2
 
 
+def test_the_page_shows_what_an_editor_shows() -> None:
+    page = (ROOT / "specs/editors.md").read_text("utf-8")
+    text = page.partition("```shard ranks=8\n")[2].partition("```")[0]
+    file = OpenFile("a.shard", text, None, 8)
+    file.check()
+    assert file.program is not None and file.checked is not None
+    for each in shown(file.program, file.checked.tree, None, 8):
+        file.take(each)
+    found: dict[int, list[str]] = {}
+    for at, told in [*((hint.at, hint.text) for hint in file.hints), *((lens.at, lens.text) for lens in file.lenses)]:
+        found.setdefault(text.count("\n", 0, at) + 1, []).append(told)
+    lines = text.splitlines()
+    rows = [f"{row:2} | {lines[row - 1]:40} {'  '.join(texts)}" for row, texts in sorted(found.items())]
+    assert page.partition("```text\n")[2].partition("```")[0].splitlines() == rows
+
+
 def test_layouts_come_first_and_memory_after() -> None:
     path = ROOT / "examples/digits.shard"
     checked = Kept().check(Source(str(path), path.read_text("utf-8")))

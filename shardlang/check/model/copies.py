@@ -61,11 +61,10 @@ class LayerCopy:
     """One further layer: its path, the numbers there of what the first one has, its dims by those
     of the first.
 
-    `inner`: the first layer and those within it. `literals`: dims of numbers that the first one made.
-    `calls`: how often each of these and its copy were
-    called when both were alike. `made`: the calls of the first that were copied, each with the
-    numbers there. `same`: dims, types and attrs (by identity) that are the same in all layers of
-    the array."""
+    `inner`: the first layer and those within it. `literals`: dims of numbers that the first one
+    made. `calls`: how often each of these and its copy were called when both were alike.
+    `made`: the calls of the first that were copied, each with the numbers there. `same`: dims,
+    types and attrs (by identity) that are the same in all layers of the array."""
 
     build: GraphBuilder
     unifier: Unifier
