@@ -46,7 +46,7 @@ class Context:
     something uses.
 
     `candidates`: declarations that something has to use: identity -> (what, name, place).
-    `instantiated`: models that are in use. `stack`: the functions being called; `models`: the
+    `instantiated`: models that are in use; `run`: those whose `forward` was. `stack`: the functions being called; `models`: the
     models being instantiated; both for recursion. `too_deep`: how deep a function may not be
     called, as was reported.
     `memo`: what operators inferred before. `headless`: models reported for want of a `forward`.
@@ -69,6 +69,7 @@ class Context:
     too_deep: dict[FunctionDecl, int] = field(default_factory=dict)
     models: list[ModelDecl] = field(default_factory=list)
     instantiated: set[int] = field(default_factory=set)
+    run: set[int] = field(default_factory=set)
     memo: dict[object, Any] = field(default_factory=dict)
     layers: int = 0
     calls: int = 0
