@@ -60,19 +60,19 @@ def check_source(
 def check_whole(
     source: Source, sink: Sink, overrides: Mapping[str, str] | None = None, strategy: str | None = None,
     ranks: int | None = None, runs: Cuts | None = None, cluster: str | None = None,
-) -> CheckedProgram | None:  # fmt: skip
+) -> tuple[CheckedProgram | None, Plan | None]:  # fmt: skip
     """Every mistake of a file, with those of its strategies: what parses is checked, whatever else is
-    wrong. The program, None after errors other than in strategies. Arguments as of `check_source`
-    and `check_strategies`."""
+    wrong. The program, None after errors other than in strategies, and the plan of
+    `check_strategies`. Arguments as there and in `check_source`."""
     tree, program = _checked(source, sink, overrides or {}, strategy, runs=runs, cluster=cluster)
     if program is None:
-        return None
+        return None, None
     from shardlang.check.lost_text import lost_texts, without_following
 
     failed, of_strategies = sink.failed, Sink()
-    check_strategies(program, strategy, ranks, of_strategies, plans=not failed)
+    plan = check_strategies(program, strategy, ranks, of_strategies, plans=not failed)
     without_following(of_strategies, lost_texts((tree,)), sink)
-    return None if failed else program
+    return None if failed else program, plan
 
 
 def _checked(

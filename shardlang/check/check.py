@@ -71,7 +71,7 @@ def _check(file: ast.File, library: Library, overrides: Mapping[str, str]) -> Ch
     train = _train(file, context)
     graph, training = check_train(train, Frame(context, scope, "train"), given) if train is not None else (None, None)
     check_generically(library, context)
-    if train is None and not sink.failed:
+    if train is None:
         report_unused(context, {})
     hardware = machines(scope, context)
     names = [strategy.name for strategy in file.strategies]

@@ -155,12 +155,13 @@ class Frame:
                 return place.names[name]
         return self.file.find(name)
 
-    def first_unknown(self, name: str) -> bool:
-        """Whether an unknown name is new in this model (or file): it is one mistake."""
+    def first_unknown(self, name: str, called: bool = False) -> bool:
+        """Whether an unknown name is new in this model (or file): it is one mistake. called: it is, so
+        that no mistake that took fields or dims away explains it."""
         key = (id(self.instance.decl.node) if self.instance else id(self.file), name)
         new = key not in self.context.unknown
         self.context.unknown.add(key)
-        return new and not self.sightless
+        return new and (called or not self.sightless)
 
     def declared_below(self, name: str) -> Span | None:
         """The declaration of a dim, member or value of this file, model or body that is to come."""

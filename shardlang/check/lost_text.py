@@ -52,8 +52,7 @@ def lost_texts(files: Iterable[ast.File]) -> tuple[Lost, ...]:
     for file in files:
         for span in file.lost:
             words = frozenset(_WORD.findall(_COMMENT.sub("", span.text)))
-            if words:
-                found.append(Lost(words, next((item for item in file.items if within(span, item.span)), None)))
+            found.append(Lost(words, next((item for item in file.items if within(span, item.span)), None)))
     return tuple(found)
 
 

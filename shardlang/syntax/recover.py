@@ -174,6 +174,7 @@ class Recovery:
         assert brace is not None
         help = "write `}` on a line of its own after the block"
         self._report("SH102", "this `{` is not closed", ("", brace, brace + 1), help)
+        self.lost.append(Span(self.tokens.source, brace, brace))  # more may have been meant to stand in it
         while self._open_brace(automaton) is not None:
             self._cut(automaton)
             closing = [("RBRACE", token[1], token[1]), (NEWLINE, token[1], token[1])]

@@ -14,7 +14,7 @@ from shardlang.check.context import Frame
 from shardlang.check.model.forward import bind_each, named, spread
 from shardlang.check.model.instantiate import declare_model, model_call
 from shardlang.check.program import DataSource, Training
-from shardlang.check.train.data_sources import read_source, require_same_words
+from shardlang.check.train.data_sources import read_source, require_same_words, silence
 from shardlang.check.train.finished import finish, report_unused
 from shardlang.check.train.frozen import frozen
 from shardlang.check.train.graph_checks import check_indices, check_loss, detached
@@ -59,7 +59,7 @@ class _Reading:
     several: bool = False  # whether some loss is `loss at ..`
     losses: list[tuple[ast.Setting, int]] = field(default_factory=list)  # where there are several
     root: Instance | None = None
-    again: set[int] = field(default_factory=set)  # settings that are there already, which say nothing
+    again: set[int] = field(default_factory=set)  # settings that are wrong by their names, which say nothing
 
 
 def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
@@ -83,8 +83,7 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
     optimizers = read_optimizers(reading.optimizers, frame)
     # Reserved settings are used by being there.
     frame.context.used.update(id(s) for s in node.settings if s.name.text in RESERVED and s.keyword != "metric")
-    if not sink.failed:  # after a mistake much is unused that is not meant to be
-        report_unused(frame.context, reading.values)
+    report_unused(frame.context, reading.values)
     return _whole(node, reading, settings, optimizers) if sound else (None, None)
 
 
@@ -196,12 +195,12 @@ def _require(node: ast.Train, reading: _Reading) -> None:
     for name, help in helps.items():
         if name in names:
             continue
-        if not _misspelt(name, node, reading):
-            reading.frame.wrong("SH231", f"`train` needs `{name}`", node.span, f"no `{name}`", help=help)
         # What uses it is no further mistake: the model by its name, the fields of the data by any.
         if name == "model":
             reading.frame.names["model"] = UNKNOWN
-        reading.frame.sightless = reading.frame.sightless or name == "data"
+        if not _misspelt(name, node, reading):
+            reading.frame.wrong("SH231", f"`train` needs `{name}`", node.span, f"no `{name}`", help=help)
+            reading.frame.sightless = reading.frame.sightless or name == "data"
 
 
 def _misspelt(wanted: str, node: ast.Train, reading: _Reading) -> bool:
@@ -211,6 +210,9 @@ def _misspelt(wanted: str, node: ast.Train, reading: _Reading) -> bool:
         if name not in RESERVED and setting.keyword != "metric" and nearest(name, (wanted,)):
             help = f"did you mean `{wanted}`?"
             reading.frame.wrong("SH231", f"there is no setting `{name}`", setting.name.span, help=help)
+            reading.again.add(id(setting))
+            if wanted == "data":
+                silence(setting.value, reading.frame)
             if wanted in ("epochs", "steps"):
                 reading.given[wanted] = setting
             return True

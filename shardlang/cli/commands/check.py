@@ -63,7 +63,9 @@ def _check(source: Source, asked: options.Asked, sink: Sink) -> str:
     mine, strategy, ranks = Sink(), asked.strategy, asked.ranks
 
     def checked(runs: Cuts | None, sink: Sink) -> CheckedProgram | None:
-        program = driver.check_whole(source, sink, asked.overrides, strategy, ranks, runs=runs, cluster=asked.cluster)
+        program, _ = driver.check_whole(
+            source, sink, asked.overrides, strategy, ranks, runs=runs, cluster=asked.cluster
+        )
         if program is not None:
             _known(strategy, program.strategies, source)
         return program
