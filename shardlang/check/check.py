@@ -23,7 +23,7 @@ from shardlang.check.program import CheckedProgram
 from shardlang.check.train.finished import report_unused
 from shardlang.check.train.graph_checks import report_moved
 from shardlang.check.train.hardware import machines
-from shardlang.check.train.overrides import Overrides, read_overrides
+from shardlang.check.train.overrides import Overrides, read_overrides, root_model
 from shardlang.check.train.train import check_train
 from shardlang.check.values import UNKNOWN, DimValue, FileScope, OperatorDecl
 from shardlang.diagnostics.diagnostic import Sink
@@ -80,7 +80,7 @@ def _check(file: ast.File, library: Library, overrides: Mapping[str, str]) -> Ch
     if graph is not None:
         report_moved(graph, sink)
         _require_few(graph, context)
-    known = declared_names(file, library) if graph is None else None
+    known = declared_names(file, library, root_model(file)) if graph is None else None
     return CheckedProgram(
         file.source, known.graph if known is not None else graph, training, strategies=file.strategies,
         hardware=hardware, axis_overrides=axes, statics=_statics(scope), schedules=_schedules(file, context.load),

@@ -14,11 +14,12 @@ from shardlang.sources.source import Span
 from shardlang.syntax import ast
 
 _WORD = re.compile(r"[^\W\d]\w*")
+_SIGN = re.compile(r"[^\w\s.,:=\[\](){}]")
 _COMMENT = re.compile(r"#[^\n]*")
 # Mistakes in a name that nobody declares: it comes first at their place.
 _UNKNOWN = frozenset(("SH200", "SH202", "SH223", "SH235", "SH236", "SH239", "SH250", "SH306"))
 # The same, where any name at their place may be the one.
-_UNKNOWN_AMONG = frozenset(("SH237", "SH307", "SH308"))
+_UNKNOWN_AMONG = frozenset(("SH237", "SH307", "SH308", "SH319", "SH324", "SH329", "SH411", "SH420"))
 # Something that is not there, of the item that they are in, or of `train` and models.
 _MISSING = frozenset(("SH207", "SH610"))
 # What another rule of the strategy may mend: the mesh, the stages, one that is more specific.
@@ -27,19 +28,31 @@ _MENDED = frozenset((
     "SH425", "SH440", "SH442", "SH443",
 ))  # fmt: skip
 _MISSING_SOMEWHERE = frozenset(("SH226", "SH233", "SH238"))
+# Statements that declare any number of names, or whose first word is just being written.
+_LISTS = re.compile(r"(?:use|dim|mesh)\b|\w+\s*(?:\n|$)")
 _BESIDE = ast.Strategy | ast.Hardware
 
 
 @dataclass(frozen=True)
 class Lost:
-    """Words of a text that is lost, and the item that has the rest; None where nothing is left."""
+    """A text that is lost, its words, and the item that has the rest; None where nothing is left."""
 
+    text: str
     words: frozenset[str]
     item: ast.Item | None
 
     def of(self, place: Span) -> bool:
         """Whether a place is in the item."""
         return self.item is not None and within(place, self.item.span)
+
+    def declares(self, name: str, near: bool) -> bool:
+        """Whether it may declare a name: it has it, also with a wrong sign within, or its beginning
+        where it ends, or it may go on with any names. near: there is another name that was
+        probably meant."""
+        last = _WORD.findall(self.text)[-1:]
+        begun = bool(last) and self.text.endswith(last[0]) and name.startswith(last[0])
+        squashed = name in _SIGN.sub("", self.text)
+        return name in self.words or begun or squashed or (not near and _LISTS.match(self.text) is not None)
 
 
 def within(place: Span, item: Span) -> bool:
@@ -51,8 +64,9 @@ def lost_texts(files: Iterable[ast.File]) -> tuple[Lost, ...]:
     found = []
     for file in files:
         for span in file.lost:
-            words = frozenset(_WORD.findall(_COMMENT.sub("", span.text)))
-            found.append(Lost(words, next((item for item in file.items if within(span, item.span)), None)))
+            text = _COMMENT.sub("", span.text).strip()
+            words = frozenset(_WORD.findall(text))
+            found.append(Lost(text, words, next((item for item in file.items if within(span, item.span)), None)))
     return tuple(found)
 
 
@@ -61,10 +75,13 @@ def follows(mistake: Diagnostic, lost: tuple[Lost, ...]) -> bool:
     if not lost or mistake.primary is None:
         return bool(lost) and mistake.code == "SH224"  # `--set` of what is not there
     code, place = mistake.code, mistake.primary.span
-    names = _WORD.findall(place.text)
     if code in _UNKNOWN or code in _UNKNOWN_AMONG:
+        names = _WORD.findall(place.text)[: None if code in _UNKNOWN_AMONG else 1]
+        near = any(help.startswith("did you mean") for help in mistake.help)
         seen = [each for each in lost if each.item is None or each.of(place) or _selected(each, code)]
-        return any(not each.words.isdisjoint(names if code in _UNKNOWN_AMONG else names[:1]) for each in seen)
+        return any(each.declares(name, near) for each in seen for name in names)
+    if code == "SH221" and any(isinstance(each.item, ast.Train) and each.of(place) for each in lost):
+        return True  # what it lacks may stand in a more general setting
     if code == "SH231":
         return any(each.of(place) and each.item is not None and place == each.item.span for each in lost)
     if code in _MISSING or code in _MENDED:

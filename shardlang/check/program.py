@@ -140,12 +140,12 @@ class Machine:
 @dataclass(frozen=True)
 class DeclaredNames:
     """values: names of layers, parameters and values; none where there is no model. dims: those of
-    dims. open: whether some layer
-    may have any names, because its model is unknown."""
+    dims. sure: of how many names of a path it is sure whether something has them; 1 where the models
+    of some layers are unknown, 0 where that of `train` is, None for all."""
 
     values: frozenset[str]
     dims: frozenset[str]
-    open: bool
+    sure: int | None
 
     @property
     def graph(self) -> Graph:

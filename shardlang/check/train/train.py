@@ -15,7 +15,7 @@ from shardlang.check.model.forward import bind_each, named, spread
 from shardlang.check.model.instantiate import declare_model, model_call
 from shardlang.check.program import DataSource, Training
 from shardlang.check.train.data_sources import read_source, require_same_words, silence
-from shardlang.check.train.finished import finish, report_unused
+from shardlang.check.train.finished import finish, misspelt, report_unused
 from shardlang.check.train.frozen import frozen
 from shardlang.check.train.graph_checks import check_indices, check_loss, detached
 from shardlang.check.train.late import apart, offer_figures, require_known
@@ -80,7 +80,8 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
         if setting.name.text == "data":  # its fields are names of the program
             offer_figures(node, frame)
     sound = reading.loss is not None and reading.source is not None and len(sink.found) == of_settings
-    optimizers = read_optimizers(reading.optimizers, frame)
+    lost = any(misspelt(s.name.text, s.name.span, RESERVED) == "optimizer" for s in node.settings)
+    optimizers = read_optimizers(reading.optimizers, frame) if not lost else []
     # Reserved settings are used by being there.
     frame.context.used.update(id(s) for s in node.settings if s.name.text in RESERVED and s.keyword != "metric")
     report_unused(frame.context, reading.values)
@@ -302,6 +303,9 @@ def _value(setting: ast.Setting, reading: _Reading) -> None:
             frame.bind(name.text, UNKNOWN, name.span)  # reports it; what it says may be large, and is said already
             return
     reading.values.update({id(name): (name.text, tuple(RESERVED)) for name in setting.names})
+    if not setting.others and misspelt(setting.name.text, setting.name.span, RESERVED):  # what is no value
+        frame.context.candidates[id(setting.name)] = ("value", setting.name.text, setting.name.span)
+        return
     bind_each(setting, _evaluate(setting, reading), frame)
 
 

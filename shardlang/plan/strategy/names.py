@@ -42,7 +42,7 @@ def _check_names(strategy: ast.Strategy, names: DeclaredNames, sink: Sink) -> No
         match node:
             case ast.DimPath(parts=(*layers, dim)):
                 unknown = _unknown([layer.text for layer in layers], names)
-                if dim.text not in names.dims and not (layers and names.open):
+                if dim.text not in names.dims and (names.sure is None or len(layers) < names.sure):
                     unknown = unknown or dim.text
                 if unknown:
                     fact = f"the model has no dim `{node.text}`"
@@ -57,7 +57,7 @@ def _check_names(strategy: ast.Strategy, names: DeclaredNames, sink: Sink) -> No
 
 def _unknown(path: list[str], names: DeclaredNames) -> str:
     """The first name of a path that nothing has, "" where all may be there."""
-    sure = () if not names.values else path[:1] if names.open else path
+    sure = path[: names.sure] if names.values else ()
     return next((name for name in sure if "*" not in name and name not in names.values), "")
 
 
