@@ -14,6 +14,7 @@ from shardlang.sources.source import Span
 from shardlang.syntax import ast
 
 _WORD = re.compile(r"[^\W\d]\w*")
+_LAST = re.compile(r"([^\W\d]\w*)\s*(?:\n|$)")
 _SIGN = re.compile(r"[^\w\s.,:=\[\](){}]")
 _COMMENT = re.compile(r"#[^\n]*")
 # Mistakes in a name that nobody declares: it comes first at their place.
@@ -47,12 +48,12 @@ class Lost:
 
     def declares(self, name: str, near: bool) -> bool:
         """Whether it may declare a name: it has it, also with a wrong sign within, or its beginning
-        where it ends, or it may go on with any names. near: there is another name that was
-        probably meant."""
-        last = _WORD.findall(self.text)[-1:]
-        begun = bool(last) and self.text.endswith(last[0]) and name.startswith(last[0])
+        at the end of its first line, or it may go on with any names. near: there is another name that
+        was probably meant."""
+        begun = _LAST.search(self.text)
+        starts = begun is not None and name.startswith(begun[1])
         squashed = name in _SIGN.sub("", self.text)
-        return name in self.words or begun or squashed or (not near and _LISTS.match(self.text) is not None)
+        return name in self.words or starts or squashed or (not near and _LISTS.match(self.text) is not None)
 
 
 def within(place: Span, item: Span) -> bool:
@@ -78,7 +79,7 @@ def follows(mistake: Diagnostic, lost: tuple[Lost, ...]) -> bool:
     if code in _UNKNOWN or code in _UNKNOWN_AMONG:
         names = _WORD.findall(place.text)[: None if code in _UNKNOWN_AMONG else 1]
         near = any(help.startswith("did you mean") for help in mistake.help)
-        seen = [each for each in lost if each.item is None or each.of(place) or _selected(each, code)]
+        seen = [each for each in lost if each.item is None or each.of(place) or _selected(each, code, place)]
         return any(each.declares(name, near) for each in seen for name in names)
     if code == "SH221" and any(isinstance(each.item, ast.Train) and each.of(place) for each in lost):
         return True  # what it lacks may stand in a more general setting
@@ -89,9 +90,10 @@ def follows(mistake: Diagnostic, lost: tuple[Lost, ...]) -> bool:
     return code in _MISSING_SOMEWHERE and any(not isinstance(each.item, _BESIDE) for each in lost)
 
 
-def _selected(lost: Lost, code: str) -> bool:
-    """Whether the rules of a strategy may name what is lost."""
-    return code in ("SH307", "SH308") and not isinstance(lost.item, ast.Strategy)
+def _selected(lost: Lost, code: str, place: Span) -> bool:
+    """Whether what is lost may be named by the rules of a strategy, or as a part: `model.h`."""
+    part = code == "SH200" and place.source.text[place.start - 1] == "."
+    return (part or code in ("SH307", "SH308")) and not isinstance(lost.item, ast.Strategy)
 
 
 def without_following(found: Sink, lost: tuple[Lost, ...], sink: Sink) -> None:
