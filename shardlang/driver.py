@@ -51,15 +51,37 @@ def check_source(
     runs: Cuts | None = None, cluster: str | None = None,
 ) -> CheckedProgram | None:  # fmt: skip
     """The checked program, with all it imports; None after errors. `overrides`: what `--set` gives.
-    runs: as of `in_runs`. cluster: as of `with_cluster`.
+    runs: as of `in_runs`. cluster: as of `with_cluster`. Where one `strategy` is asked for, mistakes
+    in the syntax of others do not matter, and are told in a line for each."""
+    found = _checked(source, sink, overrides or {}, strategy, runs=runs, cluster=cluster)[1]
+    return None if sink.failed else found
 
-    A file that is no Shard is not checked: what a skipped line declared would be missed everywhere
-    else. But where one `strategy` is asked for, mistakes in others do not matter, and are told in a
-    line for each."""
+
+def check_whole(
+    source: Source, sink: Sink, overrides: Mapping[str, str] | None = None, strategy: str | None = None,
+    ranks: int | None = None, runs: Cuts | None = None, cluster: str | None = None,
+) -> tuple[CheckedProgram | None, Plan | None]:  # fmt: skip
+    """Every mistake of a file, with those of its strategies: what parses is checked, whatever else is
+    wrong. The program, None after errors other than in strategies, and the plan of
+    `check_strategies`. Arguments as there and in `check_source`."""
+    tree, program = _checked(source, sink, overrides or {}, strategy, runs=runs, cluster=cluster)
+    if program is None:
+        return None, None
+    from shardlang.check.lost_text import lost_texts, without_following
+
+    failed, of_strategies = sink.failed, Sink()
+    plan = check_strategies(program, strategy, ranks, of_strategies, plans=not failed)
+    without_following(of_strategies, lost_texts((tree,)), sink)
+    return None if failed else program, plan
+
+
+def _checked(
+    source: Source, sink: Sink, overrides: Mapping[str, str], strategy: str | None, runs: Cuts | None,
+    cluster: str | None,
+) -> tuple[ast.File, CheckedProgram | None]:  # fmt: skip
+    """The tree, and what is known of the program: all of it where nothing is told."""
     tree = parse_source(source, sink)
     unread = _set_aside(tree, strategy, sink)
-    if sink.failed:
-        return None
     from shardlang.check.check import check
     from shardlang.check.files.project import require_named
 
@@ -67,21 +89,21 @@ def check_source(
     files.add(source)
 
     def checked(runs: Cuts | None, sink: Sink) -> CheckedProgram | None:
-        program = check(tree, sink, files.load, overrides or {}, runs)
-        if program is not None and not sink.failed:
-            require_named(source, program, sink)
-        if sink.failed or program is None:
-            return None
+        program = check(tree, sink, files.load, overrides, runs)
+        if program is None or sink.failed:
+            return program
+        require_named(source, program, sink)
         return with_cluster(dataclasses.replace(program, unread=unread, told=told), cluster, sink)
 
     @cache
     def of_cuts(cuts: frozenset[tuple[str, frozenset[int]]] | None) -> CheckedProgram | None:
-        return checked(dict(cuts) if cuts is not None else None, Sink())
+        program = checked(dict(cuts) if cuts is not None else None, mine := Sink())
+        return None if mine.failed else program
 
     def told(cuts: Cuts | None) -> CheckedProgram | None:
         return of_cuts(frozenset(cuts.items()) if cuts is not None else None)
 
-    return checked(runs, sink)
+    return tree, checked(runs, sink)
 
 
 def declared_operators(source: Source, sink: Sink) -> list[OperatorDecl | OwnDecl]:
@@ -141,30 +163,30 @@ def with_cluster(program: CheckedProgram, name: str | None, sink: Sink) -> Check
     return program if name is None else clusters.with_cluster(program, name, sink, Files().load)
 
 
-def check_strategies(program: CheckedProgram, name: str | None, ranks: int | None, sink: Sink) -> Plan | None:
+def check_strategies(
+    program: CheckedProgram, name: str | None, ranks: int | None, sink: Sink, plans: bool = True
+) -> Plan | None:  # fmt: skip
     """The strategy asked for, or else all of them: by planning it (or the first) on `ranks`, the
     others without rank arithmetic. Where one is asked for, of the others is told only how many
-    mistakes they have.
+    mistakes they have. plans: whether the program can be planned.
 
     The plan, where there are ranks and no errors."""
     from shardlang.plan.resolve import resolve
 
-    trained = program.training is not None
-    planned = plan_program(program, name, ranks, sink) if ranks is not None and trained else None
+    plans = plans and ranks is not None and program.training is not None
+    planned = plan_program(program, name, ranks, sink) if plans and ranks is not None else None
     if planned is not None:
         prove_plan(planned, sink)
     first = program.strategies[0].name.text if program.strategies else None
     for strategy in program.strategies:
         here, other = strategy.name.text, Sink()
         asked = here == (name or first)
-        if here in program.unread or (asked and ranks is not None and trained):
+        if here in program.unread or (asked and plans):
             continue
         resolve(program, strategy, ranks if asked else None, other)
         if name in (None, here):
-            # Without `train` nobody knows yet which model the names of a rule are of.
             for diagnostic in other.found:
-                if trained or diagnostic.code != "SH308":
-                    sink.add(diagnostic)
+                sink.add(diagnostic)
         elif other.failed:
             _tell_other(here, len(other.found), name, sink)
     return planned

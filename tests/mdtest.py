@@ -114,20 +114,18 @@ def reported(block: Block, files: list[Block]) -> str:
 
 
 def _check(source: Source, block: Block, sink: Sink) -> None:
-    program = driver.check_source(source, sink, block.overrides, block.option("strategy"))
-    ranks = block.option("ranks")
-    program = driver.with_cluster(program, block.option("cluster"), sink) if program is not None else None
-    if program is None:
-        return
+    given, ranks = (block.overrides, block.option("strategy")), int(block.option("ranks") or 0)
     tune = block.option("tune")
-    if tune is not None:
-        driver.tune_program(program, driver.TuneRequest(int(tune), block.option("strategy")), sink)
-        return
-    if "timed" in block.options:
-        with_speeds(program, int(ranks or 1), sink)
-    plan = driver.check_strategies(program, block.option("strategy"), int(ranks) if ranks else None, sink)
-    if plan is not None and plan.program.training is not None:
-        driver.emit_plan(plan, sink)
+    if tune is not None or "timed" in block.options:
+        program = driver.check_source(source, sink, *given, cluster=block.option("cluster"))
+        if program is not None and tune is not None:
+            driver.tune_program(program, driver.TuneRequest(int(tune), block.option("strategy")), sink)
+        elif program is not None:
+            with_speeds(program, ranks or 1, sink)
+    if tune is None:
+        _, plan = driver.check_whole(source, sink, *given, ranks or None, cluster=block.option("cluster"))
+        if plan is not None:
+            driver.emit_plan(plan, sink)
 
 
 class Page(pytest.File):

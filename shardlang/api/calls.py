@@ -54,10 +54,10 @@ def check(
     """All mistakes of a program. ranks: also those of its strategy on that number of ranks. set: as
     `--set`, {"batch": 64, "model.d": 256}."""
     sink = Sink()
-    found = _checked(program, strategy, set, None, sink)
-    if found is not None:
-        driver.check_strategies(found, strategy, _count(ranks) if ranks is not None else None, sink)
-    return _report(sink, found)
+    count = _count(ranks) if ranks is not None else None
+    text, overrides = _asked(program, strategy, set, None)
+    found, _ = driver.check_whole(text, sink, overrides, strategy, count)
+    return _report(sink, _named(found, strategy, sink))
 
 
 def plan(
@@ -124,17 +124,26 @@ def _planned(
 def _checked(
     program: Given, strategy: str | None, given: Mapping[str, object], cluster: str | None, sink: Sink
 ) -> checked.CheckedProgram | None:
+    text, overrides = _asked(program, strategy, given, cluster)
+    return _named(driver.check_source(text, sink, overrides, strategy, cluster=cluster), strategy, sink)
+
+
+def _asked(
+    program: Given, strategy: object, given: Mapping[str, object], cluster: object
+) -> tuple[Source, dict[str, str]]:
+    """The text of a program, and what is set in it."""
     text = program if isinstance(program, Source) else read(program)
     if not isinstance(strategy, str | None) or not isinstance(cluster, str | None):
         raise TypeError("`strategy` and `cluster` are names")
-    found = driver.check_source(text, sink, {path: _value(path, value) for path, value in given.items()}, strategy)
-    if found is None:
-        return None
+    return text, {path: _value(path, value) for path, value in given.items()}
+
+
+def _named(program: checked.CheckedProgram | None, name: str | None, sink: Sink) -> checked.CheckedProgram | None:
+    """The program, which has the strategy that is asked for; None after a report."""
     from shardlang.plan.planner import strategy_named
 
-    if strategy is not None and strategy_named(found, strategy, sink) is None:
-        return None
-    return driver.with_cluster(found, cluster, sink)
+    lacks = program is not None and name is not None and strategy_named(program, name, sink) is None
+    return None if lacks else program
 
 
 def _count(ranks: object) -> int:

@@ -11,17 +11,19 @@ from collections.abc import Mapping
 from shardlang.check.constants import plain, size
 from shardlang.check.context import Context, Frame, Loader
 from shardlang.check.declared import require_once
+from shardlang.check.files.declared_names import declared_names
 from shardlang.check.files.imports import Library
 from shardlang.check.files.operators import operators_of
 from shardlang.check.files.own import own_of
 from shardlang.check.model.expressions import evaluate
+from shardlang.check.lost_text import lost_texts, without_following
 from shardlang.check.model.generic import check_generically
 from shardlang.check.own import OwnDecl
 from shardlang.check.program import CheckedProgram
-from shardlang.check.train.finished import finish, report_unused
+from shardlang.check.train.finished import report_unused
 from shardlang.check.train.graph_checks import report_moved
 from shardlang.check.train.hardware import machines
-from shardlang.check.train.overrides import Overrides, read_overrides
+from shardlang.check.train.overrides import Overrides, read_overrides, root_model
 from shardlang.check.train.train import check_train
 from shardlang.check.values import UNKNOWN, DimValue, FileScope, OperatorDecl
 from shardlang.diagnostics.diagnostic import Sink
@@ -35,54 +37,54 @@ def check(
     file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str] | None = None,
     runs: Cuts | None = None,
 ) -> CheckedProgram | None:  # fmt: skip
-    """The checked program; None after errors. `overrides`: path -> text, as given to `--set`.
-    runs: a run of equal layers is told once, and ends at these cuts; SingleLayers where the program
+    """The checked program; after mistakes what is known of it. `overrides`: path -> text, as given to
+    `--set`. runs: a run of equal layers is told once, and ends at these cuts; SingleLayers where the program
     asks for single ones."""
     before = sys.getrecursionlimit()
     # Room for nested programs: layers and functions to 64 deep, expressions to 150.
     sys.setrecursionlimit(max(before, 20_000))
+    mine = Sink()
+    library = Library(Context(mine, evaluator=evaluate, load=load, runs=runs))
     try:
-        context = Context(sink, evaluator=evaluate, load=load, runs=runs)
-        return _check(file, context, overrides or {})
+        return _check(file, library, overrides or {})
     except RecursionError:
         sink.report("SH217", "the program nests expressions, functions and layers too deep", None)
         return None
     finally:
         sys.setrecursionlimit(before)
+        without_following(mine, lost_texts(library.files), sink)
 
 
 def declared_operators(file: ast.File, sink: Sink, load: Loader) -> list[OperatorDecl | OwnDecl]:
     """The operators, and the optimizers, that a file itself declares, in order."""
-    scope = Library(Context(sink, evaluator=evaluate, load=load), {}).open(file)
+    scope = Library(Context(sink, evaluator=evaluate, load=load)).open(file)
     return [*operators_of(scope), *own_of(scope, "optimizer")]
 
 
-def _check(file: ast.File, context: Context, overrides: Mapping[str, str]) -> CheckedProgram | None:
-    sink = context.sink
+def _check(file: ast.File, library: Library, overrides: Mapping[str, str]) -> CheckedProgram:
+    context, sink = library.context, library.context.sink
     given = read_overrides(file, overrides, sink)
-    library = Library(context, given.get("dim", {}))
+    library.overrides = given.get("dim", {})
     scope = library.open(file)
     # Dims of the file, by which strategies may call them.
     context.build.dims.update({name: v.term for name, v in scope.names.items() if isinstance(v, DimValue)})
     train = _train(file, context)
-    found = check_train(train, Frame(context, scope, "train"), given) if train is not None else None
+    graph, training = check_train(train, Frame(context, scope, "train"), given) if train is not None else (None, None)
     check_generically(library, context)
-    if train is None and not sink.failed:
+    if train is None:
         report_unused(context, {})
     hardware = machines(scope, context)
     names = [strategy.name for strategy in file.strategies]
     require_once(names, "strategy `{}` is declared twice", "give one of them another name", sink)
     axes = _axes(file, given, Frame(context, scope))
-    if sink.failed or (train is not None and found is None):
-        return None
-    graph, training = found if found is not None else (finish(context, None, {}, None), None)
-    report_moved(graph, sink)
-    _require_few(graph, context)
-    if sink.failed:
-        return None
+    if graph is not None:
+        report_moved(graph, sink)
+        _require_few(graph, context)
+    known = declared_names(file, library, root_model(file)) if graph is None else None
     return CheckedProgram(
-        file.source, graph, training, strategies=file.strategies, hardware=hardware, axis_overrides=axes,
-        statics=_statics(scope), schedules=_schedules(file, context.load),
+        file.source, known.graph if known is not None else graph, training, strategies=file.strategies,
+        hardware=hardware, axis_overrides=axes, statics=_statics(scope), schedules=_schedules(file, context.load),
+        names=known,
     )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ class Context:
     something uses.
 
     `candidates`: declarations that something has to use: identity -> (what, name, place).
-    `instantiated`: models that are in use. `stack`: the functions being called; `models`: the
+    `instantiated`: models that are in use; `run`: those whose `forward` was. `stack`: the functions being called; `models`: the
     models being instantiated; both for recursion. `too_deep`: how deep a function may not be
     called, as was reported.
     `memo`: what operators inferred before. `headless`: models reported for want of a `forward`.
@@ -69,6 +69,7 @@ class Context:
     too_deep: dict[FunctionDecl, int] = field(default_factory=dict)
     models: list[ModelDecl] = field(default_factory=list)
     instantiated: set[int] = field(default_factory=set)
+    run: set[int] = field(default_factory=set)
     memo: dict[object, Any] = field(default_factory=dict)
     layers: int = 0
     calls: int = 0
@@ -154,12 +155,13 @@ class Frame:
                 return place.names[name]
         return self.file.find(name)
 
-    def first_unknown(self, name: str) -> bool:
-        """Whether an unknown name is new in this model (or file): it is one mistake."""
+    def first_unknown(self, name: str, called: bool = False) -> bool:
+        """Whether an unknown name is new in this model (or file): it is one mistake. called: it is, so
+        that no mistake that took fields or dims away explains it."""
         key = (id(self.instance.decl.node) if self.instance else id(self.file), name)
         new = key not in self.context.unknown
         self.context.unknown.add(key)
-        return new and not self.sightless
+        return new and (called or not self.sightless)
 
     def declared_below(self, name: str) -> Span | None:
         """The declaration of a dim, member or value of this file, model or body that is to come."""

@@ -14,6 +14,7 @@ from shardlang.graph.graph import Graph
 from shardlang.paths.patterns import Cuts, R, SingleLayers, cut_as_asked
 from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
+from shardlang.types.dim import Dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,23 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class DeclaredNames:
+    """values: names of layers, parameters and values; none where there is no model. dims: those of
+    dims. sure: of how many names of a path it is sure whether something has them; 1 where the models
+    of some layers are unknown, 0 where that of `train` is, None for all."""
+
+    values: frozenset[str]
+    dims: frozenset[str]
+    sure: int | None
+
+    @property
+    def graph(self) -> Graph:
+        """What stands for the graph: it has the dims, and nothing that a rule could cover."""
+        dims = {name: (Dim(name, None),) for name in sorted(self.dims)}
+        return Graph((), (), (), (), (), None, {}, addresses={}, declared=(), dims=dims)
+
+
+@dataclass(frozen=True)
 class CheckedProgram:
     """A checked file. `strategies` in file order
     (overrides of axes are in `axis_overrides`: strategy -> axis -> size, 0 for `auto`). `statics`:
@@ -145,7 +163,8 @@ class CheckedProgram:
     that were not asked for and that have mistakes in their syntax, so that they are not here as a
     whole. `predicted`: the paths of values that an evaluation keeps, as `shardc predict` asks.
     `told`: the program with runs of equal layers told once, for where they are cut; for None, with
-    single layers."""
+    single layers. `names`: of a program without `train`, or with a mistake in a value, the names that
+    are known of it, and its graph is empty; None elsewhere."""
 
     source: Source
     graph: Graph
@@ -158,6 +177,7 @@ class CheckedProgram:
     unread: tuple[str, ...] = ()
     predicted: tuple[str, ...] = ()
     told: Callable[[Cuts | None], CheckedProgram | None] | None = field(default=None, repr=False, compare=False)
+    names: DeclaredNames | None = None
 
     def in_runs(self, work: Callable[[CheckedProgram], R], cuts: Cuts | None = None) -> R:
         """The outcome of `work` on the program with runs of equal layers told once, cut where that

@@ -30,6 +30,7 @@ from shardlang.plan.strategy.axis_sizes import Legal, SizedAxis, declared, fit
 from shardlang.plan.strategy.buffers import Buffers
 from shardlang.plan.strategy.dims_over_axes import Axes
 from shardlang.plan.strategy.holes import holes, report_holes
+from shardlang.plan.strategy.names import tell_sure
 from shardlang.plan.strategy.part_sizes import check_products, read_part_sizes
 from shardlang.plan.strategy.pins import Pins
 from shardlang.plan.strategy.positional import Positional, PositionalRules
@@ -58,6 +59,10 @@ def resolve(
     open = holes(strategy, program.axis_overrides.get(strategy.name.text, {}))
     if open and ranks is not None:
         report_holes(strategy, open, ranks, sink)
+        return None
+    if program.names is not None:
+        Resolving(program, strategy, ranks, mine := Sink(), bool(open)).run()
+        tell_sure(mine, strategy, program, sink=sink)
         return None
     before, found = len(sink.found), Resolving(
         program, strategy, ranks, sink, bool(open), _trial(program, strategy) if heard else None
@@ -102,6 +107,9 @@ class Resolving:
         rules.stage_axis, rules.holes = self.stage_axis, self.holes
         rules.offer = partial(self._offer, sized)
         rules.read(self.strategy)
+        if self.program.names is not None:  # nothing of it is covered by a pin, which may use an axis
+            others = ast.nodes_of(tuple(r for r in self.strategy.rules if not isinstance(r, ast.Mesh)))
+            rules.used_axes.update(node.text for node in others if isinstance(node, ast.Name))
         graph, staging = self._rewritten(rules, sized)
         axes = Axes({a.name: a for a in sized}, self.ranks, stages=self.stage_axis, legal=self.legal)
         axes = replace(axes, part_sizes=read_part_sizes(rules.splits, graph, axes, statics, self.sink))
@@ -235,7 +243,10 @@ class Resolving:
         matrices = [p.matrix(ranks) for p in positional if not p.by_name]
         matrices += [p.output_matrix(ranks) for p in positional if _numbers(p)]
         if not matrices and not named:
-            if ranks > 1 and not sized:
+            unread = self.program.names is not None and any(
+                isinstance(node, ast.Shard) for node in ast.nodes_of(self.strategy.rules)
+            )
+            if ranks > 1 and not sized and not unread:
                 self.sink.report(
                     "SH303", f"strategy `{self.strategy.name.text}` has no mesh and no positional rule, and "
                     f"{ranks} ranks are given",

@@ -277,8 +277,11 @@ Item = Use | DimDecl | Model | Function | Operator | Own | Strategy | Train | Ha
 
 @dataclass(frozen=True, eq=False)
 class File:
+    """`lost`: the text that mistakes of syntax keep out of the items."""
+
     source: Source
     items: tuple[Item, ...]
+    lost: tuple[Span, ...] = ()
 
     @property
     def strategies(self) -> tuple[Strategy, ...]:

@@ -12,6 +12,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.automaton import Automaton
+from shardlang.syntax.prune import pruned
 from shardlang.syntax.recover import Recovery
 from shardlang.syntax.tables import tables
 from shardlang.syntax.tokens import TokenStream
@@ -20,21 +21,21 @@ from shardlang.syntax.tokens import TokenStream
 def parse(source: Source, sink: Sink) -> ast.File:
     """The file's tree: partial where `sink` got errors."""
     known = _library(source.name, source.text) if source.library else None
-    return known or ast.File(source, _run(TokenStream(source, tables()), sink, "start") or ())
+    return known or _file(source, sink)
 
 
 @lru_cache(16)
 def _library(name: str, text: str) -> ast.File | None:
     """The tree of a file of the standard library, made once in a process; None if it has
     mistakes."""
-    source, sink = Source(name, text, library=True), Sink()
-    made = ast.File(source, _run(TokenStream(source, tables()), sink, "start") or ())
+    sink = Sink()
+    made = _file(Source(name, text, library=True), sink)
     return None if sink.found else made
 
 
 def parse_expression(source: Source, sink: Sink) -> ast.Expr | None:
     """The tree of one expression, as a command line gives them; None where it is none."""
-    found: ast.Expr | None = _run(TokenStream(source, tables()), sink, "expression_only")
+    found: ast.Expr | None = _run(TokenStream(source, tables()), sink, "expression_only")[0]
     return None if sink.failed else found
 
 
@@ -46,7 +47,19 @@ def parse_rules(name: str, text: str) -> tuple[ast.Rule, ...] | None:
     return file.strategies[0].rules if len(file.items) == 1 and not sink.failed else None
 
 
-def _run(tokens: TokenStream, sink: Sink, start: str) -> Any:
+def _file(source: Source, sink: Sink) -> ast.File:
+    mine = Sink()
+    items, recovery = _run(TokenStream(source, tables()), mine, "start")
+    of_values = [m.primary.span for m in mine.found if m.primary is not None and m not in recovery.told]
+    kept, lost = pruned(items or (), of_values)
+    for mistake in mine.found:
+        sink.add(mistake)
+    return ast.File(source, kept, (*recovery.lost, *lost))
+
+
+def _run(tokens: TokenStream, sink: Sink, start: str) -> tuple[Any, Recovery]:
+    """The tree, and what kept something out of it."""
     automaton = Automaton(tokens.tables, tokens.source, sink, start)
     stream = iter(tokens)
-    return automaton.run(stream, Recovery(tokens, stream, sink))
+    recovery = Recovery(tokens, stream, sink)
+    return automaton.run(stream, recovery), recovery

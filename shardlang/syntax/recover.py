@@ -11,7 +11,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator
 
-from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.hints.nearest import nearest
 from shardlang.sources.source import Span
 from shardlang.syntax.automaton import DEEPEST, Automaton
@@ -47,8 +47,18 @@ class Recovery:
         self.mistakes = 0
         self.deep = False
         self.points = _block_points(tokens.tables)
+        self.lost: list[Span] = []  # the text of what is in no tree
+        self.told: list[Diagnostic] = []
+        self.kept = 0  # up to where, before a mistake, the text is in the tree
 
     def __call__(self, automaton: Automaton, token: Token, too_deep: bool) -> Token | None:
+        self.kept = token[1]
+        found = self._recovered(automaton, token, too_deep)
+        start, end = (0, len(self.text)) if found is None else (self.kept, found[1])
+        self.lost.append(Span(self.tokens.source, start, end))
+        return found
+
+    def _recovered(self, automaton: Automaton, token: Token, too_deep: bool) -> Token | None:
         self.mistakes += 1
         if self.mistakes > 1 and automaton.end_state == automaton.tables.ends["expression_only"]:
             return None  # a lone expression has no next statement to go on with
@@ -88,6 +98,7 @@ class Recovery:
 
     def _report(self, code: str, message: str, token: Token, help: str) -> None:
         self.sink.report(code, message, Span(self.tokens.source, token[1], token[2]), help=help)
+        self.told.append(self.sink.found[-1])
 
     def _explain(self, automaton: Automaton, token: Token) -> None:
         found = self.text[token[1] : token[2]]
@@ -163,12 +174,14 @@ class Recovery:
         assert brace is not None
         help = "write `}` on a line of its own after the block"
         self._report("SH102", "this `{` is not closed", ("", brace, brace + 1), help)
+        self.lost.append(Span(self.tokens.source, brace, brace))  # more may have been meant to stand in it
         while self._open_brace(automaton) is not None:
             self._cut(automaton)
             closing = [("RBRACE", token[1], token[1]), (NEWLINE, token[1], token[1])]
             if not all(self._feed(automaton, missing) for missing in closing):
                 self._cut(automaton)
                 automaton.cut(1)
+                self.kept = min(self.kept, automaton.ends[-1])
         return token
 
     def _feed(self, automaton: Automaton, token: Token) -> bool:
@@ -193,6 +206,7 @@ class Recovery:
             closed += (symbol == "RBRACE") - (symbol == "LBRACE")
             depth -= 1
         automaton.cut(len(automaton.states) - depth)
+        self.kept = min(self.kept, automaton.ends[-1])
 
     def _resume(self, automaton: Automaton, token: Token) -> Token | None:
         """The token to go on with: a newline is dropped where one has just been taken."""

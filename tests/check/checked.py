@@ -61,7 +61,7 @@ def checked(text: str, overrides: Mapping[str, str] | None = None, files: Mappin
         return MISSING if text is None else Source(path.removeprefix("./"), dedent(text))
 
     program = check(parse(source, sink), sink, load, overrides or {})
-    return Checked(program, tuple(sink.found))
+    return Checked(None if sink.failed else program, tuple(sink.found))
 
 
 def net(body: str, members: str = "param w: [d] = ones()", rest: str = TRAIN, dims: str = "batch = 8, d = 16") -> str:

@@ -27,12 +27,14 @@ LIBRARIES = ("std.nn", "std.recurrent", "std.transformer", "std.gpt2", "std.llam
 
 @dataclass
 class Library:
-    """All files of a program. `chain`: the files being read, with the span of each `use`."""
+    """All files of a program. `chain`: the files being read, with the span of each `use`. `files`:
+    their trees."""
 
     context: Context
-    overrides: Mapping[str, ast.Expr]
+    overrides: Mapping[str, ast.Expr] = field(default_factory=dict)
     scopes: dict[str, FileScope] = field(default_factory=dict)
     chain: list[str] = field(default_factory=list)
+    files: list[ast.File] = field(default_factory=list)
 
     def open(self, file: ast.File) -> FileScope:
         """The scope of a file, with its imports. `declare_dims` evaluates the dims later."""
@@ -40,6 +42,7 @@ class Library:
         scope = FileScope(file.source, below={name.text: name.span for name in dims})
         self.scopes[file.source.name] = scope
         self.chain.append(file.source.name)
+        self.files.append(file)
         require_read(file, self.context.sink)
         for item in file.items:
             self._item(item, scope)

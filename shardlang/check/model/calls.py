@@ -74,7 +74,7 @@ def _call_name(callee: ast.Name, positional: list[Argument], node: ast.Call, spa
 
 def unknown_callee(callee: ast.Name, frame: Frame) -> Any:
     """UNKNOWN, after reporting a name that nothing callable has."""
-    if not frame.first_unknown(callee.text):
+    if not frame.first_unknown(callee.text, called=True):
         return UNKNOWN
 
     def nearest() -> str:

@@ -171,7 +171,8 @@ def _member(owner: Instance, part: ast.Name, frame: Frame) -> Any:
     value = owner.results.get(part.text)
     if value is None:
         value = owner.names.get(part.text)
-    if value is UNKNOWN:
+    told = (id(owner.decl.node), part.text) in frame.context.unknown
+    if value is UNKNOWN or (value is None and (told or owner.forward is None)):
         return UNKNOWN
     if value is None or not isinstance(value, (Tensor, Instance, LayerArray)):
         called = "" if owner.calls else " (it has not been called here)"

@@ -33,11 +33,14 @@ def call_layer(
     inner = Frame(context, layer.decl.file, layer.path, layer.calls, layer, steps=frame.steps_to(layer))
     layer.calls += 1
     name = layer.path or layer.decl.node.name.text
-    tired = _too_many_calls(span, frame)
+    told, tired = len(context.sink.found), _too_many_calls(span, frame)
     if tired or not layer.sound or not _bind(forward.formals, values, keywords, name, span, frame, inner):
+        if len(context.sink.found) > told:  # where a call does not fit, the body may be as wrong
+            context.run.add(id(layer.decl.node))
         _skip(forward.body, inner)
         layer.results = {n.text: UNKNOWN for s in forward.body if isinstance(s, ast.Assign) for n in s.names}
         return UNKNOWN
+    context.run.add(id(layer.decl.node))
     given: dict[int, str] = {}
     for name, value in inner.names.items():
         if isinstance(value, Tensor):
@@ -60,7 +63,7 @@ def call_function(
     if not _bind(node.formals, values, keywords, node.name.text, span, frame, inner):
         return UNKNOWN
     context.stack.append(function)
-    context.instantiated.add(id(node))
+    context.run.add(id(node))
     with context.sink.called(None, span):
         result = _run(node.body, inner, "")
     context.stack.pop()

@@ -1,5 +1,5 @@
-"""Models that `train` does not use, and files without `train`: checked with dims of unknown size
-for their formals.
+"""Models that `train` does not call, because it does not use them, is not there, or has a mistake:
+checked with dims of unknown size for their formals.
 
 Their graph is thrown away; only what is wrong with them is kept."""
 
@@ -21,14 +21,14 @@ from shardlang.types.dim import Dim, TensorType, Term
 
 
 def check_generically(library: Library, context: Context) -> None:
-    """Check each model of the user's files that nothing has instantiated."""
+    """Check each model of the user's files whose body nothing has run."""
     kept = context.build
     for scope in list(library.scopes.values()):
         if scope.source.library:
             continue
         for value in scope.names.values():
             own = isinstance(value, ModelDecl | FunctionDecl) and value.file is scope
-            if own and id(value.node) not in context.instantiated:
+            if own and id(value.node) not in context.run:
                 context.build = GraphBuilder()
                 (_check_model if isinstance(value, ModelDecl) else check_function)(value, scope, context)
     context.build = kept

@@ -62,8 +62,10 @@ def declare_model(
 def _too_much(decl: ModelDecl, span: Span, context: Context) -> bool:
     """Whether a model contains itself, or the program too many layers; reported."""
     above = context.models
+    around = above[above.index(decl) :] if decl in above else above if len(above) >= DEPTH else ()
+    context.run.update(id(d.node) for d in around)  # checked by itself each would tell this once more
     if decl in above:
-        chain = " -> ".join(f"`{d.node.name.text}`" for d in [*above[above.index(decl) :], decl])
+        chain = " -> ".join(f"`{d.node.name.text}`" for d in [*around, decl])
         help = "use an array for repeated layers: `layer blocks[4] = Block(d)`"
         context.sink.report("SH206", f"a model contains itself: {chain}", span, "this layer", help=help)
         return True

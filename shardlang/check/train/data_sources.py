@@ -114,11 +114,11 @@ def read_source(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | 
     """The source and its batch dim; fields are bound in the frame. (None, None) after a report."""
     found = attempted(_read, node, frame)
     if found is None:
-        _silence(node, frame)
+        silence(node, frame)
     return found or (None, None)
 
 
-def _silence(node: ast.Expr, frame: Frame) -> None:
+def silence(node: ast.Expr, frame: Frame) -> None:
     """Fields of a wrong source are unknown, not missing: their use is no further mistake."""
     known = sources(frame).get(called(node))
     written = [f.name.text for f in node.fields] if isinstance(node, ast.Call) else []

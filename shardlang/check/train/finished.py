@@ -4,7 +4,8 @@ Turns drafts into values and operators; reports declarations that nothing uses."
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+import re
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 from shardlang.check.context import Context
@@ -29,15 +30,23 @@ _HINTS = {
 
 def report_unused(context: Context, settings: Mapping[int, tuple[str, tuple[str, ...]]]) -> None:
     """Reports declarations that are never used. `settings`: values of `train` that may be meant as
-    settings, and which."""
+    settings, and which. After a mistake much is unused that is not meant to be: then only of these
+    is told, where nothing else has their name."""
+    failed = context.sink.failed
     for key, (kind, name, span) in context.candidates.items():
         if key in context.used or any(_within(span, model) for model in context.uncalled.values()):
             continue
-        help = _HINTS[kind]
+        help, close = _HINTS[kind], misspelt(name, span, settings[key][1]) if key in settings else None
         if key in settings:
-            close = nearest(name, settings[key][1])
             help = training_help(name) or (f"did you mean the setting `{close}`?" if close else help)
-        context.sink.report("SH223", f"{kind} `{name}` is never used", span, "declared here", help=help)
+        if close is not None or not failed:
+            context.sink.report("SH223", f"{kind} `{name}` is never used", span, "declared here", help=help)
+
+
+def misspelt(name: str, span: Span, settings: Iterable[str]) -> str | None:
+    """The setting that a name of `train` was probably meant as, where nothing else has the name."""
+    near = nearest(name, settings)
+    return near if len(re.findall(rf"\b{name}\b", span.source.text)) == 1 else None
 
 
 def _within(span: Span, model: Span) -> bool:

@@ -26,9 +26,10 @@ KINDS: Mapping[str, DeclaredKind] = {
     for name, facts in OPTIMIZERS.items()
 }
 Given = tuple[str, dict[str, Any]]
+Optimizer = tuple[ast.Setting, Given]
 
 
-def read_optimizers(settings: Sequence[ast.Setting], frame: Frame) -> list[tuple[ast.Setting, Given]]:
+def read_optimizers(settings: Sequence[ast.Setting], frame: Frame) -> list[Optimizer]:
     """The settings with all their arguments; those that are wrong are reported and left out."""
     read = [(setting, attempted(_read, setting, frame)) for setting in settings]
     general = {given[0]: given[1] for setting, given in read if given is not None and not setting.at}
@@ -75,7 +76,7 @@ def _complete(
     return found
 
 
-def assign(settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame) -> tuple[OptimizerSetting, ...]:
+def assign(settings: Sequence[Optimizer], graph: Graph, frame: Frame) -> tuple[OptimizerSetting, ...]:
     """Each parameter that is trained goes to the most specific setting that covers it."""
     reported, own = len(frame.context.sink.found), visible(frame.file, "optimizer")
     best: dict[int, tuple[Specificity, int]] = {}
@@ -105,7 +106,7 @@ def trained(graph: Graph) -> list[int]:
 
 def _report_rivals(
     rivals: Mapping[int, int], best: Mapping[int, tuple[Specificity, int]],
-    settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame,
+    settings: Sequence[Optimizer], graph: Graph, frame: Frame,
 ) -> None:  # fmt: skip
     """Two settings that are equally specific and differ: once for each two."""
     seen: set[tuple[int, int]] = set()
@@ -145,7 +146,7 @@ def _covered(setting: ast.Setting, graph: Graph, frame: Frame) -> dict[int, Spec
 
 
 def _report_without(
-    best: Mapping[int, Any], settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame
+    best: Mapping[int, Any], settings: Sequence[Optimizer], graph: Graph, frame: Frame
 ) -> None:
     left = [graph.values[p] for p in trained(graph) if p not in best]
     if left and settings:

@@ -6,6 +6,7 @@ Sources are data_sources.py's, optimizers optimizers.py's; finished.py makes the
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
@@ -13,13 +14,13 @@ from shardlang.check.context import Frame
 from shardlang.check.model.forward import bind_each, named, spread
 from shardlang.check.model.instantiate import declare_model, model_call
 from shardlang.check.program import DataSource, Training
-from shardlang.check.train.data_sources import read_source, require_same_words
-from shardlang.check.train.finished import finish, report_unused
+from shardlang.check.train.data_sources import read_source, require_same_words, silence
+from shardlang.check.train.finished import finish, misspelt, report_unused
 from shardlang.check.train.frozen import frozen
 from shardlang.check.train.graph_checks import check_indices, check_loss, detached
 from shardlang.check.train.late import apart, offer_figures, require_known
 from shardlang.check.train.losses import joined, trained_by
-from shardlang.check.train.optimizers import assign, read_optimizers
+from shardlang.check.train.optimizers import Optimizer, assign, read_optimizers
 from shardlang.check.train.overrides import Overrides, member_dims, with_overrides
 from shardlang.check.train.settings import RESERVED, check_evaluation, read_settings
 from shardlang.check.train.weight_names import fitted, require_filled
@@ -37,7 +38,7 @@ _LOGGED = ("step", "epoch", "step_ms", "host_ms", *BESIDE)
 _NO_TENSOR = "__metadata__"
 _EVERY = re.compile(r"[\w.]+\[\*\][\w.\[\]*]*")
 
-Found = tuple[Graph, Training] | None
+Found = tuple[Graph | None, Training | None]
 
 
 @dataclass
@@ -58,45 +59,61 @@ class _Reading:
     several: bool = False  # whether some loss is `loss at ..`
     losses: list[tuple[ast.Setting, int]] = field(default_factory=list)  # where there are several
     root: Instance | None = None
-    again: set[int] = field(default_factory=set)  # settings that are there already, which say nothing
+    again: set[int] = field(default_factory=set)  # settings that are wrong by their names, which say nothing
 
 
 def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
-    """The graph and the training settings; None after errors that leave nothing to plan."""
+    """The graph, None after errors in a value, and the training settings, None after any."""
     reading, node = _Reading(frame), with_overrides(node, overrides.get("train", {}))
     reading.several = any(s.name.text == "loss" and s.at for s in node.settings)
     for setting in node.settings:
         _note(setting, reading)
     if not reading.given.keys() & {"epochs", "steps"}:
         _ = _misspelt("epochs", node, reading) or _misspelt("steps", node, reading)
+    sink = frame.context.sink
+    before = len(sink.found)
     settings = read_settings(reading.given, node.span, frame)
     _require(node, reading)
+    of_settings = len(sink.found) - before
     for setting in node.settings:
         _statement(setting, reading, overrides)
         if setting.name.text == "data":  # its fields are names of the program
             offer_figures(node, frame)
-    optimizers = read_optimizers(reading.optimizers, frame)
+    sound = reading.loss is not None and reading.source is not None and len(sink.found) == of_settings
+    lost = any(misspelt(s.name.text, s.name.span, RESERVED) == "optimizer" for s in node.settings)
+    optimizers = read_optimizers(reading.optimizers, frame) if not lost else []
     # Reserved settings are used by being there.
     frame.context.used.update(id(s) for s in node.settings if s.name.text in RESERVED and s.keyword != "metric")
-    if not frame.context.sink.failed:  # after a mistake much is unused that is not meant to be
-        report_unused(frame.context, reading.values)
-    if reading.loss is None or reading.source is None or frame.context.sink.failed:
-        return None
+    report_unused(frame.context, reading.values)
+    return _whole(node, reading, settings, optimizers) if sound else (None, None)
+
+
+def _whole(node: ast.Train, reading: _Reading, settings: dict[str, Any], optimizers: Sequence[Optimizer]) -> Found:
+    """The graph of values without a mistake, and the training settings."""
+    frame, sink, given = reading.frame, reading.frame.context.sink, reading.given
+    before = len(sink.found)
     graph, trained = _graph(reading)
-    if frame.context.sink.failed:
-        return None
-    given = next((s for s in node.settings if s.name.text == "loss"), None)
-    check_loss(graph, trained, given.value.span if given else None, frame.context.sink)
+    if len(sink.found) > before:
+        return None, None
+    used = all(mistake.code != "SH223" for mistake in sink.found)  # what nothing uses has no gradient either
+    if used:
+        loss = next((s for s in node.settings if s.name.text == "loss"), None)
+        check_loss(graph, trained, loss.value.span if loss else None, sink)
     _check_names(graph, frame)
-    check_indices(graph, frame.context.sink)
+    check_indices(graph, sink)
     if settings.get("evaluate") is not None:
-        at, figures = reading.given["evaluate"].value, ("loss", *reading.metrics)
-        check_evaluation(at, settings["evaluate"], reading.eval is not None, figures, settings, frame)
-    require_filled(settings.get("init"), graph, node.span, frame.context.sink)
-    if "init" in settings:
-        settings["init"] = fitted(settings["init"], graph, reading.given["init"].span, frame)
-    training = Training(reading.source, reading.eval, assign(optimizers, graph, frame), late=reading.late, **settings)
-    return None if frame.context.sink.failed else (graph, training)
+        at, figures = given["evaluate"].value, ("loss", *reading.metrics)
+        check_evaluation(at, settings["evaluate"], reading.eval is not None, figures, given, frame)
+    if settings.get("init") is not None or "init" not in given:
+        require_filled(settings.get("init"), graph, node.span, sink)
+    if settings.get("init") is not None:
+        settings["init"] = fitted(settings["init"], graph, given["init"].span, frame)
+    if not used or len(optimizers) < len(reading.optimizers):
+        return graph, None
+    assigned = assign(optimizers, graph, frame)
+    if sink.failed or reading.source is None:
+        return graph, None
+    return graph, Training(reading.source, reading.eval, assigned, late=reading.late, **settings)
 
 
 def _graph(reading: _Reading) -> tuple[Graph, set[int]]:
@@ -179,12 +196,12 @@ def _require(node: ast.Train, reading: _Reading) -> None:
     for name, help in helps.items():
         if name in names:
             continue
-        if not _misspelt(name, node, reading):
-            reading.frame.wrong("SH231", f"`train` needs `{name}`", node.span, f"no `{name}`", help=help)
         # What uses it is no further mistake: the model by its name, the fields of the data by any.
         if name == "model":
             reading.frame.names["model"] = UNKNOWN
-        reading.frame.sightless = reading.frame.sightless or name == "data"
+        if not _misspelt(name, node, reading):
+            reading.frame.wrong("SH231", f"`train` needs `{name}`", node.span, f"no `{name}`", help=help)
+            reading.frame.sightless = reading.frame.sightless or name == "data"
 
 
 def _misspelt(wanted: str, node: ast.Train, reading: _Reading) -> bool:
@@ -194,6 +211,9 @@ def _misspelt(wanted: str, node: ast.Train, reading: _Reading) -> bool:
         if name not in RESERVED and setting.keyword != "metric" and nearest(name, (wanted,)):
             help = f"did you mean `{wanted}`?"
             reading.frame.wrong("SH231", f"there is no setting `{name}`", setting.name.span, help=help)
+            reading.again.add(id(setting))
+            if wanted == "data":
+                silence(setting.value, reading.frame)
             if wanted in ("epochs", "steps"):
                 reading.given[wanted] = setting
             return True
@@ -283,6 +303,9 @@ def _value(setting: ast.Setting, reading: _Reading) -> None:
             frame.bind(name.text, UNKNOWN, name.span)  # reports it; what it says may be large, and is said already
             return
     reading.values.update({id(name): (name.text, tuple(RESERVED)) for name in setting.names})
+    if not setting.others and misspelt(setting.name.text, setting.name.span, RESERVED):  # what is no value
+        frame.context.candidates[id(setting.name)] = ("value", setting.name.text, setting.name.span)
+        return
     bind_each(setting, _evaluate(setting, reading), frame)
 
 

@@ -63,10 +63,11 @@ def _check(source: Source, asked: options.Asked, sink: Sink) -> str:
     mine, strategy, ranks = Sink(), asked.strategy, asked.ranks
 
     def checked(runs: Cuts | None, sink: Sink) -> CheckedProgram | None:
-        program = driver.check_source(source, sink, asked.overrides, strategy, runs, asked.cluster)
+        program, _ = driver.check_whole(
+            source, sink, asked.overrides, strategy, ranks, runs=runs, cluster=asked.cluster
+        )
         if program is not None:
             _known(strategy, program.strategies, source)
-            driver.check_strategies(program, strategy, ranks, sink)
         return program
 
     program = driver.in_runs(checked, mine)

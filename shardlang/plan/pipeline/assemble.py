@@ -95,7 +95,7 @@ def stage(
         rules.axis(rules.stages.axis)
         return graph, None
     rule = read_stages(rules.stages, {a.name: a for a in sized}, rules.statics, sink, rules.offer)
-    found = staged(graph, rule, sink) if rule is not None else None
+    found = staged(graph, rule, sink) if rule is not None and graph.values else None
     if rule is None or rule.count is None or rules.holes:
         return graph, None
     made = order(rule, rules.schedule, microbatches, files, sink, _share(graph, rules, sized), found is not None)

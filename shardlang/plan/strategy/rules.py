@@ -28,7 +28,7 @@ R = TypeVar("R", ast.Stages, ast.Schedule)
 W = TypeVar("W", ast.Pin | ast.Shard, ast.Place, AttendRule, ChunkRule, ZeroRule)
 KEEP = "keep"
 _INDEX = re.compile(r"\[[\d-]+\]")
-_NAME = re.compile(r"[^\W\d]\w*")
+NAME = re.compile(r"[^\W\d]\w*")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -158,7 +158,7 @@ class Rules:
         """A whole number from 1; None after reporting, or where it is to be the size of an axis
         that waits for a rank count."""
         count = evaluate(written, self.statics)
-        if count is None and not self.axes.keys().isdisjoint(_NAME.findall(written.span.text)):
+        if count is None and not self.axes.keys().isdisjoint(NAME.findall(written.span.text)):
             return None
         if isinstance(count, int) and count >= 1:
             return count
