@@ -12,6 +12,7 @@ from dataclasses import field
 
 from shardlang.check.context import Loader
 from shardlang.check.declared import called
+from shardlang.check.model.forward import UNUSED
 from shardlang.check.train.data_sources import SOURCES
 from shardlang.check.train.overrides import root_model
 from shardlang.check.train.settings import SETTINGS
@@ -211,11 +212,17 @@ class _Items:
         for statement in body:
             for value in (statement.value,) if isinstance(statement, ast.Assign) else statement.values:
                 self.uses.expression(value, scope)
-            for name in statement.names if isinstance(statement, ast.Assign) else ():
+            for name in self._bound(statement) if isinstance(statement, ast.Assign) else ():
                 first = known.get(name.text)
                 first = first if first is not None and isinstance(first.node, ast.Assign) else None
                 own = self.file.declared(NameRole.VALUE, name, statement)
                 self.uses.declare(first or scope.now.get(name.text) or own, name, scope)
+
+    def _bound(self, statement: ast.Assign | ast.Setting) -> list[ast.Name]:
+        """The names that a statement gives its values; `_` among others gives none."""
+        none = [name for name in statement.names if name.text == UNUSED and statement.others]
+        self.uses.each(none, NameRole.WORD)
+        return [name for name in statement.names if name not in none]
 
     # --- what is written in Python ---
 
@@ -368,7 +375,7 @@ class _Items:
         language = setting.keyword == "freeze" or (name in SETTINGS and setting.keyword != "metric")
         if setting.keyword != "freeze":
             self._given(setting.value, name if language else "", scope)
-        for each in setting.names:
+        for each in self._bound(setting):
             if setting.keyword == "metric":
                 uses.mark(each.span, NameRole.METRIC, each.span)
             elif language and not setting.others:

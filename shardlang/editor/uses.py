@@ -144,7 +144,7 @@ class Uses:
         if isinstance(node.callee, ast.Name):
             name = node.callee.text
             otherwise = role if name in table else builtin_role(name)
-            target = None if place in ("param", "state") else target
+            target = self.file.names.get(name) if place in CALLED else target
             self.mark(node.callee.span, target.role if target is not None else otherwise, target)
         else:
             self.expression(node.callee, scope)
