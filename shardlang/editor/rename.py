@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from shardlang.check.model.operators import is_operator
 from shardlang.check.model.forward import UNUSED
+from shardlang.check.model.operators import is_operator
 from shardlang.check.train.data_sources import SOURCES
 from shardlang.check.train.late import FIGURES
 from shardlang.check.train.settings import SETTINGS

@@ -85,7 +85,7 @@ class FileNames:
         return NameDecl(role, name.span, node, self)
 
 
-_ITEMS: Mapping[type, NameRole] = {
+ITEM_ROLES: Mapping[type, NameRole] = {
     ast.Model: NameRole.MODEL, ast.Function: NameRole.FUNCTION, ast.Operator: NameRole.OPERATOR,
     ast.OwnSource: NameRole.SOURCE, ast.OwnSchedule: NameRole.SCHEDULE, ast.OwnOptimizer: NameRole.OPTIMIZER,
 }  # fmt: skip
@@ -118,8 +118,8 @@ def _of_item(
                 yield entry.name.text, file.declared(NameRole.DIM, entry.name, entry)
         case ast.Hardware():
             yield item.name.text, file.declared(NameRole(item.keyword), item.name, item)
-        case _ if type(item) in _ITEMS:
-            yield item.name.text, file.declared(_ITEMS[type(item)], item.name, item)  # type: ignore[union-attr]
+        case _ if type(item) in ITEM_ROLES:
+            yield item.name.text, file.declared(ITEM_ROLES[type(item)], item.name, item)  # type: ignore[union-attr]
 
 
 def _imported(use: ast.Use, file: FileNames, load: Loader, known: dict[str, FileNames]) -> FileNames | None:
