@@ -20,11 +20,14 @@ from shardlang.check.train.frozen import FREEZE
 from shardlang.check.train.hardware import SETTINGS as HARDWARE
 from shardlang.check.train.late import FIGURES
 from shardlang.check.train.settings import CHOICES, SETTINGS
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.editor.cursor import CursorPlace, OpenBracket, place_at
 from shardlang.editor.names import NameTable
 from shardlang.editor.scopes import NameDecl, NameRole, Names, file_names, formals_of, members, model_of
 from shardlang.editor.signatures import (
+    SNIPPETS,
     Offer,
+    active,
     of_decl,
     of_formal,
     of_kind,
@@ -34,8 +37,9 @@ from shardlang.editor.signatures import (
     plain,
     resolved,
     target_of,
+    words_of,
 )
-from shardlang.editor.uses import CALLED, deep, selected
+from shardlang.editor.uses import CALLED, deep, named
 from shardlang.facts.dtypes import DTYPES
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.pipeline.schedules import SCHEDULES as STAGE_SCHEDULES
@@ -43,6 +47,7 @@ from shardlang.plan.rewrite.recompute_rules import GATHERS, NO_PRODUCTS
 from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.literals import UNITS
+from shardlang.syntax.parse import parse
 from shardlang.syntax.words import CLAUSES, ITEMS, MEMBERS, RULES
 
 _R = NameRole
@@ -58,11 +63,6 @@ _AFTER = {
     "needs": tuple(NEEDS), "like": ("parameter",),
 }  # fmt: skip
 _DECLARING = ("layer", "param", "state", "dim", "mesh", "model", "fn", "strategy", "operator", "metric", "level")
-_SNIPPETS = {
-    "strategy": "strategy ${1:name} {\n  mesh ${2:dp} = auto\n  split ${3:batch} over ${2:dp}\n}",
-    "train": "train {\n  model = ${1:Net}()\n  data = ${2:digits}(batch = ${3:batch})\n"
-    "  loss = ${4:cross_entropy(model(image), label)}\n  optimizer = ${5:adamw(lr = 3e-4)}\n  epochs = ${6:10}\n}",
-}
 _NAMES = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -104,8 +104,8 @@ class _Offers:
         start = not self.before
         for word in self.place.allowed:
             yield of_word(word, docs.get(word))
-            if start and not self.place.blocks and word in _SNIPPETS:
-                yield plain(word, "snippet", ITEMS[word].doc, insert=_SNIPPETS[word], snippet=True)
+            if start and not self.place.blocks and word in SNIPPETS:
+                yield plain(word, "snippet", ITEMS[word].doc, insert=SNIPPETS[word], snippet=True)
 
     def _strings(self) -> Iterator[Offer]:
         if self.first == "schedule" and self.block == "strategy":
@@ -126,11 +126,11 @@ class _Offers:
             return self._decls(self.visible, (_R.DEVICE,))
         if self._in_type():
             return self._in_brackets()
+        if self.block == "train" and "=" not in self.before:
+            return self._paths() if "at" in self.before else self._undeclared()
         if self.place.previous == ".":
             return self._members()
-        if self.block == "train":
-            return self._setting()
-        return self._statement()
+        return self._setting() if self.block == "train" else self._statement()
 
     def _imports(self) -> Iterator[Offer]:
         """Libraries, or names of the file that a `use` names."""
@@ -140,14 +140,9 @@ class _Offers:
                 yield plain(library.removeprefix(lead), "library", library)
             return
         written = "".join(self.before[1 : self.before.index(":")])
-        is_file = written.startswith('"')
-        source = self.load(self.table.source.name, written.strip('"'), is_file)
-        use = next((path for path in self.table.file.uses if path.text == written), None)
-        known = self.table.file.uses[use] if use is not None else None
-        if known is None and isinstance(source, Source):
-            tree = ast.File(source, (ast.Use(written.strip('"'), is_file, (), self.place.word, span=self.place.word),))
-            known = file_names(tree, lambda *_: source).uses.get(self.place.word)
-        yield from self._decls(known.names if known is not None else {})
+        source = self.load(self.table.source.name, written.strip('"'), written.startswith('"'))
+        if isinstance(source, Source):
+            yield from self._decls(file_names(parse(source, Sink()), self.load).names)
 
     def _start(self) -> Iterator[Offer]:
         """The start of a statement: settings, and names that are used and not declared."""
@@ -157,10 +152,10 @@ class _Offers:
                     yield of_word(name, word, "setting", f"{name} at " if name in FREEZE else f"{name} = ")
         for name, quantity in HARDWARE.get(self.block, {}).items():
             yield plain(name, "setting", quantity.doc, detail=quantity.example, insert=f"{name} = ")
-        if self.block not in ("strategy", "at", *HARDWARE):
+        if self.block not in ("strategy", "at", "stages", *HARDWARE):
             yield from self._undeclared()
-        if self.block in ("strategy", "at", "stages"):
-            yield from self._static()
+        if self.block == "stages":
+            yield from self._sizes()
 
     def _undeclared(self) -> Iterator[Offer]:
         known = (_R.ARGUMENT, _R.SETTING, _R.WORD, _R.TYPE, _R.FIGURE, _R.LIBRARY)
@@ -262,21 +257,16 @@ class _Offers:
             given = {each[0] for each in call.arguments[:-1] if each[1:2] == ("=",)}
             yield from (of_formal(f) for f in formals_of(target) if f.name.text not in given)
             yield from (of_param(p) for p in params.values() if p.name not in given and p.kind != "tensors")
-            yield from (plain(name, "argument", insert=f"{name} = ") for name in self._of_form(setting))
-        named = params.get(argument[0]) if argument[1:2] == ("=",) else None
-        if (within and argument[-1:] == (":",)) or (named is not None and named.kind == "dtype"):
+            yield from (plain(name, "argument", insert=f"{name} = ") for name in words_of(setting))
+        at = active(call, list(params), params)
+        dtype = at is not None and list(params.values())[at].kind == "dtype"
+        if within and (dtype or argument[-1:] == (":",)):
             yield from self._types()
         elif self.first in ("layer", "param", "state", "dim", "model"):
             yield from self._static()
         else:
-            yield from (plain(name, "word") for name in self._of_form(setting))
+            yield from (plain(name, "word") for name in words_of(setting))
             yield from self._expression()
-
-    def _of_form(self, setting: str) -> list[str]:
-        """The names in the example of a setting that no table declares the calls of."""
-        form = SETTINGS[setting].form if setting in SETTINGS and setting not in CALLED else ""
-        words = form.partition("=")[2] if "every" in form or "safetensors" in form else ""
-        return list(dict.fromkeys([*_NAMES.findall(words), *(("weights", "ema", "names") if words else ())]))
 
     def _members(self) -> Iterator[Offer]:
         owner = resolved(self.place.owner, self.visible)
@@ -318,9 +308,7 @@ class _Offers:
     # --- training ---
 
     def _setting(self) -> Iterator[Offer]:
-        if "=" not in self.before:
-            yield from self._paths() if "at" in self.before else self._undeclared()
-        elif self.place.brackets:
+        if self.place.brackets:
             yield from self._argument()
         elif self.first in CALLED:
             yield from self._called(self.first)
@@ -328,7 +316,7 @@ class _Offers:
             yield from self._decls(self.visible, (_R.MODEL,))
         else:
             yield from (plain(word, "word", SETTINGS[self.first].doc) for word in CHOICES.get(self.first, ()))
-            yield from (plain(word, "function") for word in self._of_form(self.first))
+            yield from (plain(word, "function") for word in words_of(self.first))
             yield from (of_word(name, word, "figure") for name, word in FIGURES.items() if self.first == "metric")
             yield from self._expression()
 
@@ -387,18 +375,11 @@ class _Offers:
         """The next part of a selector, an array with all its layers; at its start also paths of
         two parts."""
         path = self._path()
-        below: list[Mapping[str, NameDecl]] = [self.root]
-        for at, part in enumerate(path):
-            if at == 0 and part == "train" and part not in self.root:
-                below = [self.table.values.below]
-                continue
-            found = list(selected(part, below))
-            below = [members(model) for decl in found if (model := model_of(decl)) is not None]
-            below += [self.root] if part == "**" and at == 0 else []
+        *_, (_, below) = ((), [self.root]), *named(path, self.root, self.table.values.below)
         for names in below:
             for offer in self._decls(names, _PATHS):
                 yield self._each(offer, names[offer.label])
-        if path and path[-1] == "**":
+        if path[-1:] == ["**"]:
             yield from self._decls({decl.text: decl for decl in deep(below)}, _PATHS)
         for name, decl in self.root.items() if not path else ():
             model = model_of(decl) if decl.role is _R.LAYER else None

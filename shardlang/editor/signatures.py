@@ -3,18 +3,29 @@ of completion; and the call around an offset -> its signature, with the argument
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from shardlang.check.declared import DeclaredKind, written
 from shardlang.check.declared import signature as written_signature
+from shardlang.check.files.own import OF_EVERY_SOURCE
+from shardlang.check.train.settings import SETTINGS
 from shardlang.editor.cursor import CursorPlace, OpenBracket, place_at
 from shardlang.editor.names import NameTable
-from shardlang.editor.scopes import NameDecl, formals_of, members, model_of
-from shardlang.editor.uses import CALLED, params_of
+from shardlang.editor.scopes import NameDecl, NameRole, formals_of, members, model_of
+from shardlang.editor.uses import CALLED, called_by, params_of
 from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import REGISTRY, Operator, Param
 from shardlang.syntax import ast
 from shardlang.syntax.words import Word
+
+# What is written where an item begins.
+SNIPPETS = {
+    "strategy": "strategy ${1:name} {\n  mesh ${2:dp} = auto\n  split ${3:batch} over ${2:dp}\n}",
+    "train": "train {\n  model = ${1:Net}()\n  data = ${2:digits}(batch = ${3:batch})\n"
+    "  loss = ${4:cross_entropy(model(image), label)}\n  optimizer = ${5:adamw(lr = 3e-4)}\n  epochs = ${6:10}\n}",
+}
+_CODE, _NAMES = re.compile(r"`([^`]*)`"), re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +105,14 @@ def said_of(decl: NameDecl) -> str:
     return "\n".join(line.removeprefix("##").strip() for line in lines[:count][::-1])
 
 
+def words_of(setting: str) -> list[str]:
+    """The names in the examples of a setting of `train` whose calls no table declares."""
+    known = SETTINGS.get(setting) if setting not in CALLED else None
+    codes = [known.form.partition("=")[2], *_CODE.findall(known.doc)] if known is not None else []
+    found = _NAMES.findall(" ".join(code for code in codes if "(" in code or "=" in code))
+    return list(dict.fromkeys([*found, *(("weights", "ema") if setting == "evaluate" else ())]))
+
+
 # --- calls -----------------------------------------------------------------------
 
 
@@ -110,8 +129,10 @@ def target_of(table: NameTable, place: CursorPlace, call: OpenBracket) -> tuple[
     """What a call calls: a declaration, or the parameters of what the language has."""
     setting = place.before[0] if place.block == "train" or place.before[0] in ("param", "state") else ""
     names = table.file.names if setting in CALLED else table.scope(place.word.start).visible()
-    target = resolved(call.callee, names)
-    return target, params_of(".".join(call.callee), setting) if target is None else {}
+    target = called_by(call.callee[-1], resolved(call.callee, names))
+    if target is not None:
+        return target, {p.name: p for p in OF_EVERY_SOURCE} if target.role is NameRole.SOURCE else {}
+    return None, params_of(".".join(call.callee), setting)
 
 
 def signature(table: NameTable, offset: int) -> CallSignature | None:
@@ -135,10 +156,10 @@ def signature(table: NameTable, offset: int) -> CallSignature | None:
         doc = setting[name].doc if name in setting else REGISTRY[name].doc if name in REGISTRY else ""
     if not parts:
         return None
-    return CallSignature(f"{name}({', '.join(parts)})", parts, _active(call, names, params), doc)
+    return CallSignature(f"{name}({', '.join(parts)})", parts, active(call, names, params), doc)
 
 
-def _active(call: OpenBracket, names: Sequence[str], params: Mapping[str, Param]) -> int | None:
+def active(call: OpenBracket, names: Sequence[str], params: Mapping[str, Param]) -> int | None:
     """The parameter that the last argument is for: by its name, or by its place."""
     *earlier, last = call.arguments
     if last[1:2] == ("=",) and last[0] in names:

@@ -15,7 +15,7 @@ from shardlang.check.train.data_sources import SOURCES
 from shardlang.check.train.late import FIGURES
 from shardlang.check.train.optimizers import KINDS as OPTIMIZERS
 from shardlang.check.train.settings import SCHEDULES
-from shardlang.editor.scopes import FileNames, NameDecl, NameRole, NameScope, formals_of, members, model_of
+from shardlang.editor.scopes import FileNames, NameDecl, NameRole, Names, NameScope, formals_of, members, model_of
 from shardlang.facts.dtypes import DTYPES
 from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import REGISTRY, Param
@@ -32,6 +32,7 @@ CALLED: Mapping[str, tuple[NameRole, Mapping[str, DeclaredKind]]] = {
 # Settings whose value is made of words of the language.
 _WORDS = ("precision", "compile", "not_finite", "evaluate", "checkpoint", "log", "init")
 _TRAIN = "train"
+_SCAN = DeclaredKind("A call of a layer for each place of a dim.", (Param("over", "dim"),))
 _OF_DIMS = ("dim", "dims", "newdim")
 _BY_DIM = ("slices", "places", "pads")
 
@@ -144,7 +145,7 @@ class Uses:
         if isinstance(node.callee, ast.Name):
             name = node.callee.text
             otherwise = role if name in table else builtin_role(name)
-            target = self.file.names.get(name) if place in CALLED else target
+            target = self.file.names.get(name) if place in CALLED else called_by(name, target)
             self.mark(node.callee.span, target.role if target is not None else otherwise, target)
         else:
             self.expression(node.callee, scope)
@@ -234,7 +235,9 @@ class Uses:
         """Notes what selectors name, part by part; all that they name."""
         everything: list[NameDecl] = []
         for selector in selectors:
-            steps = [(_name_of(segment), tuple(found)) for segment, found in self._steps(selector)]
+            parts = [segment.name for segment in selector.segments]
+            found_of = named(parts, members(self.root) if self.root is not None else {}, self.values.below)
+            steps = [(_name_of(s), found) for s, (found, _) in zip(selector.segments, found_of, strict=True)]
             for place, found in steps:
                 exact = found[0] if found and "*" not in place.text else None
                 self.mark(place, exact.role if exact is not None else NameRole.SELECTOR, exact)
@@ -242,26 +245,26 @@ class Uses:
             everything += steps[-1][1]
         return everything
 
-    def _steps(self, selector: ast.Selector) -> Iterator[tuple[ast.Segment, list[NameDecl]]]:
-        """Each part of a selector, with what the path up to it names."""
-        at = self.root
-        first = members(at) if at is not None else {}
-        below = [first]
-        for number, segment in enumerate(selector.segments):
-            found: list[NameDecl] = []
-            if number == 0 and segment.name == _TRAIN and _TRAIN not in first:
-                below = [self.values.below]
-            else:
-                found = list(selected(segment.name, below))
-                below = [members(model) for each in found if (model := model_of(each)) is not None]
-                below += [first] if segment.name == "**" and number == 0 else []
-            yield segment, found
-
 
 def _name_of(segment: ast.Segment) -> Span:
     """A part of a selector without its index."""
     start = segment.span.start
     return Span(segment.span.source, start, start + len(segment.name))
+
+
+def named(parts: Sequence[str], root: Names, values: Names) -> Iterator[tuple[tuple[NameDecl, ...], list[Names]]]:
+    """Of each part of a selector what the path up to it names, and what may stand below that.
+    values: those of `train`, whose paths begin so."""
+    below = [root]
+    for at, part in enumerate(parts):
+        found: tuple[NameDecl, ...] = ()
+        if at == 0 and part == _TRAIN and _TRAIN not in root:
+            below = [values]
+        else:
+            found = tuple(selected(part, below))
+            below = [members(model) for each in found if (model := model_of(each)) is not None]
+            below += [root] if part == "**" and at == 0 else []
+        yield found, below
 
 
 def selected(pattern: str, below: Sequence[Mapping[str, NameDecl]]) -> Iterator[NameDecl]:
@@ -291,9 +294,15 @@ def builtin_role(name: str) -> NameRole:
     return NameRole.OPERATOR if is_operator(name) or name == SCAN else NameRole.FUNCTION
 
 
+def called_by(name: str, found: NameDecl | None) -> NameDecl | None:
+    """What a call of a name calls: no value of this name where there is an operator of it."""
+    plain = found is not None and found.role in (NameRole.FORMAL, NameRole.DIM, NameRole.VALUE, NameRole.FIELD)
+    return None if plain and is_operator(name) else found
+
+
 def params_of(name: str, place: str = "") -> Mapping[str, Param]:
     """The parameters of what the language has under a name, where it is called for `place`."""
-    declared = {**WORDS, **TEXTS, **CALLED.get(place, (None, {}))[1]}
+    declared = {SCAN: _SCAN, **WORDS, **TEXTS, **CALLED.get(place, (None, {}))[1]}
     if name in declared:
         return {param.name: param for param in declared[name].params}
     return {param.name: param for param in REGISTRY[name].params} if is_operator(name) else {}
