@@ -168,8 +168,8 @@ class _Offers:
 
     def _statement(self) -> Iterator[Offer]:
         """A statement of a file, a model or a body."""
-        since = self._since_comma() if self.first in ("dim", "mesh") else self.before
-        header = not self.place.blocks and self.first not in ("dim",)
+        since = self._since_comma() if self.first == "dim" else self.before
+        header = not self.place.blocks and self.first != "dim"
         if self.block in ("operator", "source", "schedule", "optimizer") and self.first != "dim":
             yield from self._clause()
         elif self.place.brackets:
@@ -232,15 +232,14 @@ class _Offers:
             yield from self._types()
         elif "=" in argument:
             yield from self._static()
-            yield from (plain(name, "formal") for name in dict.fromkeys(_NAMES.findall(" ".join(inner.inside))))
+            yield from (plain(name, "formal") for name in _NAMES.findall(" ".join(inner.inside)))
         else:
             yield from self._undeclared()
 
     def _dims(self) -> Iterator[Offer]:
         """Dims in a type: also those of the same statement, which may declare them there."""
         yield from self._decls(self.visible, (_R.DIM,))
-        earlier = (text for text in self.before if text.isidentifier() and text not in DTYPES)
-        yield from (plain(name, "dim") for name in dict.fromkeys(earlier))
+        yield from (plain(text, "dim") for text in self.before if text.isidentifier() and text not in DTYPES)
         yield from self._undeclared()
 
     def _argument(self) -> Iterator[Offer]:
@@ -269,8 +268,7 @@ class _Offers:
             yield from self._expression()
 
     def _members(self) -> Iterator[Offer]:
-        owner = resolved(self.place.owner, self.visible)
-        model = model_of(owner)
+        model = model_of(resolved(self.place.owner, self.visible))
         return self._decls(members(model) if model is not None else {}, _PATHS)
 
     # --- expressions ---
@@ -358,9 +356,8 @@ class _Offers:
         return self._decls(self.visible, (_R.AXIS, _R.DIM))
 
     def _pinned(self) -> Iterator[Offer]:
-        models = [decl for decl in self.table.file.names.values() if decl.role is _R.MODEL]
         yield from self._split_dims()
-        for decl in models:
+        for decl in self.table.file.names.values():
             yield from self._decls(members(decl), (_R.DIM,))
         yield from self._undeclared()
 

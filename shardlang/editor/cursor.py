@@ -21,6 +21,7 @@ from shardlang.syntax.tokens import ITEM, NEWLINE, Token, TokenStream
 _CURSOR = "CURSOR"
 _WORD = re.compile(r"[A-Za-z0-9_]*\Z")
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])([0-9][0-9_]*(?:\.[0-9_]+)?)([A-Za-z]*/?[A-Za-z]*)\Z")
+_COMMENT = re.compile(r'(?:[^"#]|"(?:[^"\\]|\\.)*")*#')
 _OPEN, _CLOSED = ("LPAR", "LSQB"), ("RPAR", "RSQB")
 
 
@@ -83,9 +84,8 @@ def place_at(source: Source, offset: int) -> CursorPlace | None:
     begin = _item_start(head)
     tokens = list(TokenStream(Source(source.name, head[begin : number.start() if number else start]), tables()))[:-1]
     found = [(kind, begin + first, begin + end) for kind, first, end in tokens]
-    rest = head[found[-1][2] if found else begin : start]
     quoted = bool(found) and found[-1][0] == "BAD" and head[found[-1][1]] == '"'
-    if "#" in rest.rpartition("\n")[2] and not quoted:
+    if _COMMENT.match(head, head.rfind("\n") + 1):
         return None
     if quoted:
         found, start = found[:-1], found[-1][1]

@@ -156,13 +156,17 @@ def _taken(span: Span, new: str, role: NameRole, table: NameTable) -> Refusal:
     alike = [use for use in table.uses if use.span.text == new]
     if role in _APART:
         found = [use.span for use in alike if use.role is role]
-        return f"`{new}` is a {role.value} already ({found[0].place()})." if found else ""
+        return _already(new, role, found[0]) if found else ""
     there = table.scope(span.start).visible().get(new)
     there = there or next((names[new] for names in _around(span, table) if new in names), None)
     if there is not None:
-        return f"`{new}` is a {there.role.value} already ({there.span.place()})."
+        return _already(new, there.role, there.span)
     free = [use.span for use in alike if use.declared is None and use.role not in _OF_LANGUAGE]
     return f"`{new}` stands at {free[0].place()}, and would then mean this." if free else ""
+
+
+def _already(name: str, role: NameRole, at: Span) -> Refusal:
+    return f"`{name}` is {'an' if role.value[0] in 'aeiou' else 'a'} {role.value} already ({at.place()})."
 
 
 def _around(span: Span, table: NameTable) -> Iterator[Mapping[str, NameDecl]]:

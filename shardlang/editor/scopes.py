@@ -89,8 +89,8 @@ ITEM_ROLES: Mapping[type, NameRole] = {
     ast.Model: NameRole.MODEL, ast.Function: NameRole.FUNCTION, ast.Operator: NameRole.OPERATOR,
     ast.OwnSource: NameRole.SOURCE, ast.OwnSchedule: NameRole.SCHEDULE, ast.OwnOptimizer: NameRole.OPTIMIZER,
 }  # fmt: skip
-# Where a call of a `use` that leads nowhere comes from is not known; its name alone is.
-_UNKNOWN = NameRole.VALUE
+# Files that import one another are read one within the other.
+_MOST_FILES = 100
 
 
 def file_names(tree: ast.File, load: Loader, known: dict[str, FileNames] | None = None) -> FileNames:
@@ -112,7 +112,7 @@ def _of_item(
             other = _imported(item, file, load, known)
             for name in item.names:
                 found = other.names.get(name.text) if other is not None else None
-                yield name.text, found or file.declared(_UNKNOWN, name, item)
+                yield name.text, found or file.declared(NameRole.VALUE, name, item)
         case ast.DimDecl():
             for entry in item.entries:
                 yield entry.name.text, file.declared(NameRole.DIM, entry.name, entry)
@@ -124,7 +124,7 @@ def _of_item(
 
 def _imported(use: ast.Use, file: FileNames, load: Loader, known: dict[str, FileNames]) -> FileNames | None:
     source = load(file.source.name, use.path, use.file) if use.path else MISSING
-    if not isinstance(source, Source):
+    if not isinstance(source, Source) or len(known) > _MOST_FILES:
         return None
     if source.name not in known:
         file_names(_parsed(source.name, source.text, source.library), load, known)

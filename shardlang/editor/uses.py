@@ -4,6 +4,7 @@ Items and their scopes are `names`'; this goes through what stands in them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
@@ -32,6 +33,7 @@ CALLED: Mapping[str, tuple[NameRole, Mapping[str, DeclaredKind]]] = {
 # Settings whose value is made of words of the language.
 _WORDS = ("precision", "compile", "not_finite", "evaluate", "checkpoint", "log", "init")
 _TRAIN = "train"
+_OPENED, _WORD = re.compile(r"(?:[(\s]|#[^\n]*)*"), re.compile(r"\w*")
 _SCAN = DeclaredKind("A call of a layer for each place of a dim.", (Param("over", "dim"),))
 _OF_DIMS = ("dim", "dims", "newdim")
 _BY_DIM = ("slices", "places", "pads")
@@ -73,8 +75,12 @@ class Uses:
     selectors: list[SelectorUse] = field(default_factory=list)
 
     def mark(self, span: Span, role: NameRole, declared: NameDecl | Span | None = None) -> None:
-        """Notes a name, once: a comparison in a chain, say, has its middle twice."""
+        """Notes a name, once: a comparison in a chain, say, has its middle twice. The place of one
+        in parentheses has them too."""
         place = declared.span if isinstance(declared, NameDecl) else declared
+        if span.source.text.startswith("(", span.start):
+            start = _OPENED.match(span.source.text, span.start).end()  # type: ignore[union-attr]
+            span = Span(span.source, start, _WORD.match(span.source.text, start).end())  # type: ignore[union-attr]
         self.found.setdefault(span.start, NameUse(span, role, place))
 
     def each(self, names: Iterable[ast.Name], role: NameRole) -> None:
