@@ -56,11 +56,8 @@ def _entries(node: ast.Node) -> Iterator[OutlineEntry]:
             role = NameRole.PARAMETER if node.keyword == "param" else NameRole.STATE
             yield _entry(node.name, role, node, node.type.span.text)
         case ast.Forward():
-            start = node.span.start
-            place = Span(node.span.source, start, start + len("forward"))
             inner = (entry for statement in node.body for entry in _entries(statement))
-            detail = _formals(node.formals)
-            yield OutlineEntry("forward", NameRole.FUNCTION, node.span, place, detail, tuple(inner))
+            yield _entry(_word("forward", node), NameRole.FUNCTION, node, _formals(node.formals), inner)
         case ast.Assign():
             yield from (_entry(name, NameRole.VALUE, node) for name in node.names)
         case ast.Strategy():
@@ -69,10 +66,8 @@ def _entries(node: ast.Node) -> Iterator[OutlineEntry]:
             inner = (_entry(a.name, NameRole.AXIS, a, a.size.span.text if a.size else "auto") for a in axes)
             yield _entry(node.name, NameRole.STRATEGY, node, ", ".join(mesh.span.text for mesh in meshes), inner)
         case ast.Train():
-            start = node.span.start
-            place = Span(node.span.source, start, start + len("train"))
             inner = (entry for setting in node.settings for entry in _entries(setting))
-            yield OutlineEntry("train", NameRole.SETTING, node.span, place, "", tuple(inner))
+            yield _entry(_word("train", node), NameRole.SETTING, node, "", inner)
         case ast.Setting():
             at = " at " + ", ".join(selector.span.text for selector in node.at) if node.at else ""
             value = node.value.span.text if node.keyword != "freeze" else ""
@@ -88,6 +83,12 @@ def _entry(
     name: ast.Name, role: NameRole, node: ast.Node, detail: str = "", inner: Iterable[OutlineEntry] = ()
 ) -> OutlineEntry:
     return OutlineEntry(name.text, role, node.span, name.span, " ".join(detail.split()), tuple(inner))
+
+
+def _word(word: str, node: ast.Node) -> ast.Name:
+    """The word that a node without a name begins with."""
+    start = node.span.start
+    return ast.Name(word, span=Span(node.span.source, start, start + len(word)))
 
 
 def _formals(formals: Iterable[ast.Formal]) -> str:
