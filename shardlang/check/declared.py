@@ -1,12 +1,14 @@
 """Declarations of everything but operators that a program may call (optimizers, learning-rate
 schedules, data sources, starts of parameters): one declaration each, which the checker reads and
-the reference is made from. And what their arguments, and the settings of a run, may be."""
+the reference is made from, with how a call of one is written. And what their arguments, and the
+settings of a run, may be."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from shardlang.check.constants import show
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import Param
@@ -16,6 +18,40 @@ from shardlang.syntax import ast
 def called(node: ast.Expr) -> str:
     """The name that an expression calls; "" where it is no call of a name."""
     return node.callee.text if isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) else ""
+
+
+def signature(name: str, params: Sequence[Param], arrow: bool = False) -> str:
+    """`dropout(x, p = 0.5)`; the kind stands where no default shows it."""
+    listed = ", ".join(written(param) for param in params)
+    return f"{name}({listed}{' -> [dims]' if arrow else ''})"
+
+
+def written(param: Param) -> str:
+    """A parameter as a signature has it."""
+    many = {
+        "tensors": "x, y, ...",
+        "slices": "dim = start..end, ...",
+        "places": "dim = index",
+        "pads": "dim = (before, behind), ...",
+    }
+    if param.kind in many:
+        return many[param.kind]
+    shown = param.kind != "tensor" and param.default in (..., None)
+    kind = f": {'dim' if param.kind == 'newdim' else param.kind}" if shown else ""
+    return f"{param.name}{kind}{default(param)}"
+
+
+def default(param: Param) -> str:
+    """` = 0.5`; nothing where the argument must be given."""
+    return "" if param.required else f" = {_value(param.default)}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_value, value))})"
+    if value is None:
+        return "none"
+    return f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else show(value)
 
 
 def require_once(names: Iterable[ast.Name], fact: str, help: str, sink: Sink) -> None:

@@ -10,11 +10,9 @@ import shlex
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
 
-from shardlang.check.constants import show
 from shardlang.check.context import Context
-from shardlang.check.declared import TEXTS, WORDS, DeclaredKind
+from shardlang.check.declared import TEXTS, WORDS, DeclaredKind, signature
 from shardlang.check.files.imports import Library
 from shardlang.check.graph.drafts import OpDraft
 from shardlang.check.model.expressions import evaluate
@@ -33,7 +31,7 @@ from shardlang.cli.library import libraries
 from shardlang.diagnostics import explain_pages
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.hints.nearest import offer
-from shardlang.ops.declaration import REGISTRY, Operator, Param
+from shardlang.ops.declaration import REGISTRY, Operator
 from shardlang.ops.rule import FactorRule, Split
 from shardlang.ops.torch_words import torch_help, training_help
 from shardlang.sources.source import Source
@@ -130,39 +128,6 @@ def summary(name: str) -> str:
 def _first(doc: str) -> str:
     first = re.split(r"(?<=[^.]\.)\s+", " ".join(doc.partition("\n\n")[0].split()))[0]
     return f"{first.rstrip('.:')}."  # a colon stands before formulas
-
-
-def signature(name: str, params: Sequence[Param], arrow: bool = False) -> str:
-    """`dropout(x, p = 0.5)`; the kind stands where no default shows it."""
-    listed = ", ".join(_param(param) for param in params)
-    return f"{name}({listed}{' -> [dims]' if arrow else ''})"
-
-
-def _param(param: Param) -> str:
-    written = {
-        "tensors": "x, y, ...",
-        "slices": "dim = start..end, ...",
-        "places": "dim = index",
-        "pads": "dim = (before, behind), ...",
-    }
-    if param.kind in written:
-        return written[param.kind]
-    shown = param.kind != "tensor" and param.default in (..., None)
-    kind = f": {'dim' if param.kind == 'newdim' else param.kind}" if shown else ""
-    return f"{param.name}{kind}{default(param)}"
-
-
-def default(param: Param) -> str:
-    """` = 0.5`; nothing where the argument must be given."""
-    return "" if param.required else f" = {_value(param.default)}"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"({', '.join(map(_value, value))})"
-    if value is None:
-        return "none"
-    return f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else show(value)
 
 
 # --- operators ---------------------------------------------------------------

@@ -14,11 +14,11 @@ import torch
 
 from shardlang import driver
 from shardlang import runtime as rt
-from shardlang.check.declared import DeclaredKind
+from shardlang.check.declared import DeclaredKind, default, signature
 from shardlang.check.model.operators import operator_names
 from shardlang.check.program import Training
 from shardlang.check.train.data_sources import SOURCES
-from shardlang.cli.reference import DECLARED, default, signature
+from shardlang.cli.reference import DECLARED
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.ops.declaration import REGISTRY, SYMBOLS
 from shardlang.runtime.data.loader import Loader, load

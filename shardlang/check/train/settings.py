@@ -85,6 +85,8 @@ _PRECISIONS = ("f32", "f64", "tf32", *LOW)
 _KEPT = {"tf32": "f32"}
 _COMPILED = ("none", "blocks")
 _NOT_FINITE = ("stop", "skip")
+# The settings that are one of some words.
+CHOICES = {"precision": _PRECISIONS, "compile": _COMPILED, "not_finite": _NOT_FINITE}
 
 
 def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) -> dict[str, Any]:
