@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from shardlang.editor.statements import PlannedStatement
 from shardlang.frozen.records import dataclass
 from shardlang.terminal.display import size
+from shardlang.views.statements import PlannedStatement
 
 # Characters behind a line. VS Code shows 43, and cuts the rest.
 ROOM = 40

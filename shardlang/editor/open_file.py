@@ -11,10 +11,10 @@ from shardlang.editor.checked import Checked, Kept
 from shardlang.editor.hints import Hint
 from shardlang.editor.mistakes import ShownMistake, mistakes
 from shardlang.editor.planned import ShownFigures, ShownLayouts
-from shardlang.editor.statements import Place
 from shardlang.editor.text import TextEdit, edited, moved
 from shardlang.frozen.records import dataclass
 from shardlang.sources.source import Source
+from shardlang.views.statements import Place
 
 
 @dataclass(frozen=True, slots=True)

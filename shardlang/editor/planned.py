@@ -13,13 +13,13 @@ from shardlang.editor import told
 from shardlang.editor.hints import Hint, hints
 from shardlang.editor.lens import lens
 from shardlang.editor.mistakes import ShownMistake, mistakes
-from shardlang.editor.statements import Place, statements
 from shardlang.frozen.records import dataclass
 from shardlang.paths.patterns import TOLD_ONCE, SingleLayers
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
 from shardlang.plan.resolve import resolve
 from shardlang.syntax import ast
+from shardlang.views.statements import Place, statements
 
 R = TypeVar("R")
 # Ranks of a mesh that leaves their number open.

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shardlang.editor.statements import LaidOut, Place, PlannedStatement, SentBytes, add_sent, in_order, tensor
 from shardlang.folds.pipeline_report import whole_mesh
 from shardlang.folds.traffic import sent
 from shardlang.graph.graph import Kind
@@ -16,6 +15,7 @@ from shardlang.plan.plan import Plan
 from shardlang.step.parameters import HeldBytes, all_held
 from shardlang.terminal.display import rounded_up, size
 from shardlang.types.mesh import Mesh
+from shardlang.views.statements import LaidOut, Place, PlannedStatement, SentBytes, add_sent, in_order, tensor
 from shardlang.views.why import decided
 
 # Rows of what is sent, and groups of ranks, that one text lists.

@@ -21,12 +21,16 @@ Place = tuple[int, int]  # the first character of a statement, and the one after
 @dataclass(frozen=True, slots=True)
 class LaidOut:
     """A tensor as ranks hold it. cuts: what lies on an axis, such as `batch@dp` or `+mp`; bytes: of
-    the largest part that a rank holds, of one microbatch."""
+    the largest part that a rank holds, of one microbatch. axes: those that cut each dim, and
+    pending: those that it is a sum over; both of the ranks in the plan's mesh of this number."""
 
     type: str
     cuts: tuple[str, ...]
     shape: tuple[int, ...]
     bytes: int
+    axes: tuple[tuple[str, ...], ...] = ()
+    pending: tuple[str, ...] = ()
+    mesh: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +171,13 @@ def _read(plan: Plan, ops: Sequence[int], here: set[int]) -> Iterator[tuple[str,
 
 
 def tensor(plan: Plan, value: int, layout: Layout) -> LaidOut:
-    known = plan.graph.values[value]
-    text = layout_text(known.type, layout, plan.meshes[layout.mesh])
-    shape = plan.local_shape(value, layout)
-    return LaidOut(f"{known.type.dtype}{text}", cuts(text), tuple(shape), plan.local_bytes(value, layout))
+    known, mesh = plan.graph.values[value], plan.meshes[layout.mesh]
+    text = layout_text(known.type, layout, mesh)
+    return LaidOut(
+        f"{known.type.dtype}{text}", cuts(text), tuple(plan.local_shape(value, layout)),
+        bytes=plan.local_bytes(value, layout), axes=tuple(mesh.ranked(axes) for axes in layout.dims),
+        pending=mesh.ranked(layout.pending), mesh=layout.mesh,
+    )  # fmt: skip
 
 
 def cuts(layout: str) -> tuple[str, ...]:
