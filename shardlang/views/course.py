@@ -20,7 +20,7 @@ from shardlang.folds.pipeline_report import action_cost, stage_costs
 from shardlang.plan.pipeline import actions as lists
 from shardlang.plan.plan import Plan
 from shardlang.views.diff import PlanFacts
-from shardlang.views.program_text import LEAST, SLOWER, beside, by_layer, files_of, kind_of, over
+from shardlang.views.program_text import LEAST, SLOWER, beside, by_layer, kind_of, over
 
 Found = dict[str, Any]
 # A span: its lane, begin, end, name.
@@ -44,7 +44,7 @@ def with_course(seen: PlanFacts, hardware: Hardware | None) -> Found:
         **seen.found, "memory": memory(plan), "cluster": of, "of_layers": by_layer(plan),
         "timeline": timeline(plan, hardware, found),
         "waits": by_wait(found.lines[step["coordinate"]]) if found is not None and step is not None else {},
-        "text": {name: beside(plan, source, seconds) for name, source in files_of(plan).items()},
+        "text": beside(plan, seconds),
     }  # fmt: skip
 
 
@@ -119,7 +119,11 @@ def _pass(scripts: Scripts, stage: int, kind: str) -> Iterator[tuple[str, int, l
             mine[1] += item.bytes * segment.items[item] if sends else 0
         rest = beat.total - sum(seconds for seconds, _ in parts.values())
         parts.update({SLOWER: [rest, 0.0]} if rest > LEAST else {})
-        yield segment.layer, segment.times, [(what, round(time, 9), round(size)) for what, (time, size) in parts.items()]
+        yield (
+            segment.layer,
+            segment.times,
+            [(what, round(time, 9), round(size)) for what, (time, size) in parts.items()],
+        )
 
 
 def _name(action: Action) -> str:

@@ -13,7 +13,7 @@ from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Source
 from shardlang.syntax.tables import RESERVED, tables
-from shardlang.syntax.tokens import Token, TokenStream
+from shardlang.syntax.tokens import NEWLINE, Token, TokenStream
 from shardlang.views.statements import LaidOut, PlannedStatement, statements
 
 Entry = dict[str, Any]
@@ -64,6 +64,8 @@ def _coloured(source: Source) -> Iterator[tuple[int, int, str]]:
     every = list(TokenStream(source, tables()))
     for token, following in zip(every, [*every[1:], every[-1]], strict=True):
         kind, start, end = token
+        if kind == NEWLINE:  # it has the comments of the lines behind it
+            continue
         yield from ((*found.span(), "c") for found in _COMMENT.finditer(text, last, start))
         last = end
         if kind in ("NUMBER", "STRING"):
@@ -79,11 +81,23 @@ def _is_keyword(text: str, token: Token, following: Token) -> bool:
     return kind in _NO_NAMES or following[0] not in _AFTER_NAMES
 
 
-def beside(plan: Plan, source: Source, seconds: Sequence[Mapping[str, float]] | None) -> list[Entry]:
-    """The statements of a file, in the order of the text. seconds: of a step by class of operators
-    and values, at each coordinate along the axis of the stages; None where they are not known."""
-    found = statements(plan, source.name)
-    return [_beside(plan, source, found[place], seconds) for place in sorted(found)]
+def beside(plan: Plan, seconds: Sequence[Mapping[str, float]] | None) -> dict[str, list[Entry]]:
+    """The statements of each file, in the order of the text, which are numbered through all files.
+    seconds: of a step by class of operators and values, at each coordinate along the axis of the
+    stages; None where they are not known."""
+    found, shared = dict[str, list[Entry]](), dict[int, list[int]]()
+    rows = list[tuple[Entry, PlannedStatement]]()
+    for name, source in files_of(plan).items():
+        known = statements(plan, name)
+        mine = [(_beside(plan, source, known[place], seconds), known[place]) for place in sorted(known)]
+        rows += mine
+        found[name] = [entry for entry, _ in mine]
+    for number, (_, of) in enumerate(rows):
+        for op in of.ops:
+            shared.setdefault(op, []).append(number)
+    for entry, of in rows:
+        entry["with"] = sorted({number for op in of.ops for number in shared[op]})
+    return found
 
 
 def _beside(
@@ -100,6 +114,8 @@ def _beside(
         "sent": [[over(each.collective, each.axes), each.forward_bytes, each.backward_bytes] for each in of.sent],
         "seconds": max(sum(at.get(each, 0.0) for each in classes) for at in seconds) if seconds is not None else None,
         "layers": sorted({layer_of(op.path) for op in ops}),
+        # The statements that share operators: those of a library with the one that calls it.
+        "with": [],
         "kinds": sorted({kind_of(op.operator, "") for op in ops}),
         "stages": runs(plan.stage(op) for op in of.ops) if plan.pipeline is not None else None,
     }  # fmt: skip

@@ -43,7 +43,9 @@ def _plan(found: Found) -> Entry:
         **{key: found.get(key) for key in _AS_THEY_ARE},
         "limit": found["per_rank"]["device_memory_bytes"], "device": found["per_rank"]["device"],
         "seconds": "predicted" in found, "layers": _layers(found),
-        "meshes": [mesh["axes"] for mesh in found["meshes"]], "stages": _stages(found), "axis": (found["pipeline"] or {}).get("axis"),
+        "meshes": [mesh["axes"] for mesh in found["meshes"]], "stages": _stages(found),
+        "axis": found["pipeline"]["axis"] if found["pipeline"] is not None else None,
+        "apart": _sent(found, ("gradients", "parameters")),
         "assumptions": list(_assumptions(found)),
     }  # fmt: skip
 
@@ -128,11 +130,7 @@ def _parts(found: Found) -> list[Entry]:
     """The parts of a step in seconds; without speeds in bytes that are sent, by collective."""
     step = found.get("predicted")
     if step is None:
-        return [
-            _part(f"{way}, {each['what']}", each["forward_bytes"] + each["backward_bytes"], way)
-            for each in found["sent"]
-            for way in [over(each["collective"], each["axes"])]
-        ]
+        return _sent(found, ("values", "gradients", "parameters"))
     compute: dict[str, float] = {}
     for each in step["by_operator"]:
         kind = kind_of(each["operator"], each["layer"])
@@ -146,6 +144,16 @@ def _parts(found: Found) -> list[Entry]:
         parts.append(_part(f"waiting for the {way}", each["seconds"], way))
     parts += [{**_part("waiting for other stages", step["idle_s"]), "kind": IDLE}] if step["idle_s"] > 0 else []
     return sorted(parts, key=lambda part: -part["value"])
+
+
+def _sent(found: Found, kinds: Sequence[str]) -> list[Entry]:
+    """What a rank sends in a step of values, of gradients or of parameters."""
+    return [
+        _part(f"{way}, {each['what']}", each["forward_bytes"] + each["backward_bytes"], way)
+        for each in found["sent"]
+        if each["what"] in kinds
+        for way in [over(each["collective"], each["axes"])]
+    ]
 
 
 def _part(name: str, value: float, sent: str = "") -> Entry:
