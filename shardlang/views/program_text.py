@@ -78,7 +78,8 @@ def _is_keyword(text: str, token: Token, following: Token) -> bool:
     kind, start, end = token
     if tables().keywords.get(text[start:end]) != kind:
         return False
-    return kind in _NO_NAMES or following[0] not in _AFTER_NAMES
+    called = following[0] in _AFTER_NAMES and (following[0] != "LPAR" or following[1] == end)
+    return kind in _NO_NAMES or not called
 
 
 def beside(plan: Plan, seconds: Sequence[Mapping[str, float]] | None) -> dict[str, list[Entry]]:
