@@ -307,13 +307,15 @@ def seen_plan(plan: Plan, sink: Sink, each: bool = False, folded: bool = True) -
 
 def page_of_plans(plans: Sequence[Plan], sink: Sink) -> str:
     """The HTML page of one plan, or of two with their differences."""
-    from shardlang.views.course import sources, with_course
+    from shardlang.views.course import with_course
     from shardlang.views.diff import difference
+    from shardlang.views.program_text import files_of
     from shardlang.views.report import page
 
     seen = [seen_plan(plan, sink) for plan in plans]
     found = [with_course(each, hardware_of(each.plan, sink)) for each in seen]
-    return page(found, difference(*seen) if len(seen) == 2 else None, sources(plans))
+    sources = {name: source for plan in plans for name, source in files_of(plan).items()}
+    return page(found, difference(*seen) if len(seen) == 2 else None, sources)
 
 
 def explain_plan(

@@ -15,8 +15,8 @@ from shardlang.check.files.declared_names import declared_names
 from shardlang.check.files.imports import Library
 from shardlang.check.files.operators import operators_of
 from shardlang.check.files.own import own_of
-from shardlang.check.model.expressions import evaluate
 from shardlang.check.lost_text import lost_texts, without_following
+from shardlang.check.model.expressions import evaluate
 from shardlang.check.model.generic import check_generically
 from shardlang.check.own import OwnDecl
 from shardlang.check.program import CheckedProgram
@@ -80,9 +80,12 @@ def _check(file: ast.File, library: Library, overrides: Mapping[str, str]) -> Ch
     if graph is not None:
         report_moved(graph, sink)
         _require_few(graph, context)
-    known = declared_names(file, library, root_model(file)) if graph is None else None
+    known = None
+    if graph is None:
+        known = declared_names(file, library, root_model(file))
+        graph = known.graph
     return CheckedProgram(
-        file.source, known.graph if known is not None else graph, training, strategies=file.strategies,
+        file.source, graph, training, strategies=file.strategies,
         hardware=hardware, axis_overrides=axes, statics=_statics(scope), schedules=_schedules(file, context.load),
         names=known,
     )  # fmt: skip

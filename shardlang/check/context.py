@@ -46,18 +46,17 @@ class Context:
     something uses.
 
     `candidates`: declarations that something has to use: identity -> (what, name, place).
-    `instantiated`: models that are in use; `run`: those whose `forward` was. `stack`: the functions being called; `models`: the
-    models being instantiated; both for recursion. `too_deep`: how deep a function may not be
-    called, as was reported.
-    `memo`: what operators inferred before. `headless`: models reported for want of a `forward`.
-    `unknown`: names reported as unknown. `uncalled`: models of layers that nothing has called.
-    `overrides`: dims of the root model that are set from outside. `load`: finds files that settings
-    name. `low`: the low precision of a mixed run, or ""; `stream`: whether what layers hand on is
-    in it too. `wide`: parameters used in f32 there.
-    `below`: model, and whether from within a body -> what is declared there.
-    `casts`: value and type -> the cast made of it. `runs`: where runs of equal layers, which are
-    told once, are cut; None where each layer is told. `words`: the words or texts that dims of
-    files number."""
+    `instantiated`: models that are in use; `run`: those whose `forward` was. `stack`: the
+    functions being called; `models`: the models being instantiated; both for recursion.
+    `too_deep`: how deep a function may not be called, as was reported. `memo`: what operators
+    inferred before. `headless`: models reported for want of a `forward`. `unknown`: names
+    reported as unknown. `uncalled`: models of layers that nothing has called. `overrides`: dims
+    of the root model that are set from outside. `load`: finds files that settings name. `low`:
+    the low precision of a mixed run, or ""; `stream`: whether what layers hand on is in it too.
+    `wide`: parameters used in f32 there. `below`: model, and whether from within a body -> what
+    is declared there. `casts`: value and type -> the cast made of it. `runs`: where runs of
+    equal layers, which are told once, are cut; None where each layer is told. `words`: the
+    words or texts that dims of files number."""
 
     sink: Sink
     dtype: str = "f32"

@@ -123,7 +123,7 @@ def _again(work: Workload) -> int:
     return round(total)
 
 
-def _waits(line: CoordinateTimeline) -> Iterator[tuple[str, str, tuple[str, ...], float]]:
+def waits(line: CoordinateTimeline) -> Iterator[tuple[str, str, tuple[str, ...], float]]:
     """The waits: layer, kind, axes, seconds."""
     for beat, times in line.beats.items():
         yield from ((beat.layer, kind, axes, seconds * times) for (kind, axes), seconds in beat.waits.items())
@@ -132,7 +132,7 @@ def _waits(line: CoordinateTimeline) -> Iterator[tuple[str, str, tuple[str, ...]
 
 def _exposed(line: CoordinateTimeline) -> dict[tuple[str, tuple[str, ...]], float]:
     found: dict[tuple[str, tuple[str, ...]], float] = {}
-    for _, kind, axes, seconds in _waits(line):
+    for _, kind, axes, seconds in waits(line):
         found[kind, axes] = found.get((kind, axes), 0.0) + seconds
     return {key: seconds for key, seconds in sorted(found.items(), key=lambda each: -each[1]) if seconds > 0}
 
@@ -144,7 +144,7 @@ def _layers(line: CoordinateTimeline) -> dict[str, CoordinateTime]:
         compute[beat.layer] = compute.get(beat.layer, 0.0) + beat.compute * times
     for layer, seconds in (*line.slower.items(), *(("step", seconds) for seconds in line.once.values())):
         compute[layer] = compute.get(layer, 0.0) + seconds
-    for layer, _, _, seconds in _waits(line):
+    for layer, _, _, seconds in waits(line):
         exposed[layer] = exposed.get(layer, 0.0) + seconds
     return {layer: CoordinateTime(compute.get(layer, 0.0), exposed.get(layer, 0.0)) for layer in {**compute, **exposed}}
 

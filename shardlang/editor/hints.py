@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from shardlang.editor.shown import Hint
-from shardlang.editor.statements import PlannedStatement
 from shardlang.terminal.display import size
+from shardlang.views.statements import PlannedStatement
 
 # Characters behind a line. VS Code shows 43, and cuts the rest.
 ROOM = 40

@@ -10,10 +10,10 @@ from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.fault import fault_of_ours
 from shardlang.editor.checked import Checked, Kept
 from shardlang.editor.mistakes import ShownMistake, mistakes
-from shardlang.editor.shown import Hint, Place, ShownFigures, ShownLayouts
+from shardlang.editor.shown import Hint, ShownFigures, ShownLayouts
 from shardlang.editor.text import TextEdit, edited, moved
 from shardlang.frozen.records import dataclass
-from shardlang.sources.source import Source
+from shardlang.sources.source import Source, TextRange
 from shardlang.syntax import ast
 
 
@@ -103,7 +103,7 @@ class OpenFile:
             return []
         return [Hint(self._layouts_at.now(each.at), each.kind, each.text) for each in self.layouts.hints]
 
-    def planned_text(self, at: int) -> tuple[Place, str] | None:
+    def planned_text(self, at: int) -> tuple[TextRange, str] | None:
         """The innermost statement or parameter around a place that the plan has something to tell
         of."""
         now = self._layouts_at.now

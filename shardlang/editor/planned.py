@@ -15,12 +15,12 @@ from shardlang.editor.hints import hints
 from shardlang.editor.lens import lens
 from shardlang.editor.mistakes import mistakes
 from shardlang.editor.shown import ShownFigures, ShownLayouts
-from shardlang.editor.statements import statements
 from shardlang.paths.patterns import TOLD_ONCE, SingleLayers
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
 from shardlang.plan.resolve import resolve
 from shardlang.syntax import ast
+from shardlang.views.statements import statements
 
 R = TypeVar("R")
 # Ranks of a mesh that leaves their number open.

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from shardlang.editor.mistakes import ShownMistake
 from shardlang.frozen.records import dataclass
+from shardlang.sources.source import TextRange
 
-Place = tuple[int, int]  # the first character of a statement, and the one after its last
 LayerName = tuple[str, str]  # the model that declares a layer, and its name there
 
 
@@ -28,7 +28,7 @@ class ShownLayouts:
 
     strategy: str
     hints: tuple[Hint, ...]
-    texts: Mapping[Place, str]
+    texts: Mapping[TextRange, str]
     layers: Mapping[LayerName, str]
     axes: Mapping[str, str]
 

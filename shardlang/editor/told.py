@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shardlang.editor.shown import LayerName, Place
-from shardlang.editor.statements import LaidOut, PlannedStatement, SentBytes, add_sent, in_order, tensor
+from shardlang.editor.shown import LayerName
 from shardlang.folds.pipeline_report import whole_mesh
 from shardlang.folds.traffic import sent
 from shardlang.graph.graph import Kind
@@ -17,6 +16,8 @@ from shardlang.plan.plan import Plan
 from shardlang.step.parameters import HeldBytes, all_held
 from shardlang.terminal.display import rounded_up, size
 from shardlang.types.mesh import Mesh
+from shardlang.sources.source import TextRange
+from shardlang.views.statements import LaidOut, PlannedStatement, SentBytes, add_sent, in_order, tensor
 from shardlang.views.why import decided
 
 # Rows of what is sent, and groups of ranks, that one text lists.
@@ -132,9 +133,9 @@ def _layer(paths: Sequence[str], held: Mapping[str, Sequence[int]], rows: Mappin
     return "\n\n".join([*lines, *_sent(in_order(every))])
 
 
-def parameter_texts(plan: Plan, file: str) -> Mapping[Place, str]:
+def parameter_texts(plan: Plan, file: str) -> Mapping[TextRange, str]:
     """A `param` or `state` of a file -> its layout as it is stored, and the bytes of a rank."""
-    found = dict[Place, str]()
+    found = dict[TextRange, str]()
     for value, each in all_held(plan).items():
         it, param = plan.graph.values[value], plan.params[value]
         if it.span.source.name != file or it.kind not in (Kind.PARAM, Kind.STATE):
@@ -162,5 +163,5 @@ def _of(plan: Plan, path: str) -> dict[tuple[str, tuple[str, ...]], list[int]]:
 
 def statement_texts(
     plan: Plan, found: Iterable[PlannedStatement], by: ResolvedStrategy | None = None
-) -> Mapping[Place, str]:  # fmt: skip
+) -> Mapping[TextRange, str]:  # fmt: skip
     return {each.place: statement_text(plan, each, by) for each in found}

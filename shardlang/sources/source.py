@@ -11,6 +11,8 @@ from functools import cached_property
 
 from shardlang.frozen.records import dataclass
 
+TextRange = tuple[int, int]  # the first character, and the one after the last
+
 
 @dataclass(frozen=True, eq=False)
 class Source:

@@ -1,5 +1,6 @@
 """A plan, and the hardware where its speeds are known -> the course of a step for the page of
-`shardc report`: spans by coordinate and lane, and the memory of the fullest coordinate."""
+`shardc report`: spans by coordinate and lane, what each of them consists of, and the memory of the
+fullest coordinate."""
 
 from __future__ import annotations
 
@@ -8,14 +9,18 @@ from typing import Any
 
 from shardlang.cost.hardware import Hardware
 from shardlang.cost.planned import work
+from shardlang.cost.predict import operators, waits
 from shardlang.cost.prices import Prices
-from shardlang.cost.timeline import course
-from shardlang.facts.actions import Action
+from shardlang.cost.scripts import Scripts
+from shardlang.cost.timeline import CoordinateTimeline, Course, course
+from shardlang.cost.work import Collective
+from shardlang.facts.actions import FORWARD, Action
 from shardlang.folds.peak.step import Peak, peaks_by_action, step_peaks
 from shardlang.folds.pipeline_report import action_cost, stage_costs
 from shardlang.plan.pipeline import actions as lists
 from shardlang.plan.plan import Plan
 from shardlang.views.diff import PlanFacts
+from shardlang.views.program_text import LEAST, SLOWER, beside, by_layer, kind_of, over
 
 Found = dict[str, Any]
 # A span: its lane, begin, end, name.
@@ -28,26 +33,46 @@ MOST = 600
 
 
 def with_course(seen: PlanFacts, hardware: Hardware | None) -> Found:
-    """The report of a plan, with the course of its step and the cluster that it runs on."""
+    """The report of a plan, with the course of its step, the cluster that it runs on, and what
+    stands beside the text of its program."""
+    plan, step = seen.plan, seen.found.get("predicted")
     keys = ("cluster", "devices", "nodes")
     of = {key: getattr(hardware, key) for key in keys} if hardware is not None else None
-    return {**seen.found, "timeline": timeline(seen.plan, hardware), "memory": memory(seen.plan), "cluster": of}
+    found = course(Prices(work(plan), hardware), hardware.overlap) if hardware is not None else None
+    seconds = [_by_class(line) for line in found.lines] if found is not None else None
+    return {
+        **seen.found, "memory": memory(plan), "cluster": of, "of_layers": by_layer(plan),
+        "timeline": timeline(plan, hardware, found),
+        "waits": by_wait(found.lines[step["coordinate"]]) if found is not None and step is not None else {},
+        "text": beside(plan, seconds),
+    }  # fmt: skip
 
 
-def sources(plans: Sequence[Plan]) -> dict[str, str]:
-    """The texts of the files in which the operators of plans stand, by name."""
-    return {op.span.source.name: op.span.source.text for plan in plans for op in plan.graph.ops}
+def _by_class(line: CoordinateTimeline) -> dict[str, float]:
+    """The seconds that operators and values take at a coordinate, by their class."""
+    found: dict[str, float] = {}
+    for place, part in operators(line).items():
+        found[place.path] = found.get(place.path, 0.0) + part.total
+    return found
 
 
-def timeline(plan: Plan, hardware: Hardware | None) -> Found | None:
+def by_wait(line: CoordinateTimeline) -> dict[str, dict[str, float]]:
+    """Seconds that are waited for, by layer and by what is sent."""
+    found: dict[str, dict[str, float]] = {}
+    for layer, kind, axes, seconds in waits(line):
+        mine = found.setdefault(layer, {})
+        mine[over(kind, axes)] = mine.get(over(kind, axes), 0.0) + seconds
+    return found
+
+
+def timeline(plan: Plan, hardware: Hardware | None, found: Course | None) -> Found | None:
     """The lanes of each coordinate, in seconds; without speeds in work, where there are stages."""
-    if hardware is not None:
-        found = course(Prices(work(plan), hardware), hardware.overlap)
+    if hardware is not None and found is not None:
         end = max((span.end for line in found.lines for span in line.spans), default=0.0)
-        lines = [[(s.lane, s.begin, s.end, s.name) for s in line.spans] for line in found.lines]
+        lines = [[(s.lane, s.begin, s.end, _shown(s.name)) for s in line.spans] for line in found.lines]
         lanes = {-1: "compute", 0: "links of a node", 1: "network"}
         names = lanes | {at + 1: f"network, {level.name}" for at, level in enumerate(hardware.levels)}
-        return _drawn("s", end, lines, names, plan) if end else None
+        return {**_drawn("s", end, lines, names, plan), **opened(plan, hardware)} if end else None
     if plan.pipeline is None:
         return None
     costs, actions = stage_costs(plan), plan.pipeline.actions
@@ -57,6 +82,51 @@ def timeline(plan: Plan, hardware: Hardware | None) -> Found | None:
         for line, spans in zip(actions, shown.spans, strict=True)
     ]
     return _drawn("work", float(shown.end), rows, {-1: "compute"}, plan)
+
+
+def _shown(name: str) -> str:
+    """The name of a span: of a collective as the rest of the page has it."""
+    kind, _, axes = name.partition(" ")
+    return over(kind, axes.split(", ")) if axes else name
+
+
+def opened(plan: Plan, hardware: Hardware) -> Found:
+    """What passes consist of: `passes`, each as rows (layer, how many of it, parts of one), where a
+    part is what it is, its seconds and the bytes that it sends; and `pass_of` the stage and the
+    kind of an action (`2B`) its number among them."""
+    scripts = Scripts(Prices(work(plan), hardware), hardware.overlap)
+    known: dict[str, int] = {}
+    found, passes = dict[str, int](), list[Any]()
+    for stage, kind in dict.fromkeys((action.stage, action.kind) for line in plan.actions for action in line):
+        made = list(_pass(scripts, stage, kind))
+        if repr(made) not in known:
+            known[repr(made)] = len(passes)
+            passes.append(made)
+        found[f"{stage}{kind}"] = known[repr(made)]
+    return {"passes": passes, "pass_of": found}
+
+
+def _pass(scripts: Scripts, stage: int, kind: str) -> Iterator[tuple[str, int, list[tuple[str, float, int]]]]:
+    of, beats, at = scripts.prices.work.stages[stage], scripts.script(stage, kind), 0
+    for segment in (of.forward if kind == FORWARD else of.backward) if beats else ():
+        beat, at = beats[at], at + segment.times
+        parts: dict[str, list[float]] = {}  # seconds and bytes
+        for item, seconds in beat.parts:
+            match item:
+                case Collective():
+                    what, sends = over(item.kind, item.axes), item.bytes * segment.items[item]
+                case _:
+                    what, sends = kind_of(item.place.operator, item.place.layer), 0
+            mine = parts.setdefault(what, [0.0, 0.0])
+            mine[0] += seconds
+            mine[1] += sends
+        rest = beat.total - sum(seconds for seconds, _ in parts.values())
+        parts.update({SLOWER: [rest, 0.0]} if rest > LEAST else {})
+        yield (
+            segment.layer,
+            segment.times,
+            [(what, round(time, 9), round(size)) for what, (time, size) in parts.items()],
+        )
 
 
 def _name(action: Action) -> str:

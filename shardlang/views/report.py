@@ -1,5 +1,5 @@
-"""The reports of plans, with the course of a step and the differences -> one HTML page, which needs
-no network. It is report.html with the data in it as JSON."""
+"""The reports of plans, with the course of a step, the text of the program and the differences ->
+one HTML page, which needs no network. It is report.html with the data in it as JSON."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shardlang.ops.declaration import REGISTRY
-from shardlang.paths.runs import called, patterns, unindexed
+from shardlang.paths.runs import called, patterns
+from shardlang.sources.source import Source
 from shardlang.terminal.display import duration, percent, size
+from shardlang.views.program_text import ATTENTION, LEAST, PRODUCTS, SLOWER, STREAMS, kind_of, over, shown_text
 
 Found = Mapping[str, Any]
 Entry = dict[str, Any]
 TEMPLATE = Path(__file__).with_name("report.html")
-# Kinds of what takes time, as the bars have them.
-PRODUCTS, ATTENTION, STREAMS, UPDATE = "products", "attention", "memory-bound operators", "update"
-WAITS, IDLE = "collectives", "idle"
+IDLE = "idle"
+# What the page has as it is in the report.
+_AS_THEY_ARE = ("ranks", "microbatches", "cluster", "timeline", "memory", "text")
 _MARK = "/*DATA*/null"
 
 
-def page(plans: Sequence[Found], differences: Found | None = None, sources: Mapping[str, str] | None = None) -> str:
-    """The page of one plan or of two. A plan is its report, with `timeline`, `memory` and `cluster`
-    beside. sources: the texts of the programs that operators come from, by name."""
+def page(plans: Sequence[Found], differences: Found | None = None, sources: Mapping[str, Source] | None = None) -> str:
+    """The page of one plan or of two. A plan is its report with what `with_course` adds. sources:
+    the files of their programs, by name."""
     data = {
         "plans": [_plan(found) for found in plans],
         "diff": differences,
-        "sources": {name: text.split("\n") for name, text in (sources or {}).items()},
+        "sources": {name: shown_text(source) for name, source in (sources or {}).items()},
     }
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
     before, mark, after = TEMPLATE.read_text("utf-8").partition(_MARK)
@@ -39,11 +40,13 @@ def _plan(found: Found) -> Entry:
     parts = _parts(found)
     return {
         "title": title(found), "sentences": sentences(found), "parts": parts, "facts": list(_facts(found)),
-        "mesh": [{"name": a["name"], "size": a["size"]} for a in found["meshes"][0]["axes"]],
-        **{key: found.get(key) for key in ("ranks", "microbatches", "cluster", "timeline", "memory")},
+        **{key: found.get(key) for key in _AS_THEY_ARE},
         "limit": found["per_rank"]["device_memory_bytes"], "device": found["per_rank"]["device"],
-        "seconds": "predicted" in found, "layers": _layers(found), "operators": _operators(found),
-        "stages": _stages(found), "assumptions": list(_assumptions(found)),
+        "seconds": "predicted" in found, "layers": _layers(found),
+        "meshes": [mesh["axes"] for mesh in found["meshes"]], "stages": _stages(found),
+        "axis": found["pipeline"]["axis"] if found["pipeline"] is not None else None,
+        "apart": _sent(found, ("gradients", "parameters")),
+        "assumptions": list(_assumptions(found)),
     }  # fmt: skip
 
 
@@ -65,29 +68,27 @@ def _timed(found: Found, step: Found) -> Iterator[str]:
     whole, parts = step["step_s"], _parts(found)
     tokens = f", {step['tokens_per_s']:,.0f} tokens a second" if step["tokens_per_s"] else ""
     yield f"A step is predicted to take {duration(whole)}{tokens}: an MFU of {percent(step['mfu'])}."
-    useful = [part for part in parts if part["kind"] in (PRODUCTS, ATTENTION)]
-    works = sum(part["value"] for part in useful)
-    losses = _losses(step, parts)
+    works = sum(part["value"] for part in parts if part["kind"] in (PRODUCTS, ATTENTION))
+    losses = _losses(parts)
     if not losses:
         return
     lost = max(losses, key=lambda name: losses[name])
-    share = f"{duration(losses[lost])}, {losses[lost] / whole:.0%} of the step"
-    bound = f"Products and attention compute for {works / whole:.0%} of it."
-    if works > whole * 0.7:
-        yield f"{bound} They are the bottleneck; the largest loss beside them is {lost}: {share}."
+    most = f"{lost}: {duration(losses[lost])}, {losses[lost] / whole:.0%} of the step"
+    useful = f"Products and attention take {works / whole:.0%} of the step"
+    if works > losses[lost]:
+        yield f"{useful}. Of the rest most goes to {most}."
     else:
-        yield f"{bound} The bottleneck is {lost}: {share}."
+        yield f"The bottleneck is {most}. {useful}."
 
 
-def _losses(step: Found, parts: Sequence[Found]) -> dict[str, float]:
+def _losses(parts: Sequence[Found]) -> dict[str, float]:
     """The seconds of a step that are no products: those of collectives by axes."""
     found: dict[str, float] = {}
-    for each in step["exposed_s"]:
-        name = f"waiting for collectives over {', '.join(each['axes'])}"
-        found[name] = found.get(name, 0.0) + each["seconds"]
     for part in parts:
-        if part["kind"] not in (PRODUCTS, ATTENTION, WAITS):
-            found[part["name"]] = part["value"]
+        if part["kind"] not in (PRODUCTS, ATTENTION):
+            sent = part["sent"] and part["sent"].partition(" over ")
+            name = f"waiting for collectives over {sent[2]}" if sent else part["name"]
+            found[name] = found.get(name, 0.0) + part["value"]
     return found
 
 
@@ -129,47 +130,54 @@ def _parts(found: Found) -> list[Entry]:
     """The parts of a step in seconds; without speeds in bytes that are sent, by collective."""
     step = found.get("predicted")
     if step is None:
-        return [
-            {"name": f"{_dashed(each['collective'])} over {', '.join(each['axes'])}, {each['what']}", "kind": WAITS,
-             "value": each["forward_bytes"] + each["backward_bytes"]}
-            for each in found["sent"]
-        ]  # fmt: skip
+        return _sent(found, ("values", "gradients", "parameters"))
     compute: dict[str, float] = {}
     for each in step["by_operator"]:
         kind = kind_of(each["operator"], each["layer"])
         compute[kind] = compute.get(kind, 0.0) + each["compute_s"]
     # Compute beside collectives is slower, which no operator has as its own.
     rest = step["compute_s"] - sum(compute.values())
-    parts = [{"name": kind, "kind": kind, "value": compute[kind]} for kind in compute if compute[kind] > 0]
-    parts += [{"name": "compute that collectives slow down", "kind": STREAMS, "value": rest}] if rest > 1e-9 else []
-    parts += [
-        {"name": f"waiting for the {_dashed(each['kind'])} over {', '.join(each['axes'])}", "kind": WAITS,
-         "value": each["seconds"]}
-        for each in step["exposed_s"]
-    ]  # fmt: skip
-    parts += [{"name": "waiting for other stages", "kind": IDLE, "value": step["idle_s"]}] if step["idle_s"] > 0 else []
+    parts = [{**_part(kind, compute[kind]), "kind": kind} for kind in compute if compute[kind] > 0]
+    parts += [{**_part(SLOWER, rest), "kind": STREAMS}] if rest > LEAST else []
+    for each in step["exposed_s"]:
+        way = over(each["kind"], each["axes"])
+        parts.append(_part(f"waiting for the {way}", each["seconds"], way))
+    parts += [{**_part("waiting for other stages", step["idle_s"]), "kind": IDLE}] if step["idle_s"] > 0 else []
     return sorted(parts, key=lambda part: -part["value"])
 
 
-def kind_of(operator: str, layer: str) -> str:
-    """The kind of work that an operator is."""
-    known = REGISTRY.get(operator)
-    if known is None:
-        return UPDATE if layer == "step" else STREAMS
-    return PRODUCTS if known.product is not None else ATTENTION if known.attends else STREAMS
+def _sent(found: Found, kinds: Sequence[str]) -> list[Entry]:
+    """What a rank sends in a step of values, of gradients or of parameters."""
+    return [
+        _part(f"{way}, {each['what']}", each["forward_bytes"] + each["backward_bytes"], way)
+        for each in found["sent"]
+        if each["what"] in kinds
+        for way in [over(each["collective"], each["axes"])]
+    ]
+
+
+def _part(name: str, value: float, sent: str = "") -> Entry:
+    """A part of a bar. sent: by what, where it is sent; the kind is then that of the collective."""
+    return {"name": name, "value": value, "sent": sent, "kind": sent.partition(" ")[0]}
 
 
 def _layers(found: Found) -> list[Entry]:
-    """Per class of layers what it takes, by kind."""
-    step, rows = found.get("predicted"), dict[str, dict[str, float]]()
-    if step is None:
-        for row in _operators(found):
-            name = row["layer"]
-            mine = rows.setdefault(name, {})
-            for each in row["sent"]:
-                over = f"over {', '.join(each['axes'])}"
-                mine[over] = mine.get(over, 0) + each["bytes"]
-        return [{"name": name, "parts": parts} for name, parts in rows.items() if parts]
+    """Per class of layers what it takes, by kind; without speeds what it sends, by collective. Also
+    by what it sends at all, and the stages that run it."""
+    of, step = found["of_layers"], found.get("predicted")
+    rows = _seconds(found, step) if step is not None else {name: each["sent"] for name, each in of.items()}
+    none: dict[str, Any] = {"sent": {}, "stages": []}
+    made = [
+        {"name": name, "parts": parts, "sent": of.get(name, none)["sent"], "stages": of.get(name, none)["stages"]}
+        for name, parts in rows.items()
+        if parts
+    ]
+    return sorted(made, key=lambda row: -sum(row["parts"].values()))
+
+
+def _seconds(found: Found, step: Found) -> dict[str, dict[str, float]]:
+    """Layer -> seconds by kind; of what is waited for by what is sent."""
+    rows: dict[str, dict[str, float]] = {}
     for each in step["by_operator"]:
         mine, kind = rows.setdefault(each["layer"], {}), kind_of(each["operator"], each["layer"])
         mine[kind] = mine.get(kind, 0.0) + each["compute_s"]
@@ -177,66 +185,8 @@ def _layers(found: Found) -> list[Entry]:
         mine = rows.setdefault(each["layer"], {})
         slower = each["compute_s"] - sum(mine.values())
         mine[STREAMS] = mine.get(STREAMS, 0.0) + max(0.0, slower)
-        mine[WAITS] = each["exposed_s"]
-    kept = {name: {kind: value for kind, value in parts.items() if value > 1e-12} for name, parts in rows.items()}
-    found_rows = [{"name": name, "parts": parts} for name, parts in kept.items() if parts]
-    return sorted(found_rows, key=lambda row: -sum(row["parts"].values()))
-
-
-def _operators(found: Found) -> list[Entry]:
-    """The operators, those of equal layers together, in order."""
-    seconds = {each["path"]: each for each in found.get("predicted", {}).get("by_operator", ())}
-    rows: dict[tuple[str, ...], Entry] = {}
-    for entry in _walk(found["blocks"], found["operators"]):
-        result = entry["local_shapes"]["result"]
-        key = unindexed(entry["name"]), entry["text"], entry["layout"], str(result["local_shape"])
-        row = rows.get(key)
-        if row is None:
-            path = unindexed(entry["name"]).replace("[]", "[*]")
-            timed = seconds.get(path, {})
-            row = rows[key] = {
-                "layer": _layer(path), "path": path, "operator": entry["operator"], "text": entry["text"],
-                "source": entry["source"], "layout": f"{result['dtype']}{entry['layout']}", "count": 0,
-                "shape": "x".join(map(str, result["local_shape"])) or "one number", "sent": [],
-                "recomputed": entry["recomputed"], "stages": [], "compute_s": timed.get("compute_s"),
-                "exposed_s": timed.get("exposed_s"),
-            }  # fmt: skip
-        row["count"] += entry["times"]
-        if entry["stage"] is not None and entry["stage"] not in row["stages"]:
-            row["stages"].append(entry["stage"])
-        for each in entry["collectives"]:
-            _add(row["sent"], each)
-    return list(rows.values())
-
-
-def _layer(path: str) -> str:
-    """The outermost layer of an array that a path is in; else its first name."""
-    names = path.removeprefix("train.").split(".")
-    at = next((n for n, name in enumerate(names) if name.endswith("]")), 0)
-    return ".".join(names[: at + 1]).partition(":")[0]
-
-
-def _add(sent: list[Entry], each: Found) -> None:
-    """Adds a collective to those of a row; the same ones are one."""
-    what = _dashed(each["forward"] or each["backward"] or each["kind"])
-    sizes = (each["forward_bytes"] + each["backward_bytes"]) * each["times"]
-    if not sizes:
-        return
-    of = called(unindexed(each["value"]).replace("[]", "[*]"))
-    known = next((one for one in sent if (one["what"], one["axes"], one["of"]) == (what, each["axes"], of)), None)
-    if known is None:
-        sent.append({"what": what, "axes": each["axes"], "of": of, "bytes": sizes})
-    else:
-        known["bytes"] += sizes
-
-
-def _walk(items: Sequence[Found], operators: Sequence[Found]) -> Iterator[Found]:
-    """The operators of the blocks."""
-    for item in items:
-        if "items" in item:
-            yield from _walk(item["items"], operators)
-        elif "collective" not in item:
-            yield operators[item["operator"]]
+        mine.update(found["waits"].get(each["layer"], {}))
+    return {name: {kind: value for kind, value in parts.items() if value > 1e-12} for name, parts in rows.items()}
 
 
 def _stages(found: Found) -> list[Entry]:

@@ -21,7 +21,7 @@ def declared_names(file: ast.File, library: Library, root: str | None) -> Declar
     members = [member for model in models for member in flat(model.members)]
     settings = (s for item in file.items if isinstance(item, ast.Train) for s in item.settings)
     bodies = (s for m in members if isinstance(m, ast.Forward) for s in m.body if isinstance(s, ast.Assign))
-    values = {name.text for s in (*bodies, *settings) for name in s.names}
+    values = {name.text for s in bodies for name in s.names} | {name.text for s in settings for name in s.names}
     values |= {member.name.text for member in members if isinstance(member, ast.Layer | ast.Tensor)}
     dims = (e.name.text for m in (*members, *file.items) if isinstance(m, ast.DimDecl) for e in m.entries)
     formals = (f.name.text for model in models for f in model.formals if isinstance(f.kind, ast.Name))

@@ -145,9 +145,7 @@ def _covered(setting: ast.Setting, graph: Graph, frame: Frame) -> dict[int, Spec
     return found
 
 
-def _report_without(
-    best: Mapping[int, Any], settings: Sequence[Optimizer], graph: Graph, frame: Frame
-) -> None:
+def _report_without(best: Mapping[int, Any], settings: Sequence[Optimizer], graph: Graph, frame: Frame) -> None:
     left = [graph.values[p] for p in trained(graph) if p not in best]
     if left and settings:
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""

@@ -8,24 +8,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 
-from shardlang.editor.shown import Place
 from shardlang.folds.traffic import Sent, sent
 from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import Kind, Op
 from shardlang.plan.plan import Plan
-from shardlang.sources.source import Span
+from shardlang.sources.source import Span, TextRange
 from shardlang.types.layout import Layout, layout_text
 
 
 @dataclass(frozen=True, slots=True)
 class LaidOut:
     """A tensor as ranks hold it. cuts: what lies on an axis, such as `batch@dp` or `+mp`; bytes: of
-    the largest part that a rank holds, of one microbatch."""
+    the largest part that a rank holds, of one microbatch. axes: those that cut each dim, and
+    pending: those that it is a sum over; both of the ranks in the plan's mesh of this number."""
 
     type: str
     cuts: tuple[str, ...]
     shape: tuple[int, ...]
     bytes: int
+    axes: tuple[tuple[str, ...], ...] = ()
+    pending: tuple[str, ...] = ()
+    mesh: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class PlannedStatement:
     """tensors: the result in each of its layouts, which differ where a model is called in two
     places; read: the cuts of what the statement reads; sent: the most first; ops: its operators."""
 
-    place: Place
+    place: TextRange
     tensors: tuple[LaidOut, ...]
     read: tuple[tuple[str, ...], ...]
     sent: tuple[SentBytes, ...]
@@ -65,11 +68,11 @@ class _Found:
     sent: dict[tuple[str, tuple[str, ...]], list[int]] = field(default_factory=dict)
 
 
-def statements(plan: Plan, file: str) -> Mapping[Place, PlannedStatement]:
+def statements(plan: Plan, file: str) -> Mapping[TextRange, PlannedStatement]:
     """The statements of a file, by its name, in the order in which they run."""
     places = places_of(plan, file)
-    found: dict[Place, _Found] = {}
-    by_path: dict[str, Place] = {}
+    found: dict[TextRange, _Found] = {}
+    by_path: dict[str, TextRange] = {}
     for op, place in places.items():
         found.setdefault(place, _Found()).ops.append(op)
         it = plan.graph.ops[op]
@@ -101,7 +104,7 @@ def _calling(plan: Plan) -> dict[tuple[str, int], Span | None]:
     return {}
 
 
-def places_of(plan: Plan, file: str) -> dict[int, Place]:
+def places_of(plan: Plan, file: str) -> dict[int, TextRange]:
     """Operator -> the statement of the file that it is done for."""
     found = {}
     for op in plan.graph.ops:
@@ -131,7 +134,7 @@ def _call_in(plan: Plan, call: int, file: str) -> Span | None:
     return made
 
 
-def _statement(plan: Plan, place: Place, found: _Found) -> PlannedStatement:
+def _statement(plan: Plan, place: TextRange, found: _Found) -> PlannedStatement:
     graph, here = plan.graph, set(found.ops)
     results = [op for op in found.ops if not _inner(plan, op, here)] or found.ops[-1:]
     tensors = dict.fromkeys(tensor(plan, graph.ops[op].results[0], plan.ops[op].results[0]) for op in results)
@@ -166,10 +169,13 @@ def _read(plan: Plan, ops: Sequence[int], here: set[int]) -> Iterator[tuple[str,
 
 
 def tensor(plan: Plan, value: int, layout: Layout) -> LaidOut:
-    known = plan.graph.values[value]
-    text = layout_text(known.type, layout, plan.meshes[layout.mesh])
-    shape = plan.local_shape(value, layout)
-    return LaidOut(f"{known.type.dtype}{text}", cuts(text), tuple(shape), plan.local_bytes(value, layout))
+    known, mesh = plan.graph.values[value], plan.meshes[layout.mesh]
+    text = layout_text(known.type, layout, mesh)
+    return LaidOut(
+        f"{known.type.dtype}{text}", cuts(text), tuple(plan.local_shape(value, layout)),
+        bytes=plan.local_bytes(value, layout), axes=tuple(mesh.ranked(axes) for axes in layout.dims),
+        pending=mesh.ranked(layout.pending), mesh=layout.mesh,
+    )  # fmt: skip
 
 
 def cuts(layout: str) -> tuple[str, ...]:
