@@ -30,7 +30,8 @@ TOKENS = {
 }  # fmt: skip
 
 
-def _token(scope: str) -> Any:
+def token_of(scope: str) -> Any:
+    """The token of a scope of the grammar."""
     return next((token for start, token in TOKENS.items() if scope.startswith(start)), Text)
 
 
@@ -62,7 +63,7 @@ def _patterns(patterns: list[dict[str, Any]], rules: Mapping[str, Any]) -> list[
 
 def _marked(captures: Mapping[str, Any]) -> Any:
     """The function that cuts a match into tokens: its groups, and text between them."""
-    tokens = {int(number): _token(capture["name"]) for number, capture in captures.items()}
+    tokens = {int(number): token_of(capture["name"]) for number, capture in captures.items()}
 
     def mark(lexer: RegexLexer, match: Match[str]) -> Iterator[tuple[int, Any, str]]:
         at, text = match.start(), match.string

@@ -110,7 +110,7 @@ def as_names(word: str) -> str:
     lines = _AS_NAMES.replace("WORD", word)
     file, sink = Source("t.shard", lines), Sink()
     parse(file, sink)
-    wrong = {found.span.line for found in sink.found if found.span}
+    wrong = {found.primary.span.line for found in sink.found if found.primary}
     return "".join(line for at, line in enumerate(lines.splitlines(keepends=True), 1) if at not in wrong)
 
 
@@ -163,6 +163,10 @@ def _names(node: Any, role: str) -> Iterator[Marked]:
     elif isinstance(node, ast.Segment):
         named = re.search(r"\w+", node.name)
         yield from [Marked(node.span.start + named.start(), node.span.start + named.end(), "Segment")] if named else []
+    elif isinstance(node, ast.Attribute) and role in ("Call.callee", "Pipe.right"):
+        yield from (*_names(node.value, "Attribute.value"), *_names(node.name, role))
+    elif isinstance(node, ast.Index) and role == "Pipe.right":
+        yield from (*_names(node.value, role), *_names(node.index, "Index.index"))
     elif isinstance(node, ast.Setting) and node.keyword == "freeze":
         yield from (*_names(node.name, "Setting.name"), *_names(node.at, ""))
     elif isinstance(node, ast.Keyword) and role == "Pick.places":
