@@ -14,16 +14,17 @@ from typing import Any
 import lark
 
 from shardlang.syntax.tables import END, KEPT, PLACE
-from tests.syntax import textmate
+from tests.syntax import textmate, vim
 
 GRAMMAR = Path(__file__).parents[2] / "grammars" / "shard.lark"
 COLOURS = GRAMMAR.with_name("shard.tmLanguage.json")
+VIM = GRAMMAR.parents[1] / "editors" / "vim" / "syntax" / "shard.vim"
 STARTS = ("start", "expression_only")
 
 
 def made(grammar: str) -> dict[Path, str]:
     """The files that are made from a grammar."""
-    return {PLACE: build(grammar), COLOURS: textmate.write(grammar)}
+    return {PLACE: build(grammar), COLOURS: textmate.write(grammar), VIM: vim.write(grammar)}
 
 
 def build(grammar: str) -> str:

@@ -41,7 +41,7 @@ def shape(node: Any) -> Any:
 
 def test_what_is_made_from_the_grammar_is_that_of_the_grammar() -> None:
     texts = made(GRAMMAR.read_text("utf-8"))
-    assert len(texts) == 2
+    assert len(texts) == 3
     for place, text in texts.items():
         assert place.read_text("utf-8") == text, f"{place.name}: python -m tests.syntax.bless"
 

@@ -140,7 +140,7 @@ def _names(line: Line, label: str) -> Rule:
     within = label in line.words
     return _between(
         rf"\b({label})\b{S}(\()" if within else r"(\()", rf"\)|{STOP}",
-        [_include(f"names-{line.word}"), _match(N, _scope(line, rule)), _include("basic")],
+        [_include(f"names-{line.word}"), _match(N, scope_of(line, rule)), _include("basic")],
         [KEYWORD, "punctuation"] if within else ["punctuation"],
     )  # fmt: skip
 
@@ -154,12 +154,13 @@ def _follows(line: Line, label: str, form: str = "{}") -> tuple[str, list[str]]:
         more, inner = _follows(line, word, FURTHER)
         options.append(rf"({word})\b{more}")
         scopes += [KEYWORD, *inner]
-    named = {_scope(line, piece.text) for piece in pieces if piece.kind == "name"}
+    named = {scope_of(line, piece.text) for piece in pieces if piece.kind == "name"}
     options += [rf"({N})" for _ in named]
     return form.format(f"(?:{'|'.join(options)})") if options else "", [*scopes, *named]
 
 
-def _scope(line: Line, rule: str) -> str:
+def scope_of(line: Line, rule: str) -> str:
+    """The scope of names that a rule has in a line."""
     return NAMES.get(f"{line.word} {rule}") or NAMES[rule]
 
 
