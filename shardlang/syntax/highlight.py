@@ -1,20 +1,82 @@
-"""A Pygments lexer for Shard (entry point `shard`); a test compares its words with the grammar."""
+"""grammars/shard.tmLanguage.json, the colours of editors -> a Pygments lexer (entry point `shard`)
+that gives every character the same ones.
+
+The grammar is made from that of the language by `python -m tests.syntax.bless`."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import json
+from collections.abc import Iterator, Mapping
+from re import Match
+from typing import Any, ClassVar
 
-from pygments.lexer import RegexLexer, words
+from pygments.lexer import RegexLexer, include
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Text
 
-from shardlang.facts.dtypes import DTYPES
-from shardlang.syntax.words import CLAUSES, ITEMS
-from shardlang.syntax.words import RULES as STRATEGY_WORDS
+from shardlang.sources.resources import folder
 
-DECLARATIONS = (*ITEMS, "layer", "param", "state", "forward", "mesh", "metric")
-RULES = (*CLAUSES, *(word for word in STRATEGY_WORDS if word not in DECLARATIONS))
-RESERVED = ("if", "else", "return", "and", "or", "not")
-CONSTANTS = ("true", "false")
+# What Pygments calls a scope, by the scope or by what it begins with; the first that fits.
+TOKENS = {
+    "comment.line.documentation": Comment.Special, "comment": Comment.Single,
+    "string": String.Double, "constant.character": String.Escape,
+    "constant.numeric": Number, "keyword.other.unit": Number.Unit, "constant.language": Keyword.Constant,
+    "keyword.declaration": Keyword.Declaration, "keyword.control": Keyword.Reserved,
+    "keyword.operator": Operator, "keyword": Keyword, "storage.type": Keyword.Type, "punctuation": Punctuation,
+    "entity.name.function": Name.Function, "entity.name.namespace": Name.Namespace, "entity.name.type": Name.Class,
+    "entity.other.attribute-name.axis": Name.Decorator, "support.constant": Name.Builtin,
+    "variable.other.constant.dim": Name.Constant, "variable.other.property": Name.Property,
+    "variable.other.selector": Name.Tag, "variable.other.readwrite": Name,
+    "variable.parameter.argument": Name.Attribute, "variable": Name.Variable,
+}  # fmt: skip
+
+
+def token_of(scope: str) -> Any:
+    """The token of a scope of the grammar."""
+    return next((token for start, token in TOKENS.items() if scope.startswith(start)), Text)
+
+
+def _states(grammar: Mapping[str, Any]) -> dict[str, list[object]]:
+    """A state for each rule of the grammar, and one for a whole file."""
+    rules = grammar["repository"]
+    # A line break by itself: patterns find the beginning of a line with its spaces.
+    spaces = (r"\n|[^\S\n]+", Text)
+    states = {"root": [*_patterns(grammar["patterns"], rules), spaces]}
+    for name, rule in rules.items():
+        states[name] = _patterns(rule["patterns"], rules)
+        if "begin" in rule:
+            states[name] = [(rule["end"], _marked(rule.get("endCaptures", {})), "#pop"), *states[name], spaces]
+    return states
+
+
+def _patterns(patterns: list[dict[str, Any]], rules: Mapping[str, Any]) -> list[object]:
+    found: list[object] = []
+    for pattern in patterns:
+        name = pattern.get("include", "").removeprefix("#")
+        if "begin" in rules.get(name, ()):
+            found.append((rules[name]["begin"], _marked(rules[name].get("beginCaptures", {})), name))
+        elif name:
+            found.append(include(name))
+        else:
+            found.append((pattern["match"], _marked(pattern.get("captures", {"0": pattern}))))
+    return found
+
+
+def _marked(captures: Mapping[str, Any]) -> Any:
+    """The function that cuts a match into tokens: its groups, and text between them."""
+    tokens = {int(number): token_of(capture["name"]) for number, capture in captures.items()}
+
+    def mark(lexer: RegexLexer, match: Match[str]) -> Iterator[tuple[int, Any, str]]:
+        at, text = match.start(), match.string
+        for group, token in tokens.items():
+            start, end = match.span(group)
+            for kind, stop in ((Text, start), (token, end)):
+                if at < stop:
+                    yield at, kind, text[at:stop]
+                    at = stop
+        if at < match.end():
+            yield at, Text, text[at : match.end()]
+
+    return mark
 
 
 class ShardLexer(RegexLexer):  # type: ignore[misc]  # pygments has no types
@@ -24,21 +86,6 @@ class ShardLexer(RegexLexer):  # type: ignore[misc]  # pygments has no types
     aliases: ClassVar[list[str]] = ["shard"]
     filenames: ClassVar[list[str]] = ["*.shard"]
     url = ""
-    tokens: ClassVar[dict[str, list[object]]] = {
-        "root": [
-            (r"\s+", Text),
-            (r"##[^\n\r]*", Comment.Special),
-            (r"#[^\n\r]*", Comment.Single),
-            (r'"(?:[^"\\\n]|\\[^\n])*"', String.Double),
-            (r"[A-Za-z_]\w*(?=[ \t]*=(?!=))", Name.Attribute),
-            (words(DECLARATIONS, prefix=r"\b", suffix=r"\b"), Keyword.Declaration),
-            (words(RULES, prefix=r"\b", suffix=r"\b"), Keyword),
-            (words(RESERVED, prefix=r"\b", suffix=r"\b"), Keyword.Reserved),
-            (words(CONSTANTS, prefix=r"\b", suffix=r"\b"), Keyword.Constant),
-            (words(DTYPES, prefix=r"\b", suffix=r"\b"), Keyword.Type),
-            (r"[0-9][0-9_]*(?:\.[0-9][0-9_]*)?(?:[eE][+-]?[0-9]+)?(?:[A-Za-z]\w*(?:/s\b)?)?", Number),
-            (r"[A-Za-z_]\w*", Name),
-            (r"\|>|->|\*\*|\.\.\.?|==|!=|<=|>=|[-+*/%@^<>=?]", Operator),
-            (r"[()\[\]{},:.]", Punctuation),
-        ]
-    }
+    tokens: ClassVar[dict[str, list[object]]] = _states(
+        json.loads((folder("grammars") / "shard.tmLanguage.json").read_text("utf-8"))
+    )

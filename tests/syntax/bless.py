@@ -1,6 +1,7 @@
-"""`python -m tests.syntax.bless`: writes the parser's tables, shardlang/syntax/tables.json, anew from the grammar.
+"""`python -m tests.syntax.bless`: writes anew what is made from the grammar: the parser's tables, shardlang/syntax/
+tables.json, and the colours of editors.
 
-Building them takes lark some 300 ms, and reading them a few: so `shardc` never imports lark.
+Building the tables takes lark some 300 ms, and reading them a few: so `shardc` never imports lark.
 """
 
 from __future__ import annotations
@@ -13,9 +14,17 @@ from typing import Any
 import lark
 
 from shardlang.syntax.tables import END, KEPT, PLACE
+from tests.syntax import textmate, vim
 
 GRAMMAR = Path(__file__).parents[2] / "grammars" / "shard.lark"
+COLOURS = GRAMMAR.with_name("shard.tmLanguage.json")
+VIM = GRAMMAR.parents[1] / "editors" / "vim" / "syntax" / "shard.vim"
 STARTS = ("start", "expression_only")
+
+
+def made(grammar: str) -> dict[Path, str]:
+    """The files that are made from a grammar."""
+    return {PLACE: build(grammar), COLOURS: textmate.write(grammar), VIM: vim.write(grammar)}
 
 
 def build(grammar: str) -> str:
@@ -113,4 +122,5 @@ _FIRST = ("NAME", "SPACE", "NUMBER")
 
 
 if __name__ == "__main__":
-    PLACE.write_text(build(GRAMMAR.read_text("utf-8")), "utf-8")
+    for place, text in made(GRAMMAR.read_text("utf-8")).items():
+        place.write_text(text, "utf-8")

@@ -1,9 +1,7 @@
-"""The grammar, its tables, the mistakes, the formatter and the highlighters, held against one another."""
+"""The grammar, its tables, the mistakes, and the formatter, held against one another."""
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,17 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pygments.token import Error
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.facts.dtypes import DTYPES
 from shardlang.format.format import format_file
 from shardlang.sources.source import Source, Span
-from shardlang.syntax import ast, highlight
+from shardlang.syntax import ast
 from shardlang.syntax.mistakes import MISTAKES, Mistake
 from shardlang.syntax.parse import parse, parse_expression
-from shardlang.syntax.tables import PLACE, tables
-from tests.syntax.bless import GRAMMAR, build
+from tests.syntax.bless import GRAMMAR, made
 from tests.syntax.comments import comments
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,8 +39,11 @@ def shape(node: Any) -> Any:
     return node
 
 
-def test_tables_are_those_of_the_grammar() -> None:
-    assert build(GRAMMAR.read_text("utf-8")) == PLACE.read_text("utf-8")
+def test_what_is_made_from_the_grammar_is_that_of_the_grammar() -> None:
+    texts = made(GRAMMAR.read_text("utf-8"))
+    assert len(texts) == 3
+    for place, text in texts.items():
+        assert place.read_text("utf-8") == text, f"{place.name}: python -m tests.syntax.bless"
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=[p.name for p in PROGRAMS])
@@ -106,24 +104,6 @@ def test_a_size_that_is_whole_in_decimals_is_whole(text: str, value: float) -> N
     found = parse_expression(Source("number.shard", text), sink)
     assert isinstance(found, ast.Number) and not sink.found
     assert (found.value, type(found.value)) == (value, float if value % 1 else int)
-
-
-def test_highlighters_know_the_words_of_the_grammar() -> None:
-    words = {*highlight.DECLARATIONS, *highlight.RULES, *highlight.RESERVED, *highlight.CONSTANTS}
-    assert words == set(tables().keywords)
-    rules = json.loads((ROOT / "grammars" / "shard.tmLanguage.json").read_text("utf-8"))["patterns"]
-    lists = [
-        re.findall(r"\w+", r["match"].replace(r"\b", " ")) for r in rules if r.get("match", "").startswith(r"\b(?:")
-    ]
-    assert words | set(DTYPES) == {word for found in lists for word in found}
-
-
-def test_the_lexer_marks_no_sign_of_the_language_as_an_error() -> None:
-    signs = "dim a = 7 % 4, b = a // 2\nfn f(x: [...]) -> [...] {\n  return x |> relu\n}\n"
-    texts = [signs, *(path.read_text("utf-8") for path in ROOT.glob("*/*.shard"))]
-    assert len(texts) > 10
-    for text in texts:
-        assert [token for token in highlight.ShardLexer().get_tokens(text) if token[0] is Error] == []
 
 
 @pytest.mark.parametrize("depth", [150, 160, 450, 1_000])

@@ -1,0 +1,78 @@
+"""`npm run package` in editors/vscode makes a `.vsix` that has all that VS Code reads of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardlang import __version__
+from tests.editors.node import modules, program
+from tests.syntax.bless import COLOURS
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "editors" / "vscode"
+PACKAGE: dict[str, Any] = json.loads((SOURCES / "package.json").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The packed extension, made in a copy of the checkout's folders."""
+    installed = modules(PACKAGE["devDependencies"])
+    copy = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(ROOT / "grammars", copy / "grammars")
+    shutil.copy(ROOT / "LICENSE", copy)
+    ignored = shutil.ignore_patterns("node_modules", "dist", "LICENSE")
+    shutil.copytree(SOURCES, copy / "editors" / "vscode", ignore=ignored)
+    (copy / "editors" / "vscode" / "node_modules").symlink_to(installed)
+    command = [program("npm"), "run", "package"]
+    done = subprocess.run(command, cwd=copy / "editors" / "vscode", capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (made,) = (copy / "editors" / "vscode" / "dist").glob("*.vsix")
+    return zipfile.ZipFile(made)
+
+
+def test_the_extension_has_what_it_names(packed: zipfile.ZipFile) -> None:
+    inside = {name.removeprefix("extension/") for name in packed.namelist()}
+    told = json.loads(packed.read("extension/package.json"))
+    paths = [each["path"] for each in told["contributes"]["grammars"]]
+    paths += [each["configuration"] for each in told["contributes"]["languages"]] + [told["main"]]
+    assert {path.removeprefix("./") for path in paths} <= inside
+    assert {"readme.md", "license.txt"} <= {name.lower() for name in inside}
+    assert [name for name in inside if "node_modules" in name] == []
+
+
+def test_its_grammar_is_that_of_the_repository(packed: zipfile.ZipFile) -> None:
+    assert packed.read("extension/dist/shard.tmLanguage.json").decode() == COLOURS.read_text("utf-8")
+
+
+def test_the_client_needs_nothing_but_vs_code_and_node(packed: zipfile.ZipFile, tmp_path: Path) -> None:
+    (tmp_path / "client.js").write_bytes(packed.read("extension/dist/client.js"))
+    script = """
+      const {Module, builtinModules} = require("module"), load = Module._load, asked = new Set();
+      const anything = () => new Proxy(class {}, {get: (of, name) => name in of ? of[name] : anything()});
+      Module._load = (name, ...rest) => (asked.add(name), name === "vscode" ? anything() : load(name, ...rest));
+      const client = require(process.argv[1]);
+      const others = [...asked].filter(name => !builtinModules.includes(name.replace("node:", "")));
+      console.log(JSON.stringify([others.filter(name => !name.endsWith("client.js")), Object.keys(client).sort()]));
+    """
+    command = [program("node"), "-e", script, str(tmp_path / "client.js")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert json.loads(done.stdout or "null") == [["vscode"], ["activate", "deactivate"]], done.stderr
+
+
+def test_versions_and_names_agree() -> None:
+    """Commands and settings that the package declares are those that the client has."""
+    client = (SOURCES / "client.js").read_text("utf-8")
+    contributes = PACKAGE["contributes"]
+    assert PACKAGE["version"] == __version__
+    declared = {command["command"] for command in contributes["commands"]}
+    assert declared == set(re.findall(r'^    "(shard\.\w+)":', client, re.MULTILINE))
+    settings = {f"shard.{name}" for name in re.findall(r'settings\(\)\.get\("([\w.]+)"\)', client)}
+    assert settings == set(contributes["configuration"]["properties"])
