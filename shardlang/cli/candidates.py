@@ -52,17 +52,19 @@ def clusters(ctx: click.Context, param: click.Parameter, typed: str) -> list[Com
 
 
 def explained(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
-    """The codes of diagnostics, or all else that `explain` explains, each with a sentence."""
+    """The codes of diagnostics, and all else that `explain` explains, each with a sentence."""
     from click.shell_completion import CompletionItem
 
     from shardlang.diagnostics import explain_pages
 
-    coded = [code for code in explain_pages.pages() if typed and code.startswith(typed.upper())]
-    if coded:
-        return [CompletionItem(code, help=explain_pages.title(code)) for code in coded]
+    # `s` begins many names, and codes are seldom wanted there.
+    coded = [code for code in explain_pages.pages() if typed not in ("", "s") and code.startswith(typed.upper())]
+    codes = [CompletionItem(code, help=explain_pages.title(code)) for code in coded]
+    if coded and typed[2:]:
+        return codes
     from shardlang.cli import reference
 
-    return [CompletionItem(name, help=reference.summary(name)) for name in _begun(typed, reference.names())]
+    return [*codes, *(CompletionItem(name, help=reference.summary(name)) for name in _begun(typed, reference.names()))]
 
 
 def _begun(typed: str, names: Iterable[str]) -> list[str]:

@@ -135,6 +135,8 @@ def test_the_words_need_no_shell(here: Path) -> None:
     assert complete("shardc plan 'a b'\\''s (1), $HOME:", " x") == ["program, x=1.shard"]
     assert complete("shardc plan ", "x", "zsh") == ["program", "x", "_"]
     assert complete("shardc explain ", "SH304", "fish") == ["plain,SH304\ta dim does not divide over an axis"]
+    assert "plain,softmax" in (begun := complete("shardc explain ", "s")) and "plain,SH304" not in begun
+    assert {"plain,shard", "plain,SH304"} <= set(complete("shardc explain ", "sh"))
     assert complete("shardc explain ", "SH304", "zsh")[1:] == ["SH304", "a dim does not divide over an axis"]
 
 
