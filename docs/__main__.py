@@ -1,5 +1,5 @@
-"""`python -m docs FOLDER`: the pages of the site in FOLDER/pages, and FOLDER/mkdocs.yml, which says in which order. With
-`--build` mkdocs makes FOLDER/site of them, with `--page` also the page that programs are opened in."""
+"""`python -m docs FOLDER`: the pages of the site in FOLDER/pages, and FOLDER/mkdocs.yml, which says in which order.
+With `--build` mkdocs makes FOLDER/site of them, with `--page` also the page that programs are opened in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of the site: every page has its place, no fence is prose, no link is dead; and what mkdocs builds of them."""
+"""The pages of the site: each has its place, no fence is prose, no link is dead; and what mkdocs builds of them."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def test_mkdocs_builds_it_and_its_search_finds_words(site: Path) -> None:
     texts = {entry["location"]: f"{entry['title']} {entry['text']}" for entry in index["docs"]}
     for word, place in {
         "reduce-scatter": "redistribution.html", "microbatches": "microbatches.html", "recompute": "stages.html",
-        "einsum": "reference.html", "SH304": "codes/SH304.html", "safetensors": "weights.html", "zero": "strategies.html",
-        "Slurm": "launching.html", "patience": "training.html", "NCCL": "hardware.html",
+        "einsum": "reference.html", "SH304": "codes/SH304.html", "safetensors": "weights.html",
+        "zero": "strategies.html", "Slurm": "launching.html", "patience": "training.html", "NCCL": "hardware.html",
     }.items():  # fmt: skip
         assert [text for at, text in texts.items() if at.startswith(place) and word in text], word
     page = (site / "site" / "strategies.html").read_text("utf-8")
