@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 NAMES = (
     "check_process", "large_model", "depth", "growth", "quickstart_process", "record", "tensor_parallel",
     "dtensor_dispatch", "dtensor", "pipeline", "data_parallel", "gpt2", "zero_3", "one_rank", "compiled", "tables",
-    "exchange", "checkpoint", "mindspore_job", "published_times", "predicted_times",
+    "exchange", "checkpoint", "mindspore_job", "published_times", "predicted_times", "keystroke",
 )  # fmt: skip
 VERDICT = re.compile(r"^(.+): ratio (\S+) \(limit (\S+), spread (\S+)\): (held|MISSED|not judged)$")
 

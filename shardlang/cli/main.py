@@ -39,6 +39,7 @@ COMMANDS = {
     "launch": "Write, and start, a job on several hosts: torchrun, Slurm, Kubernetes.",
     "checkpoint": "Show what a checkpoint holds, or verify that it is whole.",
     "verify": "Check that a strategy changes no result.",
+    "lsp": "Serve editors: mistakes as typed, layouts and memory beside the code.",
     "fmt": "Write programs in their one form.",
     "import": "Write a torch module as a program, with a map of its names.",
     "export": "Write weights as another library's model has them.",
@@ -49,7 +50,10 @@ COMMANDS = {
 }
 
 # The folders of commands that are not beside the others.
-_FOLDERS = {"new": "begin.", "completion": "begin.", "predict": "ranks.", "export": "weights.", "convert": "weights."}
+_FOLDERS = {
+    "new": "begin.", "completion": "begin.", "lsp": "editors.",
+    "predict": "ranks.", "export": "weights.", "convert": "weights.",
+}  # fmt: skip
 
 
 class Commands(click.Group):

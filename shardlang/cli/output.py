@@ -87,20 +87,14 @@ def show(sink: Sink, stream: TextIO | None = None, output: str = "full", besides
 def show_fault(fault: Exception) -> int:
     """Tells what to install, where a package of an extra is missing or cannot be loaded; else of a
     fault of ours and how to report it, with the traceback only if SHARDC_TRACEBACK is set."""
-    from shardlang import __version__
+    from shardlang.diagnostics.fault import fault_of_ours
 
     sink = Sink()
     missing = lacking(fault, "this command") if isinstance(fault, ImportError) else None
     if missing is not None:
         sink.report(missing.code, missing.message, None, help=missing.help)
         return show(sink)
-    what = str(fault) or type(fault).__name__
-    command = " ".join(["shardc", *sys.argv[1:]])
-    sink.report(
-        "SH900", f"a fault of shardc, not of your program: {type(fault).__name__}: {what}", None,
-        notes=(f"shardc {__version__}, Python {sys.version.split()[0]}; the command was: {command}",),
-        help="please report it with the program and the traceback, which `export SHARDC_TRACEBACK=1` makes it print",
-    )  # fmt: skip
+    sink.add(fault_of_ours(fault, " ".join(["shardc", *sys.argv[1:]])))
     if os.environ.get("SHARDC_TRACEBACK"):
         write("".join(traceback.format_exception(fault)), sys.stderr)
     return show(sink)

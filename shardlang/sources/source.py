@@ -32,6 +32,10 @@ class Source:
         line = bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
 
+    def start_of(self, line: int) -> int:
+        """The first character of a line, counted from 1."""
+        return self._starts[line - 1]
+
     def line(self, number: int) -> str:
         """The text of line `number` (from 1) without its newline; empty past the end."""
         if not 1 <= number <= len(self._starts):

@@ -19,6 +19,7 @@ from types import FrameType
 FAILED = 3
 # The exit code of a run that has saved and ended as SIGUSR1 asks: it is to be started again.
 SAVED = 75
+_PR_SET_PDEATHSIG = 1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What is to be done however the process ends, the last first.
 _due: list[Callable[[], None]] = []
@@ -183,3 +184,12 @@ def _end(number: int, _: FrameType | None) -> None:
         with suppress(Exception):
             undo()
     os._exit(FAILED)
+
+
+def die_with_parent(parent: int) -> None:
+    """Has the system end this process with the one that started it, also if that was quick."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

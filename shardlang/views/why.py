@@ -47,7 +47,7 @@ def why(asked: StrategyCase, name: str, sink: Sink) -> Entry | None:
     return {
         **head(asked), "kind": "value", "name": name, "values": in_runs(called(graph.values[v].path) for v in values),
         **_made(asked.plan, first),
-        "decided": _decided(resolved, graph, first, asked.plan),
+        "decided": decided(resolved, graph, first, asked.plan),
         "read": list(_reads(asked.plan, first)),
         "sent": list(_sent(asked, first)),
         "alternatives": _alternatives(asked, selector, first),
@@ -87,7 +87,7 @@ def _selector(text: str) -> ast.Selector | None:
 def _layer(asked: StrategyCase, resolved: ResolvedStrategy, name: str, values: Sequence[int]) -> Entry:
     """The answer for a layer, or for values of one name that are laid out in different ways."""
     plan = asked.plan
-    decided = {value: _decided(resolved, plan.graph, value, plan) for value in values if value in plan.produced}
+    decided = {value: decided(resolved, plan.graph, value, plan) for value in values if value in plan.produced}
     return {
         **head(asked), "kind": "layer", "name": name, "values": layers.rows(plan, decided),
         "decided": layers.decided_by(decided),
@@ -104,7 +104,7 @@ def _made(plan: Plan, value: int) -> Entry:
     return {"made": place(span), "layout": forms(plan)[called(it.path)].made, "kind_of": it.kind.value}
 
 
-def _decided(resolved: ResolvedStrategy, graph: Graph, value: int, plan: Plan) -> Entry:
+def decided(resolved: ResolvedStrategy, graph: Graph, value: int, plan: Plan) -> Entry:
     """The kind of rule that decided, with the rules: `reader` for what is stored as it is read,
     `propagated` where no rule speaks of it, `alone` on one rank."""
     if plan.ranks == 1 or not resolved.name:

@@ -14,6 +14,7 @@ from shardlang.errors import RunError
 from shardlang.interpret.trials.processes import child
 from shardlang.runtime import device
 from shardlang.runtime.launch import children
+from shardlang.terminal import signals
 from shardlang.torch import RankError, bind, launch
 from tests import warm
 from tests.bind.test_mistakes import TWO
@@ -118,7 +119,7 @@ def test_a_process_that_was_forked_may_fork_too(monkeypatch: pytest.MonkeyPatch)
     here = os.getpid()
     if (pid := os.fork()) == 0:
         try:
-            children.die_with_parent(here)
+            signals.die_with_parent(here)
             found = child(lambda tell: tell(torch.exp(torch.zeros(1000, 1000)).sum().item()), 20.0)
             os._exit(found != ([1e6], 0) or not children.forked() or children.threads(1) != 1)
         finally:

@@ -24,7 +24,7 @@ class Unifier:
 
     become: dict[Dim, Term] = field(default_factory=dict)
     outer: dict[Dim, Term] = field(default_factory=dict)
-    literals: int = 0  # how many were made
+    literals: list[Dim] = field(default_factory=list)  # all that were made, in order
     _canonical: dict[Dim, Term] = field(default_factory=dict)
     _factors: dict[Dim, int] = field(default_factory=dict)
 
@@ -43,8 +43,8 @@ class Unifier:
 
     def literal(self, name: str, size: int | None, span: Span | None = None) -> Dim:
         """A new dim made from a number."""
-        self.literals += 1
-        return Dim(name, size, span, True)
+        self.literals.append(Dim(name, size, span, True))
+        return self.literals[-1]
 
     def factors(self, term: Term) -> int:
         """How many factors a term has in the dims of the outermost caller."""

@@ -39,18 +39,20 @@ class GraphExtent:
     layers: int
     called: int
     casts: int
-    # What is not to grow where something is copied: mistakes, and dims made of numbers.
-    firm: tuple[int, int, int]
+    # Dims made of numbers, and those of them that have become others.
+    literals: int
+    become: int
+    mistakes: int
 
 
 def mark(context: Context) -> GraphExtent:
     """Where the check is now."""
     build, dims = context.build, context.dims
-    firm = len(context.sink.found), dims.literals, len(dims.become)
     return GraphExtent(
         len(build.values), len(build.ops), len(build.calls), paths=len(build.paths), dims=len(build.dims),
         layers=context.layers,
-        called=context.calls, casts=len(context.casts), firm=firm,
+        called=context.calls, casts=len(context.casts), literals=len(dims.literals),
+        become=len(dims.become), mistakes=len(context.sink.found),
     )  # fmt: skip
 
 
@@ -59,7 +61,8 @@ class LayerCopy:
     """One further layer: its path, the numbers there of what the first one has, its dims by those
     of the first.
 
-    `inner`: the first layer and those within it. `calls`: how often each of these and its copy were
+    `inner`: the first layer and those within it. `literals`: dims of numbers that the first one made.
+    `calls`: how often each of these and its copy were
     called when both were alike. `made`: the calls of the first that were copied, each with the
     numbers there. `same`: dims, types and attrs (by identity) that are the same in all layers of
     the array."""
@@ -69,6 +72,7 @@ class LayerCopy:
     inner: Sequence[Instance]
     new: str
     same: dict[int, Any]
+    literals: set[Dim]
     ids: dict[int, int] = field(default_factory=dict)
     dims: dict[Dim, Dim] = field(default_factory=dict)
     types: dict[int, tuple[TensorType, TensorType]] = field(default_factory=dict)
@@ -93,16 +97,29 @@ class LayerCopy:
             return dim
         if dim not in self.dims:
             unifier, outside = self.unifier, self.unifier.outer.get(dim)
-            own = dim.home is not None and (dim.home == self.old or dim.home.startswith(f"{self.old}."))
+            own = self._own(dim)
             moved = self.term(outside) if own and outside is not None else outside
             if own and (outside is None or moved != outside):
-                made = Dim(dim.name, dim.size, dim.span, dim.literal, self.path(dim.home or ""))
+                made = (
+                    unifier.literal(self._named(dim.name), dim.size, dim.span) if dim.home is None
+                    else Dim(dim.name, dim.size, dim.span, dim.literal, self.path(dim.home))
+                )  # fmt: skip
                 if moved is not None:
                     unifier.rename(made, moved)
                 self.dims[dim] = made
             else:
                 self.same[id(dim)] = self.dims[dim] = dim
         return self.dims[dim]
+
+    def _named(self, name: str) -> str:
+        """The name of a dim of a number: it may begin with the path of the layer that it is for."""
+        return self.path(name) if name.startswith(f"{self.old}.") else name
+
+    def _own(self, dim: Dim) -> bool:
+        """Whether the first layer, or one within it, has made a dim."""
+        if dim.home is None:
+            return dim in self.literals
+        return dim.home == self.old or dim.home.startswith(f"{self.old}.")
 
     def term(self, term: Term) -> Term:
         return tuple([self.dim(d) for d in term])
@@ -198,12 +215,12 @@ def copied(context: Context, before: GraphExtent, first: Instance, paths: list[s
     """How the layers of an array at `paths` are copied of the first one, as that was declared; none
     where each is to be declared by itself."""
     build, after = context.build, mark(context)
-    if not COPIED or not first.sound or after.firm != before.firm:
+    if not COPIED or not first.sound or (after.mistakes, after.become) != (before.mistakes, before.become):
         return []
     added, dims = build.paths[before.paths :], list(build.dims.items())[before.dims :]
     same: dict[int, Any] = {}
-    inner = list(_all_layers(first))
-    copies = [LayerCopy(build, context.dims, inner, path, same) for path in paths]
+    inner, literals = list(_all_layers(first)), set(context.dims.literals[before.literals : after.literals])
+    copies = [LayerCopy(build, context.dims, inner, path, same=same, literals=literals) for path in paths]
     for copy in copies:
         context.layers += (after.layers - before.layers) * count(copy.new)
         copy.add_values(range(before.values, after.values))
@@ -223,12 +240,13 @@ def _all_layers(layer: Instance) -> Iterator[Instance]:
 @dataclass(frozen=True, slots=True)
 class FirstLayerStart:
     """Before the call of the first layer with `input`: how often each of its layers was called, and
-    what else it is given."""
+    what else it is given. literals: as of its copies, which have more after it."""
 
     context: Context
     before: GraphExtent
     layers: Sequence[Instance]
     ids: Mapping[int, int]
+    literals: set[Dim]
     input: Tensor
     others: frozenset[int]
     counts: list[int]
@@ -239,26 +257,35 @@ class FirstLayerStart:
         Numbers, and casts of what is outside of the layer, are there for all layers after the first
         call."""
         context, before, after = self.context, self.before, mark(self.context)
-        if after.firm != before.firm or not isinstance(result, Tensor):
+        if after.mistakes != before.mistakes or not isinstance(result, Tensor):
             return None
-        values = context.build.values
+        self.literals.update(context.dims.literals[before.literals : after.literals])
+        became = [*context.dims.become.items()][before.become : after.become]
+        if not self.literals.issuperset(literal for literal, _ in became):
+            return None
+        drafts = context.build.values
         casts = list(context.casts.items())[before.casts :]
         inside = {self.input.id, *self.ids, *range(before.values, after.values)}
         shared = {made.id for (value, _), made in casts if value not in inside}
-        made = [v for v in range(before.values, after.values) if values[v].kind is not Kind.CONSTANT]
+        made = [v for v in range(before.values, after.values) if drafts[v].kind is not Kind.CONSTANT]
         ops = [at for at in range(before.ops, after.ops) if shared.isdisjoint(context.build.ops[at].results)]
         kept = [cast for cast in casts if cast[1].id not in shared]
         told = [(layer.calls, layer.results, layer.result_nodes) for layer in self.layers]
-        return FirstLayerCall(self, after, result, [v for v in made if v not in shared], ops, kept, told)
+        values = [v for v in made if v not in shared]
+        return FirstLayerCall(self, after, result, values=values, ops=ops, casts=kept, became=became, told=told)
 
 
 def ready(copies: Sequence[LayerCopy], given: list[Any], context: Context) -> FirstLayerStart | None:
     """Before the first layer of an array is called; None where the others will not be copied."""
     if not copies or not _may_be_given(given[0], context):
         return None
-    first, others = (copies[0].inner, copies[0].ids), frozenset(v.id for v in given[1:] if isinstance(v, Tensor))
-    counts = [layer.calls for layer in first[0]]
-    return None if given[0].id in others else FirstLayerStart(context, mark(context), *first, given[0], others, counts)
+    first, others = copies[0], frozenset(v.id for v in given[1:] if isinstance(v, Tensor))
+    if given[0].id in others:
+        return None
+    return FirstLayerStart(
+        context, mark(context), first.inner, ids=first.ids, literals=first.literals, input=given[0], others=others,
+        counts=[layer.calls for layer in first.inner],
+    )  # fmt: skip
 
 
 def _may_be_given(given: Any, context: Context) -> bool:
@@ -273,7 +300,8 @@ def _may_be_given(given: Any, context: Context) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FirstLayerCall:
-    """A call of the first layer: values, operators and casts that each further layer repeats."""
+    """A call of the first layer: values, operators, casts and dims that become others, which each
+    further layer repeats."""
 
     start: FirstLayerStart
     after: GraphExtent
@@ -281,6 +309,7 @@ class FirstLayerCall:
     values: list[int]
     ops: list[int]
     casts: list[tuple[tuple[int, str], Tensor]]
+    became: list[tuple[Dim, Term]]
     # How often each layer was called then, with what its last call told.
     told: list[tuple[int, Mapping[str, Any], Mapping[str, object]]]
 
@@ -345,7 +374,8 @@ class FirstLayerCall:
         copy.add_paths(build.paths[before.paths : self.after.paths], ids)
 
     def _keep(self, copy: LayerCopy, ids: Mapping[int, int]) -> None:
-        """Facts that later calls may ask for: types of parameters, and casts."""
+        """Facts that later calls may ask for: dims, types of parameters, and casts."""
+        copy.unifier.become.update([(copy.dim(literal), copy.term(term)) for literal, term in self.became])
         context, values = self.start.context, self.start.context.build.values
         for first, own in copy.ids.items():
             if values[own].type.dtype != values[first].type.dtype:

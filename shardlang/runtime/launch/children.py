@@ -21,19 +21,12 @@ import torch
 
 from shardlang.errors import RunError, lacking
 from shardlang.runtime import device
+from shardlang.terminal import signals
 
-_PR_SET_PDEATHSIG = 1
 _PF_FORKNOEXEC = 0x40  # proc_pid_stat(5), field 9; include/linux/sched.h
 _OMP_PAUSE_HARD = 2  # https://www.openmp.org/spec-html/5.0/openmpsu154.html
 # What a new Python runs: the paths of its modules, and the file with the work.
 _BEGIN = "import sys; sys.path[:] = {paths!r}; from {module} import taken; taken({parent}, {file})"
-
-
-def die_with_parent(parent: int) -> None:
-    """Has the system end this process with the one that started it, also if that was quick."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def threaded() -> str:
@@ -118,7 +111,7 @@ def _do(work: Callable[[], None], parent: int) -> None:
     """The life of the process; never returns."""
     code = 1
     try:
-        die_with_parent(parent)
+        signals.die_with_parent(parent)
         # Makes torch's pool of threads anew. Else threads of autograd do, several at once, and one
         # finds none.
         torch.set_num_threads(1)

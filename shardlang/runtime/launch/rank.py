@@ -26,7 +26,7 @@ from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.functions.indices import met
 from shardlang.runtime.launch import flight
-from shardlang.runtime.launch.children import die_with_parent, take_threads
+from shardlang.runtime.launch.children import take_threads
 from shardlang.runtime.launch.devices import DeviceChoice
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import RunProgram
@@ -138,7 +138,7 @@ def written(text: str = "") -> str:
 def main(task: Task, rank: int, parent: int, log_file: Path, report: int, release: int) -> None:
     """The life of a forked rank; never returns. `report`: where it writes how it ended; `release`:
     closed once all are done."""
-    die_with_parent(parent)
+    signals.die_with_parent(parent)
     code, logs = FAILED, False
     try:
         signals.in_rank()

@@ -1,0 +1,1 @@
+"""Commands for editors and shells."""

@@ -1,0 +1,16 @@
+"""`shardc lsp`: the language server, for editors."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("lsp", epilog="Example: an editor starts `shardc lsp`; editors/README.md says how in each")
+@click.option("--stdio", is_flag=True, help="Speak over standard input and output, as it always does.")
+def command(stdio: bool) -> None:
+    """Serve editors: mistakes as typed, layouts, bytes and memory beside the code.
+
+    It speaks the language server protocol over standard input and output."""
+    from shardlang.lsp.server import serve
+
+    serve()

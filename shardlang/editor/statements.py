@@ -1,0 +1,195 @@
+"""A plan -> what it says of each statement of one file: the layout of the result, and what a step
+sends for it.
+
+A layer of the library counts for the statement of the file that calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+
+from shardlang.editor.shown import Place
+from shardlang.folds.traffic import Sent, sent
+from shardlang.frozen.records import dataclass, remembered
+from shardlang.graph.graph import Kind, Op
+from shardlang.plan.plan import Plan
+from shardlang.sources.source import Span
+from shardlang.types.layout import Layout, layout_text
+
+
+@dataclass(frozen=True, slots=True)
+class LaidOut:
+    """A tensor as ranks hold it. cuts: what lies on an axis, such as `batch@dp` or `+mp`; bytes: of
+    the largest part that a rank holds, of one microbatch."""
+
+    type: str
+    cuts: tuple[str, ...]
+    shape: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SentBytes:
+    """Bytes that ranks send in a step by a collective over axes."""
+
+    collective: str
+    axes: tuple[str, ...]
+    forward_bytes: int
+    backward_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        return self.forward_bytes + self.backward_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStatement:
+    """tensors: the result in each of its layouts, which differ where a model is called in two
+    places; read: the cuts of what the statement reads; sent: the most first; ops: its operators."""
+
+    place: Place
+    tensors: tuple[LaidOut, ...]
+    read: tuple[tuple[str, ...], ...]
+    sent: tuple[SentBytes, ...]
+    ops: tuple[int, ...]
+
+    @property
+    def moves(self) -> bool:
+        """Whether the result is laid out as nothing that the statement reads."""
+        return any(tensor.cuts not in self.read for tensor in self.tensors)
+
+
+@dataclass
+class _Found:
+    ops: list[int] = field(default_factory=list)
+    sent: dict[tuple[str, tuple[str, ...]], list[int]] = field(default_factory=dict)
+
+
+def statements(plan: Plan, file: str) -> Mapping[Place, PlannedStatement]:
+    """The statements of a file, by its name, in the order in which they run."""
+    places = places_of(plan, file)
+    found: dict[Place, _Found] = {}
+    by_path: dict[str, Place] = {}
+    for op, place in places.items():
+        found.setdefault(place, _Found()).ops.append(op)
+        it = plan.graph.ops[op]
+        by_path.update({plan.graph.values[value].path: place for value in it.results}, **{it.path: place})
+    for each in sent(plan):
+        if each.path in by_path:
+            add_sent(found[by_path[each.path]].sent, each)
+    return {place: _statement(plan, place, one) for place, one in found.items()}
+
+
+def add_sent(known: dict[tuple[str, tuple[str, ...]], list[int]], each: Sent) -> None:
+    """Adds what is sent to the bytes by collective and axes."""
+    for phase, (collective, size) in enumerate(
+        zip(each.collectives, (each.forward_bytes, each.backward_bytes), strict=True)
+    ):
+        if size:
+            known.setdefault((collective, each.axes), [0, 0])[phase] += size
+
+
+def in_order(known: Mapping[tuple[str, tuple[str, ...]], Sequence[int]]) -> tuple[SentBytes, ...]:
+    """The most first."""
+    rows = [SentBytes(kind, axes, forward, backward) for (kind, axes), (forward, backward) in known.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.bytes, row.collective, row.axes)))
+
+
+@remembered
+def _calling(plan: Plan) -> dict[tuple[str, int], Span | None]:
+    """(file, call) -> the statement of the file that leads to the call; filled as it is asked."""
+    return {}
+
+
+def places_of(plan: Plan, file: str) -> dict[int, Place]:
+    """Operator -> the statement of the file that it is done for."""
+    found = {}
+    for op in plan.graph.ops:
+        span = _statement_of(plan, op, file)
+        if span is not None and not op.implied:
+            found[op.id] = span.start, span.end
+    return found
+
+
+def _statement_of(plan: Plan, op: Op, file: str) -> Span | None:
+    own = op.statement or op.span
+    return own if own.source.name == file else _call_in(plan, op.within, file)
+
+
+def _call_in(plan: Plan, call: int, file: str) -> Span | None:
+    """The statement of the file that makes a call, or one that the call is within."""
+    known, around = _calling(plan), list[int]()
+    while call >= 0 and (file, call) not in known:
+        around.append(call)
+        span = plan.graph.calls[call].statement
+        if span is not None and span.source.name == file:
+            known[file, call] = span
+        else:
+            call = plan.graph.calls[call].within
+    made = known.get((file, call)) if call >= 0 else None
+    known.update({(file, each): made for each in around})
+    return made
+
+
+def _statement(plan: Plan, place: Place, found: _Found) -> PlannedStatement:
+    graph, here = plan.graph, set(found.ops)
+    results = [op for op in found.ops if not _inner(plan, op, here)] or found.ops[-1:]
+    tensors = dict.fromkeys(tensor(plan, graph.ops[op].results[0], plan.ops[op].results[0]) for op in results)
+    read = dict.fromkeys(_read(plan, found.ops, here))
+    return PlannedStatement(place, tuple(tensors), tuple(read), in_order(found.sent), tuple(found.ops))
+
+
+def _inner(plan: Plan, op: int, here: set[int]) -> bool:
+    """Whether another operator of the statement reads the result."""
+    readers = _readers(plan)
+    return any(reader in here for value in plan.graph.ops[op].results for reader in readers.get(value, ()))
+
+
+@remembered
+def _readers(plan: Plan) -> Mapping[int, Sequence[int]]:
+    found: dict[int, list[int]] = {}
+    for op in plan.graph.ops:
+        for value in op.operands:
+            found.setdefault(value, []).append(op.id)
+    return found
+
+
+def _read(plan: Plan, ops: Sequence[int], here: set[int]) -> Iterator[tuple[str, ...]]:
+    """The cuts of the values that come from elsewhere, as they were made. Parameters are none: what
+    a product reads of them is not how the stream of values lies."""
+    for op in ops:
+        for value in plan.graph.ops[op].operands:
+            known = plan.graph.values[value]
+            layout = plan.produced.get(value)
+            if known.kind in (Kind.RESULT, Kind.DATA) and plan.graph.producers.get(value) not in here and layout:
+                yield tensor(plan, value, layout).cuts
+
+
+def tensor(plan: Plan, value: int, layout: Layout) -> LaidOut:
+    known = plan.graph.values[value]
+    text = layout_text(known.type, layout, plan.meshes[layout.mesh])
+    shape = plan.local_shape(value, layout)
+    return LaidOut(f"{known.type.dtype}{text}", cuts(text), tuple(shape), plan.local_bytes(value, layout))
+
+
+def cuts(layout: str) -> tuple[str, ...]:
+    """`[batch@dp, seq, heads@mp * e] +cp` -> `batch@dp`, `heads@mp`, `+cp`."""
+    dims, _, marks = layout.removeprefix("[").partition("]")
+    found = [part for dim in _split(dims) for part in dim.split(" * ") if "@" in part]
+    return *found, *_marks(marks)
+
+
+def _split(dims: str) -> list[str]:
+    """The dims of a layout; axes in brackets stay together."""
+    found = [""]
+    for part in dims.split(", "):
+        if found[-1].count("(") > found[-1].count(")"):
+            found[-1] += f", {part}"
+        else:
+            found.append(part)
+    return found[1:]
+
+
+def _marks(text: str) -> list[str]:
+    """`+cp`, `+(dp, mp)`: what is pending. A mark `^` is no cut."""
+    return [mark for mark in text.strip().replace(" ^", "\n^").split("\n") if mark.startswith("+")]

@@ -1,0 +1,99 @@
+"""An open file of an editor: it is checked as soon as what has come is read, and planned when keys
+pause. The next change ends what works for the text before it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from lsprotocol import types as lsp
+
+from shardlang.editor.open_file import OpenFile
+from shardlang.editor.text import TextEdit
+from shardlang.lsp import converted
+from shardlang.lsp.child import PlanningProcess
+
+# Seconds without a change after which a plan is made.
+QUIET = 0.05
+
+
+class Session:
+    """tell: is called whenever there is something new to show."""
+
+    def __init__(self, file: OpenFile, version: int, tell: Callable[[], None]) -> None:
+        self.file, self.version, self.tell = file, version, tell
+        self._child, self._pages = PlanningProcess(), PlanningProcess()
+        self._timer: asyncio.TimerHandle | None = None
+        self.soon()
+
+    def change(self, version: int, changes: Iterable[lsp.TextDocumentContentChangeEvent]) -> None:
+        self.version = version
+        for change in changes:
+            text = self.file.text
+            if isinstance(change, lsp.TextDocumentContentChangePartial):
+                ends = converted.offsets(text, change.range)
+            else:
+                ends = 0, len(text)
+            self.file.change(TextEdit(*ends, change.text))
+        self.soon()
+
+    def soon(self) -> None:
+        """Checks the file once what waits in the stream is read."""
+        self._child.stop()
+        self._later(0, self.check)
+
+    def check(self) -> None:
+        self.file.check()
+        self._timer = None
+        self.tell()
+        if self.file.program is not None:
+            self._later(QUIET, self._plan)
+
+    def now(self) -> None:
+        """Checks the file, if that has not been done: an answer is of the text that is there."""
+        if self.file.checked is None or self.file.checked.tree.source.text != self.file.text:
+            self._child.stop()
+            self.check()
+
+    def _plan(self) -> None:
+        file = self.file
+        checked = file.checked
+        if checked is not None and checked.program is not None:
+            # It is read here, after the first mistakes are shown, and not by each child again.
+            from shardlang.editor.planned import shown
+
+            work = partial(shown, checked.program, checked.tree, file.strategy, file.ranks)
+            self._child.start(work, self._take)
+        gc.collect()  # while nothing is typed; at other times it is off
+
+    async def page(self) -> str | None:
+        """The page of `shardc report` for the text that is there; None where it has mistakes."""
+        from shardlang.editor.planned import page
+
+        self.now()
+        program, file = self.file.program, self.file
+        if program is None:
+            return None
+        made: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._pages.start(partial(page, program, file.chosen or None, file.ranks), made.set_result, made.cancel)
+        try:
+            return await made
+        except asyncio.CancelledError:  # by a request for a newer one, or at the end of the file
+            return None
+
+    def _take(self, found: object) -> None:
+        self.file.take(found)
+        self.tell()
+
+    def _later(self, seconds: float, work: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, work)
+
+    def close(self) -> None:
+        self._child.stop()
+        self._pages.stop()
+        if self._timer is not None:
+            self._timer.cancel()
