@@ -13,12 +13,16 @@ import os
 import sys
 from collections.abc import Sequence
 from keyword import iskeyword
+from typing import TYPE_CHECKING
 
 import click
 
 from shardlang import __version__
 from shardlang.terminal import signals
 from shardlang.terminal.display import one_line
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS = {
     "new": "Write a folder with a program that runs at once.",
@@ -41,11 +45,15 @@ COMMANDS = {
     "export": "Write weights as another library's model has them.",
     "convert": "Write a checkpoint in torch's form, or as one file of weights.",
     "tokens": "Write text as a file of token numbers, for the data source `tokens`.",
+    "completion": "Print the script by which a shell completes words of shardc.",
     "explain": "Print what a diagnostic's code, an operator, an optimizer or a data source means.",
 }
 
 # The folders of commands that are not beside the others.
-_FOLDERS = {"new": "begin.", "lsp": "editors.", "predict": "ranks.", "export": "weights.", "convert": "weights."}
+_FOLDERS = {
+    "new": "begin.", "completion": "begin.", "lsp": "editors.",
+    "predict": "ranks.", "export": "weights.", "convert": "weights.",
+}  # fmt: skip
 
 
 class Commands(click.Group):
@@ -64,7 +72,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             from shardlang.hints.nearest import offer
 
             hint = offer(args[0], COMMANDS, f"there are: {', '.join(COMMANDS)}")
@@ -75,6 +83,13 @@ class Commands(click.Group):
         """From the table above, so that `--help` imports no command."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """From the table as well."""
+        from click.shell_completion import CompletionItem
+
+        named = [CompletionItem(name, help=said) for name, said in COMMANDS.items() if name.startswith(incomplete)]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 @click.group(
@@ -108,6 +123,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     # here.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    if os.environ.get("_SHARDC_COMPLETE"):  # a shell asks for words
+        from shardlang.cli import shells
+
+        shells.register()
     try:
         code = _invoke(arguments)
         sys.stdout.flush()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardlang import driver
+from shardlang.cli import candidates
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.run_files import LOGS
 from shardlang.frozen.records import dataclass
@@ -137,6 +138,7 @@ def _extensions(ctx: click.Context, param: click.Parameter, given: tuple[str, ..
 
 extension_option = click.option(
     "--extension", multiple=True, metavar="FILE.shard", expose_value=False, callback=_extensions,
+    shell_complete=candidates.programs,
     help="A file of declarations that the program may load Python by. May be repeated. "
     "[default: those of shard.toml]",
 )  # fmt: skip
@@ -145,10 +147,11 @@ _ranks = partial(
 )
 ranks_option, ranks_if_wanted = _ranks(required=True), _ranks()
 strategy_option = click.option(
-    "--strategy", metavar="NAME", help="One of the file's strategies; the first by default."
+    "--strategy", metavar="NAME", shell_complete=candidates.strategies,
+    help="One of the file's strategies; the first by default.",
 )  # fmt: skip
 cluster_option = click.option(
-    "--cluster", metavar="NAME",
+    "--cluster", metavar="NAME", shell_complete=candidates.clusters,
     help="The cluster to plan for: of the file, of a library (std.clusters.h100_pod), or the first of FILE.shard.",
 )  # fmt: skip
 device_option = click.option(
@@ -159,7 +162,7 @@ log_dir_option = click.option(
     help=f"Where the compiled program and each rank's log go. [default: a new folder of {LOGS}, its link `latest`]",
 )  # fmt: skip
 set_option = click.option(
-    "--set", "overrides", multiple=True, metavar="PATH=VALUE", callback=_overrides,
+    "--set", "overrides", multiple=True, metavar="PATH=VALUE", callback=_overrides, shell_complete=candidates.settings,
     help="Set a dim, an argument of the model, an axis or a setting: batch=64, train.optimizer.lr=0.1. May be "
     "repeated. `shardc explain set` lists all.",
 )  # fmt: skip
@@ -167,4 +170,5 @@ set_option = click.option(
 
 def file_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     # Eager: what an option names may lie beside the program.
-    return click.argument("file", metavar="FILE", is_eager=True)(extension_option(asked(command)))
+    argument = click.argument("file", metavar="FILE", is_eager=True, shell_complete=candidates.programs)
+    return argument(extension_option(asked(command)))

@@ -34,26 +34,26 @@ Overrides = Mapping[str, Mapping[str, ast.Expr]]
 def read_overrides(file: ast.File, given: Mapping[str, str], sink: Sink) -> Overrides:
     """Sort overrides by what they name; a path that nothing has is reported."""
     found: dict[str, dict[str, ast.Expr]] = {}
-    places = list(_places(file))
+    known = list(places(file))
     # Which arguments there are besides is known where the model and the settings are read.
-    open = ["model"] * (root_model(file) is not None) + [f"train.{name}" for name, _ in _calls(file)]
+    open = ["model"] * (root_model(file) is not None) + [f"train.{name}" for name, _ in calls(file)]
     for path, text in given.items():
-        expression, shared = parse_expression(Source(f"--set {path}", text), sink), _shared(file, path)
+        expression, dim = parse_expression(Source(f"--set {path}", text), sink), shared(file, path)
         if expression is None:
             continue
-        if shared is not None:
-            fact = f"`{path}` is the dim `{shared}`, which others have too: it is set for all of them"
-            sink.report("SH224", fact, None, help=f"`--set {shared}={text}`")
-        elif path in places or path.rpartition(".")[0] in open:
+        if dim is not None:
+            fact = f"`{path}` is the dim `{dim}`, which others have too: it is set for all of them"
+            sink.report("SH224", fact, None, help=f"`--set {dim}={text}`")
+        elif path in known or path.rpartition(".")[0] in open:
             kind, _, name = path.partition(".") if "." in path else ("dim", "", path)
             found.setdefault(kind, {})[name] = expression
         else:
             fact = f"nothing in {file.source.name} has the path `{path}`"
             whole = f"train.{path}"
-            meant = [whole] if whole.rpartition(".")[0] in open else _meant(path, places)
-            wholes = dict.fromkeys(_shared(file, place) or place for place in meant)
+            meant = [whole] if whole.rpartition(".")[0] in open else _meant(path, known)
+            wholes = dict.fromkeys(shared(file, place) or place for place in meant)
             help = f"write the whole path: {' or '.join(f'`--set {whole}={text}`' for whole in wholes)}"
-            sink.report("SH224", fact, None, help=help if wholes else _offered(file, path, places))
+            sink.report("SH224", fact, None, help=help if wholes else _offered(file, path, known))
     return found
 
 
@@ -77,17 +77,17 @@ def _offered(file: ast.File, path: str, places: list[str]) -> str:
     return f"did you mean `{close}`?" if close else f"there are {', '.join(f'`{p}`' for p in places)}"
 
 
-def _shared(file: ast.File, place: str) -> str | None:
+def shared(file: ast.File, place: str) -> str | None:
     """The dim of the file that an argument of a setting of `train` is, if it is one."""
     dims = {e.name.text for item in file.items if isinstance(item, ast.DimDecl) for e in item.entries}
-    for name, call in _calls(file):
+    for name, call in calls(file):
         for keyword in call.keywords:
             if place == f"train.{name}.{keyword.name.text}" and isinstance(keyword.value, ast.Name):
                 return keyword.value.text if keyword.value.text in dims else None
     return None
 
 
-def _places(file: ast.File) -> Iterator[str]:
+def places(file: ast.File) -> Iterator[str]:
     """Everything that may be set: `batch`, `model.d`, `train.seed`, `three_d.mp`."""
     root = root_model(file)
     for item in file.items:
@@ -95,17 +95,22 @@ def _places(file: ast.File) -> Iterator[str]:
             case ast.DimDecl():
                 yield from (entry.name.text for entry in item.entries)
             case ast.Model() if root == item.name.text:
-                yield from (f"model.{f.name.text}" for f in item.formals if isinstance(f.kind, ast.Name))
-                yield from (f"model.{name}" for name in member_dims(item.members))
+                yield from of_model(item)
             case ast.Train():
                 yield from (f"train.{name}" for name in SETTABLE)
-                yield from (f"train.{name}.{k.name.text}" for name, call in _calls(file) for k in call.keywords)
+                yield from (f"train.{name}.{k.name.text}" for name, call in calls(file) for k in call.keywords)
             case ast.Strategy():
                 meshes = [r for r in item.rules if isinstance(r, ast.Mesh)]
                 yield from (f"{item.name.text}.{a.name.text}" for m in meshes for a in m.axes)
 
 
-def _calls(file: ast.File) -> Iterator[tuple[str, ast.Call]]:
+def of_model(model: ast.Model) -> Iterator[str]:
+    """The paths of what may be set of the model that is trained."""
+    yield from (f"model.{f.name.text}" for f in model.formals if isinstance(f.kind, ast.Name))
+    yield from (f"model.{name}" for name in member_dims(model.members))
+
+
+def calls(file: ast.File) -> Iterator[tuple[str, ast.Call]]:
     """The settings of `train` whose arguments may be set, with their calls."""
     for setting in (s for item in file.items if isinstance(item, ast.Train) for s in item.settings):
         if _settable(setting) and isinstance(setting.value, ast.Call):

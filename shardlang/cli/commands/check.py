@@ -9,7 +9,7 @@ import click
 
 from shardlang import driver
 from shardlang.check.program import CheckedProgram
-from shardlang.cli import options, output
+from shardlang.cli import candidates, options, output
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.rendered import OUTPUTS
 from shardlang.errors import RunError
@@ -23,7 +23,7 @@ from shardlang.sources.source import Source
     epilog="Examples: shardc check model.shard; shardc check model.shard --ranks 8 --strategy ddp; "
     "shardc check *.shard --output sarif > shard.sarif",
 )
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=candidates.programs)
 @options.ranks_if_wanted
 @options.strategy_option
 @options.cluster_option

@@ -45,7 +45,9 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
 )
 @options.file_argument
 @options.ranks_option
-@click.option("-o", "folder", required=True, metavar="DIR", help="The folder to write to; made if absent.")
+@click.option(
+    "-o", "folder", required=True, type=click.Path(), metavar="DIR", help="The folder to write to; made if absent."
+)
 @options.strategy_option
 @options.set_option
 def command(asked: options.Asked, folder: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from shardlang import driver
-from shardlang.cli import options, output
+from shardlang.cli import candidates, options, output
 from shardlang.cli.diff_text import lines
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.paths.patterns import Cuts
@@ -20,9 +20,12 @@ from shardlang.paths.patterns import Cuts
     epilog="Examples: shardc diff model.shard --ranks 8 --strategy ddp --strategy tensor_parallel; "
     "shardc diff before.shard after.shard --ranks 8",
 )
-@click.argument("files", metavar="FILE [FILE]", nargs=-1, required=True)
+@click.argument("files", metavar="FILE [FILE]", shell_complete=candidates.programs, nargs=-1, required=True)
 @options.ranks_option
-@click.option("--strategy", "strategies", metavar="NAME", multiple=True, help="A strategy; twice for two of one file.")
+@click.option(
+    "--strategy", "strategies", metavar="NAME", multiple=True, shell_complete=candidates.strategies,
+    help="A strategy; twice for two of one file.",
+)  # fmt: skip
 @click.option("--full", is_flag=True, help="Show every value that differs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON (specs/diff.md).")
 @options.cluster_option

@@ -11,7 +11,7 @@ import textwrap
 
 import click
 
-from shardlang.cli import output
+from shardlang.cli import candidates, output
 from shardlang.diagnostics import explain_pages
 from shardlang.hints.nearest import offer
 
@@ -22,7 +22,7 @@ _KEPT = ("    ", "```", "|", "#")
 @click.command(
     "explain", epilog="Examples: shardc explain SH304; shardc explain matmul; shardc explain adamw; shardc explain"
 )
-@click.argument("words", nargs=-1, metavar="[CODE|NAME]")
+@click.argument("words", nargs=-1, metavar="[CODE|NAME]", shell_complete=candidates.explained)
 def command(words: tuple[str, ...]) -> None:
     """Print the page of a diagnostic's code: what it means, and an example.
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import click
 
 from shardlang import driver
-from shardlang.cli import options, output
+from shardlang.cli import candidates, options, output
 from shardlang.cli.files import replace
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.terminal.display import one_line
 
 
 @click.command("fmt", epilog="Examples: shardc fmt *.shard; shardc fmt --check *.shard; shardc fmt - < model.shard")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=candidates.programs)
 @click.option("--check", is_flag=True, help="Write nothing; end with 1 if a file is not in its form.")
 @click.option("--diff", is_flag=True, help="Write nothing; print what would change.")
 def command(files: tuple[str, ...], check: bool, diff: bool) -> int:

@@ -50,7 +50,14 @@ if __name__ == "__main__":
 @options.file_argument
 @options.ranks_option
 @click.option("--to", "to", type=click.Choice(TARGETS), required=True, help="What starts the ranks.")
-@click.option("-o", "folder", required=True, metavar="DIR", help="The folder to write to; all hosts are to see it.")
+@click.option(
+    "-o",
+    "folder",
+    required=True,
+    type=click.Path(),
+    metavar="DIR",
+    help="The folder to write to; all hosts are to see it.",
+)
 @click.option(
     "--nodes",
     "--nnodes",

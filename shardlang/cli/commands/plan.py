@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 @click.option("--full", is_flag=True, help="Show every layer, operator and parameter by itself, none folded.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON (specs/plan-json.md).")
 @click.option("--each-layer", is_flag=True, help="In the JSON, tell each of equal layers by itself.")
-@click.option("--trace", metavar="FILE", help="Write the predicted course of a step, for ui.perfetto.dev.")
+@click.option(
+    "--trace", type=click.Path(), metavar="FILE", help="Write the predicted course of a step, for ui.perfetto.dev."
+)
 @options.strategy_option
 @options.cluster_option
 @options.set_option

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from shardlang import driver
-from shardlang.cli import files, options, output
+from shardlang.cli import candidates, files, options, output
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.disk.overwrite_guard import PAGE
 from shardlang.paths.patterns import Cuts
@@ -21,8 +21,13 @@ from shardlang.paths.patterns import Cuts
 )
 @options.file_argument
 @options.ranks_option
-@click.option("-o", "--output", "target", metavar="FILE", required=True, help="The HTML file to write.")
-@click.option("--strategy", "strategies", metavar="NAME", multiple=True, help="A strategy; twice for two plans.")
+@click.option(
+    "-o", "--output", "target", type=click.Path(), metavar="FILE", required=True, help="The HTML file to write."
+)
+@click.option(
+    "--strategy", "strategies", metavar="NAME", multiple=True, shell_complete=candidates.strategies,
+    help="A strategy; twice for two plans.",
+)  # fmt: skip
 @options.cluster_option
 @options.set_option
 def command(asked: options.Asked, target: str, strategies: tuple[str, ...]) -> int:
