@@ -13,10 +13,10 @@ from shardlang.paths.patterns import count
 from shardlang.paths.runs import in_runs
 from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.plan import Plan
+from shardlang.sources.source import TextRange
 from shardlang.step.parameters import HeldBytes, all_held
 from shardlang.terminal.display import rounded_up, size
 from shardlang.types.mesh import Mesh
-from shardlang.sources.source import TextRange
 from shardlang.views.statements import LaidOut, PlannedStatement, SentBytes, add_sent, in_order, tensor
 from shardlang.views.why import decided
 

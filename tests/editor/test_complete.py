@@ -8,8 +8,8 @@ from collections.abc import Collection
 import pytest
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.editor.complete import complete
-from shardlang.editor.signatures import Offer, signature
+from shardlang.editor.words.complete import complete
+from shardlang.editor.words.signatures import Offer, signature
 from shardlang.sources.files import Files
 from shardlang.sources.source import Source
 from shardlang.syntax.parse import parse

@@ -9,9 +9,9 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.editor.names import NameTable
-from shardlang.editor.rename import covered, definition, references, rename
-from shardlang.editor.scopes import NameRole
+from shardlang.editor.words.names import NameTable
+from shardlang.editor.words.rename import covered, definition, references, rename
+from shardlang.editor.words.scopes import NameRole
 from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.editor.outline import OutlineEntry, folded, outline
+from shardlang.editor.words.outline import OutlineEntry, folded, outline
 from shardlang.sources.source import Source
 from shardlang.syntax.parse import parse
 from tests.editor import texts

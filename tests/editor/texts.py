@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.editor.names import NameTable, names_of
+from shardlang.editor.words.names import NameTable, names_of
 from shardlang.sources.files import Files
 from shardlang.sources.source import Source
 from shardlang.syntax.parse import parse

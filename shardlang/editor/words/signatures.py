@@ -10,10 +10,10 @@ from shardlang.check.declared import DeclaredKind, written
 from shardlang.check.declared import signature as written_signature
 from shardlang.check.files.own import OF_EVERY_SOURCE
 from shardlang.check.train.settings import SETTINGS
-from shardlang.editor.cursor import CursorPlace, OpenBracket, place_at
-from shardlang.editor.names import NameTable
-from shardlang.editor.scopes import NameDecl, NameRole, formals_of, members, model_of
-from shardlang.editor.uses import CALLED, called_by, params_of
+from shardlang.editor.words.cursor import CursorPlace, OpenBracket, place_at
+from shardlang.editor.words.names import NameTable
+from shardlang.editor.words.scopes import NameDecl, NameRole, formals_of, members, model_of
+from shardlang.editor.words.uses import CALLED, called_by, params_of
 from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import REGISTRY, Operator, Param
 from shardlang.syntax import ast

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from shardlang.check.files.removed_members import flat
-from shardlang.editor.scopes import ITEM_ROLES, NameRole
+from shardlang.editor.words.scopes import ITEM_ROLES, NameRole
 from shardlang.frozen.records import dataclass
 from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast

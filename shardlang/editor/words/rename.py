@@ -11,9 +11,9 @@ from shardlang.check.model.operators import is_operator
 from shardlang.check.train.data_sources import SOURCES
 from shardlang.check.train.late import FIGURES
 from shardlang.check.train.settings import SETTINGS
-from shardlang.editor.names import NameTable
-from shardlang.editor.scopes import NameDecl, NameRole, members, model_of
-from shardlang.editor.uses import NameUse, deep
+from shardlang.editor.words.names import NameTable
+from shardlang.editor.words.scopes import NameDecl, NameRole, members, model_of
+from shardlang.editor.words.uses import NameUse, deep
 from shardlang.facts.dtypes import DTYPES
 from shardlang.paths.patterns import matcher
 from shardlang.sources.source import Span

@@ -16,7 +16,7 @@ from shardlang.check.train.data_sources import SOURCES
 from shardlang.check.train.late import FIGURES
 from shardlang.check.train.optimizers import KINDS as OPTIMIZERS
 from shardlang.check.train.settings import SCHEDULES
-from shardlang.editor.scopes import FileNames, NameDecl, NameRole, Names, NameScope, formals_of, members, model_of
+from shardlang.editor.words.scopes import FileNames, NameDecl, NameRole, Names, NameScope, formals_of, members, model_of
 from shardlang.facts.dtypes import DTYPES
 from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import REGISTRY, Param

@@ -21,10 +21,10 @@ from shardlang.check.train.hardware import SETTINGS as HARDWARE
 from shardlang.check.train.late import FIGURES
 from shardlang.check.train.settings import CHOICES, SETTINGS
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.editor.cursor import CursorPlace, OpenBracket, place_at
-from shardlang.editor.names import NameTable
-from shardlang.editor.scopes import NameDecl, NameRole, Names, file_names, formals_of, members, model_of
-from shardlang.editor.signatures import (
+from shardlang.editor.words.cursor import CursorPlace, OpenBracket, place_at
+from shardlang.editor.words.names import NameTable
+from shardlang.editor.words.scopes import NameDecl, NameRole, Names, file_names, formals_of, members, model_of
+from shardlang.editor.words.signatures import (
     SNIPPETS,
     Offer,
     active,
@@ -39,7 +39,7 @@ from shardlang.editor.signatures import (
     target_of,
     words_of,
 )
-from shardlang.editor.uses import CALLED, deep, named
+from shardlang.editor.words.uses import CALLED, deep, named
 from shardlang.facts.dtypes import DTYPES
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.pipeline.schedules import SCHEDULES as STAGE_SCHEDULES

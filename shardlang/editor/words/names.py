@@ -16,7 +16,7 @@ from shardlang.check.model.forward import UNUSED
 from shardlang.check.train.data_sources import SOURCES
 from shardlang.check.train.overrides import root_model
 from shardlang.check.train.settings import SETTINGS
-from shardlang.editor.scopes import (
+from shardlang.editor.words.scopes import (
     FileNames,
     NameDecl,
     NameRole,
@@ -28,7 +28,7 @@ from shardlang.editor.scopes import (
     members,
     model_of,
 )
-from shardlang.editor.uses import NameUse, SelectorUse, Uses
+from shardlang.editor.words.uses import NameUse, SelectorUse, Uses
 from shardlang.frozen.records import dataclass
 from shardlang.sources.source import Source, Span
 from shardlang.syntax import ast
