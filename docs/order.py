@@ -30,7 +30,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Strategies": _specs(
         "layouts strategies stages microbatches places redistribution overlap communication hardware predicted"
     ),
-    "Commands": _specs("command why diff report tune verify diagnostics python"),
+    "Commands": _specs("command editors why diff report tune verify diagnostics python"),
     "Running": _specs("running emitted compiling checkpoints generate events launching"),
     "With torch": _specs("coming_from pytorch import bind weights torch_checkpoints"),
     "Reference": (*_specs("reference plan-json"), "benchmarks/README.md", "CONTRIBUTING.md", "CHANGELOG.md"),

@@ -150,7 +150,8 @@ def test_a_word_of_training_is_told_where_it_is_none_here(word: str, capsys: pyt
     help = OF_TRAINING[word].help
     assert help
     if word.isidentifier():
-        (said,) = shardlang.check(shardlang.source(PROGRAM.replace("  steps", f"  {word} = 4\n  steps")))
+        text = PROGRAM.replace("# RULE", "split batch over (pp, dp, mp)").replace("  steps", f"  {word} = 4\n  steps")
+        (said,) = shardlang.check(shardlang.source(text))
         assert (said.code, said.help) == ("SH223", (help,))
     if word != "lr":  # a figure of a step too
         assert run(["explain", word]) == 2 and capsys.readouterr().err.rstrip().endswith(help)
