@@ -22,7 +22,8 @@ from shardlang.check.train.late import FIGURES
 from shardlang.check.train.settings import CHOICES, SETTINGS
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.editor.words.cursor import CursorPlace, OpenBracket, place_at
-from shardlang.editor.words.names import NameTable
+from shardlang.editor.words.names import NameTable, names_of
+from shardlang.editor.words.paths import PATHS, dim_paths, selectors
 from shardlang.editor.words.scopes import NameDecl, NameRole, Names, file_names, formals_of, members, model_of
 from shardlang.editor.words.signatures import (
     SNIPPETS,
@@ -39,7 +40,7 @@ from shardlang.editor.words.signatures import (
     target_of,
     words_of,
 )
-from shardlang.editor.words.uses import CALLED, deep, named
+from shardlang.editor.words.uses import CALLED
 from shardlang.facts.dtypes import DTYPES
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.pipeline.schedules import SCHEDULES as STAGE_SCHEDULES
@@ -48,14 +49,14 @@ from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.literals import UNITS
 from shardlang.syntax.parse import parse
+from shardlang.syntax.tokens import ITEM
 from shardlang.syntax.words import CLAUSES, ITEMS, MEMBERS, RULES
 
 _R = NameRole
 _VALUES = (
     _R.VALUE, _R.FIELD, _R.PARAMETER, _R.STATE, _R.LAYER, _R.DIM, _R.FORMAL, _R.FUNCTION, _R.OPERATOR, _R.SETTING,
 )  # fmt: skip
-_STATIC = (_R.DIM, _R.FORMAL, _R.FUNCTION)
-_PATHS = (_R.LAYER, _R.PARAMETER, _R.STATE, _R.VALUE)
+_STATIC = (_R.DIM, _R.FORMAL)
 _PIPED = (_R.LAYER, _R.FUNCTION, _R.OPERATOR)
 # The words that may follow a word of a rule.
 _AFTER = {
@@ -63,7 +64,7 @@ _AFTER = {
     "needs": tuple(NEEDS), "like": ("parameter",),
 }  # fmt: skip
 _DECLARING = ("layer", "param", "state", "dim", "mesh", "model", "fn", "strategy", "operator", "metric", "level")
-_NAMES = re.compile(r"[A-Za-z_]\w*")
+_NAMES, _ITEM = re.compile(r"[A-Za-z_]\w*"), re.compile(rf"^{ITEM.pattern}", re.MULTILINE)
 
 
 def complete(table: NameTable, offset: int, load: Loader) -> tuple[Offer, ...]:
@@ -71,8 +72,20 @@ def complete(table: NameTable, offset: int, load: Loader) -> tuple[Offer, ...]:
     place = place_at(table.source, offset)
     if place is None:
         return ()
+    lost = not any(span.start <= offset <= span.end for span, _ in table.places)
+    if lost and place.blocks and place.block not in HARDWARE:
+        table = names_of(parse(_closed(place, offset), Sink()), load)
     found = _Offers(table, place, load, offset)
     return tuple({(offer.label, offer.snippet): offer for offer in found.all()}.values())
+
+
+def _closed(place: CursorPlace, offset: int) -> Source:
+    """The text with an end of the item around an offset, which a mistake keeps out of the tree: its
+    blocks are closed there, without the statement that goes on."""
+    source, text = place.word.source, place.word.source.text
+    rest = next((found.start() for found in _ITEM.finditer(text, offset)), len(text))
+    blank = " " * (offset - place.start) + "\n" + "}\n" * len(place.blocks)
+    return Source(source.name, text[: place.start] + blank + text[rest:])
 
 
 class _Offers:
@@ -94,9 +107,10 @@ class _Offers:
             if place.word.text or self.block in HARDWARE or self.first == "bucket":
                 yield from (plain(unit, "unit", f"{place.unit}{unit}") for unit in UNITS)
             return
-        yield from self._words()
-        if place.name or place.previous == ".":
-            yield from self._names()
+        names = self._names() if place.name or place.previous == "." else iter(())
+        # Where a statement begins, its words are what one looks for, and elsewhere names are.
+        for offers in (names, self._words()) if self.before else (self._words(), names):
+            yield from offers
 
     def _words(self) -> Iterator[Offer]:
         """Words of the language, as the grammar has them here."""
@@ -127,7 +141,7 @@ class _Offers:
         if self._in_type():
             return self._in_brackets()
         if self.block == "train" and "=" not in self.before:
-            return self._paths() if "at" in self.before else self._undeclared()
+            return selectors(self.table, self.before) if "at" in self.before else self._undeclared()
         if self.place.previous == ".":
             return self._members()
         return self._setting() if self.block == "train" else self._statement()
@@ -165,6 +179,8 @@ class _Offers:
                 yield from (plain(name, use.role.value, detail="not declared yet") for name in names)
         missing = {decl.text: decl for decl in self.table.file.names.values() if isinstance(decl.node, ast.Use)}
         yield from (plain(name, _R.VALUE.value, detail="not found where it is imported from") for name in missing)
+        if {"if", "else"}.intersection(self.place.blocks):  # one branch often has the names of the other
+            yield from self._decls(self.table.around(self.place.word), PATHS)
 
     def _statement(self) -> Iterator[Offer]:
         """A statement of a file, a model or a body."""
@@ -184,6 +200,8 @@ class _Offers:
             yield from self._called(self.first)
         elif self.first in ("dim", "if"):
             yield from self._static()
+            ends = zip(self.before, self.before[1:], strict=False)
+            yield from (plain(name, "dim") for name, sign in ends if sign == "=" and self.first == "dim")
         elif self.first == "return" or "=" in self.before:
             yield from self._expression()
         else:
@@ -238,8 +256,12 @@ class _Offers:
 
     def _dims(self) -> Iterator[Offer]:
         """Dims in a type: also those of the same statement, which may declare them there."""
+        depth, written = 0, list[str]()
+        for text in self.before:
+            depth += (text == "[") - (text == "]")
+            written += [text] * (depth > 0 and text.isidentifier())
+        yield from (plain(name, "dim") for name in dict.fromkeys(written))
         yield from self._decls(self.visible, (_R.DIM,))
-        yield from (plain(text, "dim") for text in self.before if text.isidentifier() and text not in DTYPES)
         yield from self._undeclared()
 
     def _argument(self) -> Iterator[Offer]:
@@ -269,7 +291,7 @@ class _Offers:
 
     def _members(self) -> Iterator[Offer]:
         model = model_of(resolved(self.place.owner, self.visible))
-        return self._decls(members(model) if model is not None else {}, _PATHS)
+        return self._decls(members(model) if model is not None else {}, PATHS)
 
     # --- expressions ---
 
@@ -277,13 +299,13 @@ class _Offers:
         late = self.place.word.start
         for name, decl in names.items():
             ahead = decl.role is _R.VALUE and decl.span.source is self.table.source and decl.span.start > late
-            if (not roles or decl.role in roles) and (not ahead or roles is _PATHS):
+            if (not roles or decl.role in roles) and (not ahead or roles is PATHS):
                 yield of_decl(name, decl)
 
     def _static(self) -> Iterator[Offer]:
         yield from self._decls(self.visible, _STATIC)
-        yield from self._operators()
-        yield from (of_kind(name, kind, "function") for name, kind in {**WORDS, **TEXTS}.items())
+        if not self.place.blocks:
+            yield from (of_kind(name, kind, "function") for name, kind in {**WORDS, **TEXTS}.items())
 
     def _operators(self) -> Iterator[Offer]:
         yield from (of_operator(REGISTRY[name]) for name in operator_names())
@@ -292,9 +314,10 @@ class _Offers:
         if self.place.previous == "|>":
             yield from self._decls(self.visible, _PIPED)
         else:
-            yield from self._decls(self.visible, _VALUES)
-            yield plain(SCAN, "operator")
+            latest = {name: decl for name, decl in reversed(self.visible.items()) if decl.role is _R.VALUE}
+            yield from self._decls({**latest, **self.visible}, _VALUES)
             yield from self._undeclared()
+            yield plain(SCAN, "operator")
         yield from self._operators()
 
     def _called(self, place: str) -> Iterator[Offer]:
@@ -325,9 +348,9 @@ class _Offers:
         first, previous = before[0] if before else "", self.place.previous
         if (first == "at" or self.block == "stages") and ":" in before:
             rest = before[before.index(":") + 1 :]
-            return self._paths() if self.block == "stages" else self._rule(rest)
+            return selectors(self.table, self.before) if self.block == "stages" else self._rule(rest)
         if first == "at":
-            return self._paths()
+            return selectors(self.table, self.before)
         if self.block == "stages" or first in ("microbatches", "chunks", "virtual"):
             return self._sizes()
         if first == "mesh":
@@ -335,7 +358,7 @@ class _Offers:
         if first in _AFTER or previous in _AFTER:
             return (plain(word, "word") for word in self._phrases(first if first in _AFTER else previous))
         if first == "split" and "over" not in before:
-            return self._split_dims()
+            return self._dims_of_root()
         if first == "zero" and before[-1] == "," and not self.place.brackets:
             return iter([plain("keep", "word", RULES["zero"].doc)])
         if self._in_type() and previous != "@" and "@" not in self._since_comma()[-3:]:
@@ -356,44 +379,13 @@ class _Offers:
         return self._decls(self.visible, (_R.AXIS, _R.DIM))
 
     def _pinned(self) -> Iterator[Offer]:
-        yield from self._split_dims()
+        yield from self._dims_of_root()
         for decl in self.table.file.names.values():
             yield from self._decls(members(decl), (_R.DIM,))
         yield from self._undeclared()
 
-    def _split_dims(self) -> Iterator[Offer]:
+    def _dims_of_root(self) -> Iterator[Offer]:
         """Dims of the root model and of the file, and those of layers by their paths."""
         if self.place.previous == ".":
-            model = model_of(resolved(self.place.owner, self.root))
-            return self._decls(members(model) if model is not None else {}, (_R.DIM, _R.LAYER))
-        return self._decls({**self.visible, **self.root}, (_R.DIM, _R.LAYER))
-
-    def _paths(self) -> Iterator[Offer]:
-        """The next part of a selector, an array with all its layers; at its start also paths of
-        two parts."""
-        path = self._path()
-        *_, (_, below) = ((), [self.root]), *named(path, self.root, self.table.values.below)
-        for names in below:
-            for offer in self._decls(names, _PATHS):
-                yield self._each(offer, names[offer.label])
-        if path[-1:] == ["**"]:
-            yield from self._decls({decl.text: decl for decl in deep(below)}, _PATHS)
-        for name, decl in self.root.items() if not path else ():
-            model = model_of(decl) if decl.role is _R.LAYER else None
-            lead = self._each(of_decl(name, decl), decl).label
-            inner = members(model) if model is not None else {}
-            yield from (self._each(each, inner[each.label], lead) for each in self._decls(inner, _PATHS))
-        yield from (plain("train", "word", RULES["at"].doc) for _ in range(not path))
-
-    def _each(self, offer: Offer, decl: NameDecl, lead: str = "") -> Offer:
-        """An offer of an array of layers has `[*]`. lead: the path before it."""
-        array = isinstance(decl.node, ast.Layer) and decl.node.count is not None
-        label = f"{lead}{'.' * bool(lead)}{offer.label}{'[*]' * array}"
-        return plain(label, offer.kind, offer.doc, detail=offer.detail)
-
-    def _path(self) -> list[str]:
-        """The parts before the last `.` of the selector that the offset is in."""
-        texts = list(self.before)
-        start = max((at for at, text in enumerate(texts) if text in ("at", ",", ":")), default=-1)
-        written = re.sub(r"\[[^\]]*\]", "", "".join(texts[start + 1 :]))
-        return written.split(".")[:-1]
+            return dim_paths(self.root, self.place.owner)
+        return dim_paths({**self.root, **{n: decl for n, decl in self.visible.items() if n not in self.root}})

@@ -52,7 +52,7 @@ class CursorPlace:
     around it, the innermost last. before: the texts of the statement before the word. brackets:
     those that are open, the innermost last. allowed: words that may stand there; name: whether a
     name may. owner: the path before a `.`, as a callee. unit: the number before a unit; quoted: it
-    is within a string."""
+    is within a string. start: where the statement begins."""
 
     word: Span
     blocks: tuple[str, ...]
@@ -60,6 +60,7 @@ class CursorPlace:
     brackets: tuple[OpenBracket, ...]
     allowed: tuple[str, ...]
     name: bool
+    start: int
     owner: tuple[str, ...] = ()
     unit: str = ""
     quoted: bool = False
@@ -95,6 +96,7 @@ def place_at(source: Source, offset: int) -> CursorPlace | None:
     before = tuple(head[first:end] for _, first, end in statement)
     return CursorPlace(
         Span(source, start, len(head)), blocks, before, brackets, allowed=allowed, name=name,
+        start=statement[0][1] if statement else start,
         owner=_callee(head, statement[:-1])[0] if before[-1:] == (".",) else (),
         unit=number[1] if number is not None else "", quoted=quoted,
     )  # fmt: skip

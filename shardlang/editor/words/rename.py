@@ -4,7 +4,7 @@ selector covers, and the edits that give it another name, or a sentence why ther
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from shardlang.check.model.forward import UNUSED
 from shardlang.check.model.operators import is_operator
@@ -12,7 +12,7 @@ from shardlang.check.train.data_sources import SOURCES
 from shardlang.check.train.late import FIGURES
 from shardlang.check.train.settings import SETTINGS
 from shardlang.editor.words.names import NameTable
-from shardlang.editor.words.scopes import NameDecl, NameRole, members, model_of
+from shardlang.editor.words.scopes import NameRole, members, model_of
 from shardlang.editor.words.uses import NameUse, deep
 from shardlang.facts.dtypes import DTYPES
 from shardlang.paths.patterns import matcher
@@ -157,8 +157,7 @@ def _taken(span: Span, new: str, role: NameRole, table: NameTable) -> Refusal:
     if role in _APART:
         found = [use.span for use in alike if use.role is role]
         return _already(new, role, found[0]) if found else ""
-    there = table.scope(span.start).visible().get(new)
-    there = there or next((names[new] for names in _around(span, table) if new in names), None)
+    there = table.scope(span.start).visible().get(new) or table.around(span).get(new)
     if there is not None:
         return _already(new, there.role, there.span)
     free = [use.span for use in alike if use.declared is None and use.role not in _OF_LANGUAGE]
@@ -167,14 +166,6 @@ def _taken(span: Span, new: str, role: NameRole, table: NameTable) -> Refusal:
 
 def _already(name: str, role: NameRole, at: Span) -> Refusal:
     return f"`{name}` is {'an' if role.value[0] in 'aeiou' else 'a'} {role.value} already ({at.place()})."
-
-
-def _around(span: Span, table: NameTable) -> Iterator[Mapping[str, NameDecl]]:
-    """What is declared anywhere in the model around a place."""
-    for decl in table.file.names.values():
-        node = decl.node.span
-        if decl.role is NameRole.MODEL and node.source is span.source and node.start <= span.start < node.end:
-            yield members(decl)
 
 
 def _selected(use: NameUse, new: str, table: NameTable) -> Refusal:

@@ -233,8 +233,9 @@ class NameScope:
             here = here.outer
 
     def visible(self) -> Names:
-        """All names that `find` finds."""
-        found: Names = {}
-        for scope in self.chain():
-            found = {**scope.below, **scope.now, **found}
-        return found
+        """All names that `find` finds, the nearest first."""
+        chain = list(self.chain())
+        order = dict.fromkeys(name for scope in chain for name in (*scope.now, *scope.below))
+        below = {name: decl for scope in reversed(chain) for name, decl in scope.below.items()}
+        now = {name: decl for scope in reversed(chain) for name, decl in scope.now.items()}
+        return {name: now.get(name) or below[name] for name in order}

@@ -32,7 +32,7 @@ CALLED: Mapping[str, tuple[NameRole, Mapping[str, DeclaredKind]]] = {
 }  # fmt: skip
 # Settings whose value is made of words of the language.
 _WORDS = ("precision", "compile", "not_finite", "evaluate", "checkpoint", "log", "init")
-_TRAIN = "train"
+TRAIN = "train"
 _OPENED, _WORD = re.compile(r"(?:[(\s]|#[^\n]*)*"), re.compile(r"\w*")
 _SCAN = DeclaredKind("A call of a layer for each place of a dim.", (Param("over", "dim"),))
 _OF_DIMS = ("dim", "dims", "newdim")
@@ -264,7 +264,7 @@ def named(parts: Sequence[str], root: Names, values: Names) -> Iterator[tuple[tu
     below = [root]
     for at, part in enumerate(parts):
         found: tuple[NameDecl, ...] = ()
-        if at == 0 and part == _TRAIN and _TRAIN not in root:
+        if at == 0 and part == TRAIN and TRAIN not in root:
             below = [values]
         else:
             found = tuple(selected(part, below))
