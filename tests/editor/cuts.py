@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from shardlang.check.model.forward import UNUSED
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.editor.words.complete import complete
 from shardlang.editor.words.names import NameTable
 from shardlang.editor.words.scopes import NameRole
-from shardlang.sources.files import Files
 from shardlang.sources.source import Source
 from shardlang.syntax.parse import parse
 from shardlang.syntax.tables import tables
@@ -60,7 +60,7 @@ class Counted:
             self.all[cut.role] += 1
             if cut.text not in offered(Source(cut.source.name, text), cut.start):
                 line = cut.source.text[: cut.start].rpartition("\n")[2] + "^" + cut.source.text[cut.start :]
-                place = cut.source.name.rpartition("/")[2]
+                place = "/".join(cut.source.name.split("/")[-2:])
                 self.missing.append(f"{cut.role:10} {way:8} {place}: {line.partition(chr(10))[0].strip()}")
                 self.by_role[cut.role] += 1
 
@@ -71,9 +71,7 @@ class Counted:
 
 def offered(source: Source, offset: int) -> set[str]:
     """What is offered, and the first words of it."""
-    files = Files()
-    files.add(source)
-    found = complete(texts.table(source), offset, files.load)
+    found = complete(texts.table(source), offset, texts.beside(source).load)
     words = {word[0] for offer in found if (word := _WORD.match(offer.label))}
     return words | {offer.label for offer in found}
 
@@ -94,7 +92,7 @@ def cuts(source: Source) -> Iterator[Cut]:
 
 
 def _role(table: NameTable, kind: str, start: int, text: str) -> str:
-    use = table.at(start + 1) if text.isidentifier() else None
+    use = table.at(start + 1) if text.isidentifier() and text != UNUSED else None
     if use is not None and use.span.start <= start < use.span.end:
         fresh = use.declares or (use.declared is None and use.role in _FREE)
         return "" if fresh else use.role.value
@@ -115,7 +113,7 @@ def counted(sources: Iterable[Source], step: int = 1) -> Counted:
 
 if __name__ == "__main__":
     step = int(sys.argv[2]) if sys.argv[1:2] == ["--step"] else 1
-    for name, sources in (("examples and library", texts.files()), ("pages", tuple(texts.pages()))):
+    for name, sources in (("examples and library", texts.files()), ("pages", texts.pages())):
         made = counted(sources, step)
         print(f"\n{name}: {made.all.total()} cuts, {100 * made.share:.2f} % offered")
         for role, count in made.all.most_common():

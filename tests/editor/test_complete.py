@@ -19,9 +19,7 @@ _NAME = re.compile(r"\w+")
 
 
 def _offered(source: Source, offset: int) -> dict[str, Offer]:
-    files = Files()
-    files.add(source)
-    return {offer.label: offer for offer in complete(texts.table(source), offset, files.load)}
+    return {offer.label: offer for offer in complete(texts.table(source), offset, texts.beside(source).load)}
 
 
 def _here(text: str) -> dict[str, Offer]:
@@ -118,7 +116,7 @@ def _item(text: str) -> dict[str, Offer]:
 
 
 _PLACES = [
-    (_rule, "split ^ over dp", {"batch", "ffn", "d", "auto", "blocks"}, {"dp", "relu", "x"}),
+    (_rule, "split ^ over dp", {"batch", "ffn", "d", "auto", "blocks.hidden"}, {"dp", "relu", "x", "blocks"}),
     (_rule, "split ^", {"batch", "ffn", "d"}, {"dp", "relu"}),
     (_rule, "split blocks.^", {"d", "hidden"}, {"batch", "gate"}),
     (_rule, "split batch over ^", {"dp", "mp"}, {"batch", "uneven"}),

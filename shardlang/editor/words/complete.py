@@ -7,14 +7,10 @@ typed already: editors do that."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from shardlang.check.context import Loader
-from shardlang.check.declared import TEXTS, WORDS
 from shardlang.check.files.imports import LIBRARIES
-from shardlang.check.model.formals import KINDS
-from shardlang.check.model.operators import operator_names
-from shardlang.check.model.scan import SCAN
 from shardlang.check.own import NEEDS
 from shardlang.check.train.frozen import FREEZE
 from shardlang.check.train.hardware import SETTINGS as HARDWARE
@@ -22,17 +18,16 @@ from shardlang.check.train.late import FIGURES
 from shardlang.check.train.settings import CHOICES, SETTINGS
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.editor.words.cursor import CursorPlace, OpenBracket, place_at
+from shardlang.editor.words.kinds import PlaceNames
 from shardlang.editor.words.names import NameTable, names_of
 from shardlang.editor.words.paths import PATHS, dim_paths, selectors
-from shardlang.editor.words.scopes import NameDecl, NameRole, Names, file_names, formals_of, members, model_of
+from shardlang.editor.words.scopes import NameRole, file_names, formals_of, members, model_of
 from shardlang.editor.words.signatures import (
     SNIPPETS,
     Offer,
     active,
-    of_decl,
+    kinds_of,
     of_formal,
-    of_kind,
-    of_operator,
     of_param,
     of_word,
     plain,
@@ -40,31 +35,26 @@ from shardlang.editor.words.signatures import (
     target_of,
     words_of,
 )
-from shardlang.editor.words.uses import CALLED
+from shardlang.editor.words.uses import CALLED, OF_DIMS
 from shardlang.facts.dtypes import DTYPES
-from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.pipeline.schedules import SCHEDULES as STAGE_SCHEDULES
 from shardlang.plan.rewrite.recompute_rules import GATHERS, NO_PRODUCTS
 from shardlang.sources.source import Source
-from shardlang.syntax import ast
 from shardlang.syntax.literals import UNITS
 from shardlang.syntax.parse import parse
 from shardlang.syntax.tokens import ITEM
 from shardlang.syntax.words import CLAUSES, ITEMS, MEMBERS, RULES
 
 _R = NameRole
-_VALUES = (
-    _R.VALUE, _R.FIELD, _R.PARAMETER, _R.STATE, _R.LAYER, _R.DIM, _R.FORMAL, _R.FUNCTION, _R.OPERATOR, _R.SETTING,
-)  # fmt: skip
-_STATIC = (_R.DIM, _R.FORMAL)
-_PIPED = (_R.LAYER, _R.FUNCTION, _R.OPERATOR)
 # The words that may follow a word of a rule.
 _AFTER = {
     "recompute": (GATHERS, NO_PRODUCTS), "attend": ("evenly", "in a ring"), "on": ("host", "device"),
     "needs": tuple(NEEDS), "like": ("parameter",),
 }  # fmt: skip
+# Kinds of arguments that are known before a run.
+_STATIC = ("dim", "int", "float", "bool", "str", "number", "numbers", "pair")
 _DECLARING = ("layer", "param", "state", "dim", "mesh", "model", "fn", "strategy", "operator", "metric", "level")
-_NAMES, _ITEM = re.compile(r"[A-Za-z_]\w*"), re.compile(rf"^{ITEM.pattern}", re.MULTILINE)
+_ITEM = re.compile(rf"^{ITEM.pattern}", re.MULTILINE)
 
 
 def complete(table: NameTable, offset: int, load: Loader) -> tuple[Offer, ...]:
@@ -75,8 +65,10 @@ def complete(table: NameTable, offset: int, load: Loader) -> tuple[Offer, ...]:
     lost = not any(span.start <= offset <= span.end for span, _ in table.places)
     if lost and place.blocks and place.block not in HARDWARE:
         table = names_of(parse(_closed(place, offset), Sink()), load)
-    found = _Offers(table, place, load, offset)
-    return tuple({(offer.label, offer.snippet): offer for offer in found.all()}.values())
+    found = dict[tuple[str, bool], Offer]()
+    for offer in _Offers(table, place, load, offset).all():
+        found.setdefault((offer.label, offer.snippet), offer)
+    return tuple(found.values())
 
 
 def _closed(place: CursorPlace, offset: int) -> Source:
@@ -88,15 +80,8 @@ def _closed(place: CursorPlace, offset: int) -> Source:
     return Source(source.name, text[: place.start] + blank + text[rest:])
 
 
-class _Offers:
+class _Offers(PlaceNames):
     """What may be written at one place."""
-
-    def __init__(self, table: NameTable, place: CursorPlace, load: Loader, offset: int) -> None:
-        self.table, self.place, self.load = table, place, load
-        self.before, self.block = place.before, place.block
-        self.first = place.before[0] if place.before else ""
-        self.visible = table.scope(offset).visible()
-        self.root: Names = members(table.root) if table.root is not None else {}
 
     def all(self) -> Iterator[Offer]:
         place = self.place
@@ -137,11 +122,11 @@ class _Offers:
         if self.block in ("strategy", "at", "stages"):
             return self._rule(self.before)
         if self.block in HARDWARE:
-            return self._decls(self.visible, (_R.DEVICE,))
+            return self.decls(self.visible, (_R.DEVICE,))
         if self._in_type():
             return self._in_brackets()
         if self.block == "train" and "=" not in self.before:
-            return selectors(self.table, self.before) if "at" in self.before else self._undeclared()
+            return selectors(self.table, self.before) if "at" in self.before else self.fresh()
         if self.place.previous == ".":
             return self._members()
         return self._setting() if self.block == "train" else self._statement()
@@ -156,7 +141,7 @@ class _Offers:
         written = "".join(self.before[1 : self.before.index(":")])
         source = self.load(self.table.source.name, written.strip('"'), written.startswith('"'))
         if isinstance(source, Source):
-            yield from self._decls(file_names(parse(source, Sink()), self.load).names)
+            yield from self.decls(file_names(parse(source, Sink()), self.load).names)
 
     def _start(self) -> Iterator[Offer]:
         """The start of a statement: settings, and names that are used and not declared."""
@@ -167,20 +152,9 @@ class _Offers:
         for name, quantity in HARDWARE.get(self.block, {}).items():
             yield plain(name, "setting", quantity.doc, detail=quantity.example, insert=f"{name} = ")
         if self.block not in ("strategy", "at", "stages", *HARDWARE):
-            yield from self._undeclared()
+            yield from self.fresh()
         if self.block == "stages":
             yield from self._sizes()
-
-    def _undeclared(self) -> Iterator[Offer]:
-        known = (_R.ARGUMENT, _R.SETTING, _R.WORD, _R.TYPE, _R.FIGURE, _R.LIBRARY)
-        for use in self.table.uses:
-            if use.declared is None and use.role not in known and use.span != self.place.word:
-                names = _NAMES.findall(use.span.text)
-                yield from (plain(name, use.role.value, detail="not declared yet") for name in names)
-        missing = {decl.text: decl for decl in self.table.file.names.values() if isinstance(decl.node, ast.Use)}
-        yield from (plain(name, _R.VALUE.value, detail="not found where it is imported from") for name in missing)
-        if {"if", "else"}.intersection(self.place.blocks):  # one branch often has the names of the other
-            yield from self._decls(self.table.around(self.place.word), PATHS)
 
     def _statement(self) -> Iterator[Offer]:
         """A statement of a file, a model or a body."""
@@ -191,25 +165,24 @@ class _Offers:
         elif self.place.brackets:
             yield from self._in_brackets(header or self.first == "forward")
         elif self.first in _DECLARING and len(since) < 2 + (self.first in since):
-            yield from self._undeclared()
+            yield from self.fresh()
         elif self.place.previous in (":", "->") or (self.place.previous == "," and "->" in self.before):
-            yield from self._types()
+            yield from self.types()
         elif self.first == "layer":
-            yield from self._decls(self.visible, (_R.MODEL,))
+            yield from self.decls(self.visible, (_R.MODEL,))
         elif self.first in ("param", "state"):
-            yield from self._called(self.first)
+            yield from self.called(self.first)
         elif self.first in ("dim", "if"):
-            yield from self._static()
-            ends = zip(self.before, self.before[1:], strict=False)
-            yield from (plain(name, "dim") for name, sign in ends if sign == "=" and self.first == "dim")
+            yield from self.static()
+            yield from (plain(name, "dim") for name in self.before_sign("=") if self.first == "dim")
         elif self.first == "return" or "=" in self.before:
-            yield from self._expression()
+            yield from self.expression()
         else:
-            yield from self._undeclared()
+            yield from self.fresh()
 
     def _clause(self) -> Iterator[Offer]:
         yield from (plain(word, "word") for word in self._phrases(self.first if self.first != "state" else "like"))
-        yield from self._decls(self.visible, (_R.DIM, _R.FORMAL, _R.VALUE))
+        yield from self.decls(self.visible, (_R.DIM, _R.FORMAL, _R.VALUE))
         yield from (plain("result", "word") for _ in range(self.first == "keeps"))
 
     def _since_comma(self) -> tuple[str, ...]:
@@ -227,18 +200,13 @@ class _Offers:
         inner = self.place.brackets[-1] if self.place.brackets else None
         return inner is not None and inner.shape == "[" and (not inner.callee or inner.callee[-1] in DTYPES)
 
-    def _types(self) -> Iterator[Offer]:
-        yield from (plain(name, "type") for name in DTYPES)
-        if self.place.brackets:
-            yield from (plain(kind, "type") for kind in KINDS)
-
     def _in_brackets(self, header: bool = False) -> Iterator[Offer]:
         inner = self.place.brackets[-1]
         if self._in_type():
-            yield from self._dims()
+            yield from self.dims()
         elif inner.shape == "[":
-            yield from self._dims() if self.first != "layer" else ()
-            yield from self._static()
+            yield from self.dims() if self.first != "layer" else ()
+            yield from self.static()
         elif header and len(self.place.brackets) == 1:
             yield from self._formal(inner)
         else:
@@ -247,28 +215,18 @@ class _Offers:
     def _formal(self, inner: OpenBracket) -> Iterator[Offer]:
         argument = inner.arguments[-1]
         if argument[-1:] == (":",):
-            yield from self._types()
+            yield from self.types()
         elif "=" in argument:
-            yield from self._static()
-            yield from (plain(name, "formal") for name in _NAMES.findall(" ".join(inner.inside)))
+            yield from self.static()
+            yield from (plain(name, "formal") for name in self.before_sign(":"))
         else:
-            yield from self._undeclared()
-
-    def _dims(self) -> Iterator[Offer]:
-        """Dims in a type: also those of the same statement, which may declare them there."""
-        depth, written = 0, list[str]()
-        for text in self.before:
-            depth += (text == "[") - (text == "]")
-            written += [text] * (depth > 0 and text.isidentifier())
-        yield from (plain(name, "dim") for name in dict.fromkeys(written))
-        yield from self._decls(self.visible, (_R.DIM,))
-        yield from self._undeclared()
+            yield from self.fresh()
 
     def _argument(self) -> Iterator[Offer]:
         """An argument of a call: its name, or its value."""
         calls = [bracket for bracket in self.place.brackets if bracket.callee and bracket.shape == "("]
         if not calls:
-            yield from self._expression() if self.block not in ("", "model") else self._static()
+            yield from self.expression() if self.block not in ("", "model") else self.static()
             return
         call, within = calls[-1], calls[-1] is self.place.brackets[-1]
         argument = call.arguments[-1]
@@ -279,52 +237,23 @@ class _Offers:
             yield from (of_formal(f) for f in formals_of(target) if f.name.text not in given)
             yield from (of_param(p) for p in params.values() if p.name not in given and p.kind != "tensors")
             yield from (plain(name, "argument", insert=f"{name} = ") for name in words_of(setting))
-        at = active(call, list(params), params)
-        dtype = at is not None and list(params.values())[at].kind == "dtype"
-        if within and (dtype or argument[-1:] == (":",)):
-            yield from self._types()
-        elif self.first in ("layer", "param", "state", "dim", "model"):
-            yield from self._static()
+        kinds = kinds_of(target, params)
+        at = active(call, list(kinds), params)
+        kind = list(kinds.values())[at] if at is not None else ""
+        named = argument[1:2] == ("=",)
+        if within and (kind == "dtype" or argument[-1:] == (":",)):
+            yield from self.types()
+        elif named and target is None and kind in OF_DIMS:
+            yield from self.dims()
+        elif self.first in ("layer", "param", "state", "dim", "model") or (named and kind in _STATIC):
+            yield from self.static()
         else:
             yield from (plain(name, "word") for name in words_of(setting))
-            yield from self._expression()
+            yield from self.expression()
 
     def _members(self) -> Iterator[Offer]:
         model = model_of(resolved(self.place.owner, self.visible))
-        return self._decls(members(model) if model is not None else {}, PATHS)
-
-    # --- expressions ---
-
-    def _decls(self, names: Mapping[str, NameDecl], roles: Sequence[NameRole] = ()) -> Iterator[Offer]:
-        late = self.place.word.start
-        for name, decl in names.items():
-            ahead = decl.role is _R.VALUE and decl.span.source is self.table.source and decl.span.start > late
-            if (not roles or decl.role in roles) and (not ahead or roles is PATHS):
-                yield of_decl(name, decl)
-
-    def _static(self) -> Iterator[Offer]:
-        yield from self._decls(self.visible, _STATIC)
-        if not self.place.blocks:
-            yield from (of_kind(name, kind, "function") for name, kind in {**WORDS, **TEXTS}.items())
-
-    def _operators(self) -> Iterator[Offer]:
-        yield from (of_operator(REGISTRY[name]) for name in operator_names())
-
-    def _expression(self) -> Iterator[Offer]:
-        if self.place.previous == "|>":
-            yield from self._decls(self.visible, _PIPED)
-        else:
-            latest = {name: decl for name, decl in reversed(self.visible.items()) if decl.role is _R.VALUE}
-            yield from self._decls({**latest, **self.visible}, _VALUES)
-            yield from self._undeclared()
-            yield plain(SCAN, "operator")
-        yield from self._operators()
-
-    def _called(self, place: str) -> Iterator[Offer]:
-        """What the language and the files have to be called there."""
-        role, table = CALLED[place]
-        yield from (of_kind(name, kind, role.value) for name, kind in table.items())
-        yield from self._decls(self.visible, (role,))
+        return self.decls(members(model) if model is not None else {}, PATHS)
 
     # --- training ---
 
@@ -332,14 +261,14 @@ class _Offers:
         if self.place.brackets:
             yield from self._argument()
         elif self.first in CALLED:
-            yield from self._called(self.first)
+            yield from self.called(self.first)
         elif self.first == "model":
-            yield from self._decls(self.visible, (_R.MODEL,))
+            yield from self.decls(self.visible, (_R.MODEL,))
         else:
             yield from (plain(word, "word", SETTINGS[self.first].doc) for word in CHOICES.get(self.first, ()))
             yield from (plain(word, "function") for word in words_of(self.first))
             yield from (of_word(name, word, "figure") for name, word in FIGURES.items() if self.first == "metric")
-            yield from self._expression()
+            yield from self.expression()
 
     # --- strategies ---
 
@@ -354,7 +283,7 @@ class _Offers:
         if self.block == "stages" or first in ("microbatches", "chunks", "virtual"):
             return self._sizes()
         if first == "mesh":
-            return self._sizes() if "=" in self._since_comma() else self._undeclared()
+            return self._sizes() if "=" in self._since_comma() else self.fresh()
         if first in _AFTER or previous in _AFTER:
             return (plain(word, "word") for word in self._phrases(first if first in _AFTER else previous))
         if first == "split" and "over" not in before:
@@ -373,19 +302,21 @@ class _Offers:
                 yield " ".join(phrase[len(said) :])
 
     def _axes(self) -> Iterator[Offer]:
-        return self._decls(self.visible, (_R.AXIS,))
+        return self.decls(self.visible, (_R.AXIS,))
 
     def _sizes(self) -> Iterator[Offer]:
-        return self._decls(self.visible, (_R.AXIS, _R.DIM))
+        return self.decls(self.visible, (_R.AXIS, _R.DIM))
 
     def _pinned(self) -> Iterator[Offer]:
         yield from self._dims_of_root()
         for decl in self.table.file.names.values():
-            yield from self._decls(members(decl), (_R.DIM,))
-        yield from self._undeclared()
+            yield from self.decls(members(decl), (_R.DIM,))
 
     def _dims_of_root(self) -> Iterator[Offer]:
         """Dims of the root model and of the file, and those of layers by their paths."""
         if self.place.previous == ".":
-            return dim_paths(self.root, self.place.owner)
-        return dim_paths({**self.root, **{n: decl for n, decl in self.visible.items() if n not in self.root}})
+            yield from dim_paths(self.root, self.place.owner)
+            return
+        yield from self.decls(self.root, (_R.DIM,))
+        yield from self.decls(self.visible, (_R.DIM,))
+        yield from dim_paths(self.root)

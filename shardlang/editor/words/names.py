@@ -57,14 +57,6 @@ class NameTable:
         inner = [scope for span, scope in self.places if span.start <= offset <= span.end]
         return inner[-1] if inner else NameScope(now=self.file.names)
 
-    def around(self, place: Span) -> Names:
-        """What is declared anywhere in the model around a place."""
-        for decl in self.file.names.values():
-            node = decl.node.span
-            if decl.role is NameRole.MODEL and node.source is place.source and node.start <= place.start < node.end:
-                return members(decl)
-        return {}
-
 
 def names_of(tree: ast.File, load: Loader) -> NameTable:
     """The table of a tree, which may be partial. load: finds the texts of imports."""

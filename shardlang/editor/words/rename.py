@@ -25,10 +25,6 @@ _COVERED = (NameRole.LAYER, NameRole.PARAMETER, NameRole.STATE)
 _BY_PATH = (*_COVERED, NameRole.VALUE)
 # What a name may be that nothing declares, without that a new declaration could take its place.
 _OF_LANGUAGE = (NameRole.ARGUMENT, NameRole.SETTING, NameRole.WORD, NameRole.TYPE, NameRole.SELECTOR)
-_CALLED = (
-    NameRole.OPERATOR, NameRole.FUNCTION, NameRole.FIGURE, NameRole.SOURCE, NameRole.SCHEDULE, NameRole.OPTIMIZER,
-    NameRole.START,
-)  # fmt: skip
 # Names that stand beside all others: one of the same role alone is in the way.
 _APART = (NameRole.STRATEGY, NameRole.METRIC, NameRole.LEVEL)
 Refusal = str
@@ -113,8 +109,10 @@ def fixed(use: NameUse, table: NameTable) -> Refusal:
     name, at = use.span.text, use.declared
     if use.role is NameRole.LIBRARY:
         return f"`{name}` is the name of a file or a library: it is changed where the file lies."
+    if use.role is NameRole.SELECTOR:
+        return f"`{name}` is a pattern: rename what it names."
     if at is None:
-        why = "is of the language" if use.role in (*_OF_LANGUAGE, *_CALLED) else "is declared nowhere"
+        why = "is declared nowhere" if use.missing else "is of the language"
         return f"`{name}` {why}, so it cannot be renamed."
     if at.source.library:
         return f"`{name}` is of the library `{at.source.name}`, which stays as it is."
@@ -157,7 +155,7 @@ def _taken(span: Span, new: str, role: NameRole, table: NameTable) -> Refusal:
     if role in _APART:
         found = [use.span for use in alike if use.role is role]
         return _already(new, role, found[0]) if found else ""
-    there = table.scope(span.start).visible().get(new) or table.around(span).get(new)
+    there = table.scope(span.start).visible().get(new) or table.file.around(span).get(new)
     if there is not None:
         return _already(new, there.role, there.span)
     free = [use.span for use in alike if use.declared is None and use.role not in _OF_LANGUAGE]

@@ -84,6 +84,14 @@ class FileNames:
     def declared(self, role: NameRole, name: ast.Name, node: ast.Node) -> NameDecl:
         return NameDecl(role, name.span, node, self)
 
+    def around(self, place: Span) -> Names:
+        """What is declared anywhere in the model around a place."""
+        for decl in self.names.values():
+            node = decl.node.span
+            if decl.role is NameRole.MODEL and node.source is place.source and node.start <= place.start < node.end:
+                return members(decl)
+        return {}
+
 
 ITEM_ROLES: Mapping[type, NameRole] = {
     ast.Model: NameRole.MODEL, ast.Function: NameRole.FUNCTION, ast.Operator: NameRole.OPERATOR,

@@ -135,6 +135,12 @@ def target_of(table: NameTable, place: CursorPlace, call: OpenBracket) -> tuple[
     return None, params_of(".".join(call.callee), setting)
 
 
+def kinds_of(target: NameDecl | None, params: Mapping[str, Param]) -> Mapping[str, str]:
+    """The arguments of a call, each with its kind: that of a tensor is ""."""
+    own = {f.name.text: f.kind.text if isinstance(f.kind, ast.Name) else "" for f in formals_of(target)}
+    return {**own, **{name: param.kind for name, param in params.items()}}
+
+
 def signature(table: NameTable, offset: int) -> CallSignature | None:
     """The signature of the innermost call around an offset; None where there is none."""
     place = place_at(table.source, offset)
