@@ -7,13 +7,15 @@ typed already: editors do that."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from shardlang.check.context import Loader
 from shardlang.check.files.imports import LIBRARIES
+from shardlang.check.model.formals import KINDS
 from shardlang.check.own import NEEDS
 from shardlang.check.train.frozen import FREEZE
 from shardlang.check.train.hardware import SETTINGS as HARDWARE
+from shardlang.check.train.hardware import unit_kind
 from shardlang.check.train.late import FIGURES
 from shardlang.check.train.settings import CHOICES, SETTINGS
 from shardlang.diagnostics.diagnostic import Sink
@@ -40,6 +42,7 @@ from shardlang.facts.dtypes import DTYPES
 from shardlang.plan.pipeline.schedules import SCHEDULES as STAGE_SCHEDULES
 from shardlang.plan.rewrite.recompute_rules import GATHERS, NO_PRODUCTS
 from shardlang.sources.source import Source
+from shardlang.syntax import ast
 from shardlang.syntax.literals import UNITS
 from shardlang.syntax.parse import parse
 from shardlang.syntax.tokens import ITEM
@@ -51,6 +54,11 @@ _AFTER = {
     "recompute": (GATHERS, NO_PRODUCTS), "attend": ("evenly", "in a ring"), "on": ("host", "device"),
     "needs": tuple(NEEDS), "like": ("parameter",),
 }  # fmt: skip
+# Settings of `train` that are computed; sources are given fields.
+_OF_VALUES = ("loss", "metric", "data", "eval")
+# Where something is called, chosen or counted, no value of true or false stands.
+_NO_TRUTH = (*CALLED, *CHOICES, "layer", "model", "mesh", "microbatches", "chunks", "stages")
+_BEFORE_RUN = ("layer", "param", "state", "dim", "model")
 # Kinds of arguments that are known before a run.
 _STATIC = ("dim", "int", "float", "bool", "str", "number", "numbers", "pair")
 _DECLARING = ("layer", "param", "state", "dim", "mesh", "model", "fn", "strategy", "operator", "metric", "level")
@@ -69,6 +77,11 @@ def complete(table: NameTable, offset: int, load: Loader) -> tuple[Offer, ...]:
     for offer in _Offers(table, place, load, offset).all():
         found.setdefault((offer.label, offer.snippet), offer)
     return tuple(found.values())
+
+
+def _are_static(kinds: Collection[str]) -> bool:
+    """Whether arguments of these kinds are all known before a run; not where none is known."""
+    return bool(kinds) and all(kind in _STATIC for kind in kinds)
 
 
 def _closed(place: CursorPlace, offset: int) -> Source:
@@ -90,18 +103,27 @@ class _Offers(PlaceNames):
             return
         if place.unit:
             if place.word.text or self.block in HARDWARE or self.first == "bucket":
-                yield from (plain(unit, "unit", f"{place.unit}{unit}") for unit in UNITS)
+                yield from (plain(unit, "unit", f"{place.unit}{unit}") for unit in UNITS if self._measures(unit))
             return
         names = self._names() if place.name or place.previous == "." else iter(())
         # Where a statement begins, its words are what one looks for, and elsewhere names are.
         for offers in (names, self._words()) if self.before else (self._words(), names):
             yield from offers
 
+    def _measures(self, unit: str) -> bool:
+        """Whether a unit is of what stands there: a size, a rate, a time; where that is unknown all are."""
+        known = HARDWARE.get(self.block, {}).get(self.first)
+        kind = "a size" if self.first == "bucket" else known.kind if known is not None else ""
+        return not kind or unit_kind(ast.Number(unit, 1, unit, span=self.place.word)) == kind
+
     def _words(self) -> Iterator[Offer]:
         """Words of the language, as the grammar has them here."""
         docs = {**MEMBERS, **RULES, **CLAUSES} if self.place.blocks else {**RULES, **ITEMS}
         start = not self.before
+        no_value = not self.place.brackets and (self.first in _NO_TRUTH or self.block in HARDWARE)
         for word in self.place.allowed:
+            if no_value and word in ("not", "true", "false"):
+                continue
             yield of_word(word, docs.get(word))
             if start and not self.place.blocks and word in SNIPPETS:
                 yield plain(word, "snippet", ITEMS[word].doc, insert=SNIPPETS[word], snippet=True)
@@ -216,9 +238,10 @@ class _Offers(PlaceNames):
         argument = inner.arguments[-1]
         if argument[-1:] == (":",):
             yield from self.types()
+            yield from (plain(kind, "type") for kind in KINDS)
         elif "=" in argument:
             yield from self.static()
-            yield from (plain(name, "formal") for name in self.before_sign(":"))
+            yield from (plain(name, "formal") for name in self.before_sign(":")[:-1])
         else:
             yield from self.fresh()
 
@@ -231,12 +254,13 @@ class _Offers(PlaceNames):
         call, within = calls[-1], calls[-1] is self.place.brackets[-1]
         argument = call.arguments[-1]
         target, params = target_of(self.table, self.place, call)
-        setting = self.first if self.block == "train" else ""
         if within and not argument:
+            setting = self.first if self.block == "train" and self.first not in _OF_VALUES else ""
             given = {each[0] for each in call.arguments[:-1] if each[1:2] == ("=",)}
             yield from (of_formal(f) for f in formals_of(target) if f.name.text not in given)
             yield from (of_param(p) for p in params.values() if p.name not in given and p.kind != "tensors")
             yield from (plain(name, "argument", insert=f"{name} = ") for name in words_of(setting))
+            yield from self.decls(self.visible if self.first == "eval" else {}, (_R.FIELD,))
         kinds = kinds_of(target, params)
         at = active(call, list(kinds), params)
         kind = list(kinds.values())[at] if at is not None else ""
@@ -245,11 +269,10 @@ class _Offers(PlaceNames):
             yield from self.types()
         elif named and target is None and kind in OF_DIMS:
             yield from self.dims()
-        elif self.first in ("layer", "param", "state", "dim", "model") or (named and kind in _STATIC):
+        elif self.first in _BEFORE_RUN or _are_static([kind] if named else kinds.values()):
             yield from self.static()
         else:
-            yield from (plain(name, "word") for name in words_of(setting))
-            yield from self.expression()
+            yield from self._plain_setting()
 
     def _members(self) -> Iterator[Offer]:
         model = model_of(resolved(self.place.owner, self.visible))
@@ -266,15 +289,29 @@ class _Offers(PlaceNames):
             yield from self.decls(self.visible, (_R.MODEL,))
         else:
             yield from (plain(word, "word", SETTINGS[self.first].doc) for word in CHOICES.get(self.first, ()))
-            yield from (plain(word, "function") for word in words_of(self.first))
-            yield from (of_word(name, word, "figure") for name, word in FIGURES.items() if self.first == "metric")
+            yield from self._plain_setting()
+
+    def _plain_setting(self) -> Iterator[Offer]:
+        """Of `train` what a setting has of words, figures and metrics; else a value."""
+        setting = self.first if self.block == "train" else ""
+        if setting == "metric":
+            yield from (of_word(name, word, "figure") for name, word in FIGURES.items())
+        if setting not in SETTINGS or setting in _OF_VALUES:
             yield from self.expression()
+            return
+        yield from (plain(name, "word") for name in words_of(setting))
+        if setting == "evaluate":
+            metrics = (use.span.text for use in self.table.uses if use.role is _R.METRIC)
+            yield from (plain(name, _R.METRIC.value) for name in metrics)
+        yield from self.static()
 
     # --- strategies ---
 
     def _rule(self, before: Sequence[str]) -> Iterator[Offer]:
         """A rule from its first word on; that after `at SELECTOR:` is one too."""
-        first, previous = before[0] if before else "", self.place.previous
+        if not before:  # words alone begin a rule
+            return iter(())
+        first, previous = before[0], self.place.previous
         if (first == "at" or self.block == "stages") and ":" in before:
             rest = before[before.index(":") + 1 :]
             return selectors(self.table, self.before) if self.block == "stages" else self._rule(rest)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shardlang.check.context import Loader
 from shardlang.check.declared import TEXTS, WORDS
-from shardlang.check.model.formals import KINDS
 from shardlang.check.model.operators import operator_names
 from shardlang.check.model.scan import SCAN
 from shardlang.editor.words.cursor import CursorPlace
@@ -64,8 +63,6 @@ class PlaceNames:
 
     def types(self) -> Iterator[Offer]:
         yield from (plain(name, "type") for name in DTYPES)
-        if self.place.brackets:
-            yield from (plain(kind, "type") for kind in KINDS)
 
     def dims(self) -> Iterator[Offer]:
         """Dims in a type: also those of the same statement, which may declare them there."""
@@ -76,6 +73,7 @@ class PlaceNames:
         written += self.before_sign(":", "dim")
         yield from (plain(name, "dim") for name in written)
         yield from self.decls(self.visible, (_R.DIM,))
+        yield from self.decls(self.root if self.block == "train" else {}, (_R.DIM,))
         yield from self.undeclared(_R.DIM)
 
     def decls(self, names: Mapping[str, NameDecl], roles: Sequence[NameRole] = ()) -> Iterator[Offer]:
@@ -87,7 +85,7 @@ class PlaceNames:
 
     def static(self) -> Iterator[Offer]:
         yield from self.decls(self.visible, _STATIC)
-        if not self.place.blocks:
+        if self.first == "dim" and not self.place.blocks:
             yield from (of_kind(name, kind, "function") for name, kind in {**WORDS, **TEXTS}.items())
 
     def operators(self) -> Iterator[Offer]:

@@ -13,6 +13,7 @@ from shardlang.editor.words.uses import TRAIN, deep, named
 from shardlang.syntax import ast
 from shardlang.syntax.words import RULES
 
+# Layers first, which most rules are of.
 PATHS = (NameRole.LAYER, NameRole.PARAMETER, NameRole.STATE, NameRole.VALUE)
 
 
@@ -43,9 +44,9 @@ def _parts(before: Sequence[str]) -> list[str]:
 
 
 def _each(names: Mapping[str, NameDecl], lead: str = "") -> Iterator[Offer]:
-    for name, decl in names.items():
-        if decl.role in PATHS:
-            yield of_decl(f"{lead}{name}{_index(decl)}", decl)
+    found = [(name, decl) for name, decl in names.items() if decl.role in PATHS]
+    for name, decl in sorted(found, key=lambda each: PATHS.index(each[1].role)):
+        yield of_decl(f"{lead}{name}{_index(decl)}", decl)
 
 
 def _index(decl: NameDecl) -> str:

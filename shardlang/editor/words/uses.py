@@ -39,7 +39,7 @@ OF_LANGUAGE = frozenset((
 _WORDS = ("precision", "compile", "not_finite", "evaluate", "checkpoint", "log", "init")
 TRAIN = "train"
 _OPENED, _WORD = re.compile(r"(?:[(\s]|#[^\n]*)*"), re.compile(r"\w*")
-_SCAN = DeclaredKind("A call of a layer for each place of a dim.", (Param("over", "dim"),))
+_SCAN = DeclaredKind("A call of a layer for each place of a dim.", (Param("x", "tensors"), Param("over", "dim")))
 OF_DIMS = ("dim", "dims", "newdim")
 _BY_DIM = ("slices", "places", "pads")
 
