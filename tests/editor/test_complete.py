@@ -10,6 +10,7 @@ import pytest
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.editor.words.complete import complete
+from shardlang.editor.words.cursor import place_at
 from shardlang.editor.words.signatures import Offer, signature
 from shardlang.sources.files import Files
 from shardlang.sources.source import Source
@@ -302,3 +303,13 @@ def test_each_prefix_has_offers() -> None:
     for end in range(0, len(text), 17):
         table = texts.program(text[:end])
         complete(table, end, files.load), signature(table, end)
+
+
+def test_an_item_of_any_length_has_an_answer() -> None:
+    for text in (
+        f"dim a = {'1 + ' * 500_000}",
+        "(" * 2_000_000,
+        f'use "{"a" * 2_000_000}',
+        f"model M {{\n{'#' * 2_000_000}",
+    ):
+        assert place_at(Source("program.shard", text), len(text)) is None
