@@ -1,5 +1,5 @@
-"""What an editor asks of a file that does not go by its names -> the answers: texts as they change,
-mistakes and their fixes, hints, lenses, texts for where one points, form, and the commands."""
+"""Requests of an editor that do not go by names -> the answers: texts as they change, mistakes and
+their fixes, hints, lenses, texts for where one points, form, and the commands."""
 
 from __future__ import annotations
 

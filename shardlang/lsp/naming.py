@@ -1,5 +1,5 @@
-"""What an editor asks of the names of a file -> the answers: where they are declared and used,
-what may be written, how a call is written, other names, the outline, and roles for colours."""
+"""Requests of an editor that go by names -> the answers: where they are declared and used, what may
+be written, how a call is written, other names, the outline, and roles for colours."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def register(server: ShardServer) -> None:
 
 
 class _AtPlace(Protocol):
-    """What is asked of a place in a file."""
+    """A request about a place in a file."""
 
     text_document: lsp.TextDocumentIdentifier
     position: lsp.Position
@@ -101,7 +101,8 @@ def prepare_rename(ls: ShardServer, params: lsp.PrepareRenameParams) -> lsp.Prep
 
 
 def rename(ls: ShardServer, params: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
-    """The edits of every open file and of those beside it; a refusal is an error with its reason."""
+    """The edits of every open file and of those beside it; a refusal is an error with its
+    reason."""
     file, table, at = _named(ls, params)
     if file is None or table is None:
         return None
