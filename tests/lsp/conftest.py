@@ -21,12 +21,17 @@ WHOLE = lsp.Range(lsp.Position(0, 0), lsp.Position(10_000, 0))
 class Editor:
     """A client with one open file. hints: of the newest plan, once it is there."""
 
-    def __init__(self, client: LanguageClient, uri: str) -> None:
+    def __init__(self, client: LanguageClient, uri: str, fresh: asyncio.Event | None = None) -> None:
         self.client, self.uri, self.version = client, uri, 0
         self.document = lsp.TextDocumentIdentifier(uri)
-        self._fresh = asyncio.Event()
-        client.feature(lsp.WORKSPACE_INLAY_HINT_REFRESH)(lambda params: None)
-        client.feature(lsp.WORKSPACE_CODE_LENS_REFRESH)(lambda params: self._fresh.set())
+        self._fresh = fresh or asyncio.Event()
+        if fresh is None:
+            client.feature(lsp.WORKSPACE_INLAY_HINT_REFRESH)(lambda params: None)
+            client.feature(lsp.WORKSPACE_CODE_LENS_REFRESH)(lambda params: self._fresh.set())
+
+    def beside(self, uri: str) -> Editor:
+        """Another file of the same editor."""
+        return Editor(self.client, uri, self._fresh)
 
     async def open(self, text: str) -> list[lsp.Diagnostic]:
         self.version += 1
@@ -49,7 +54,7 @@ class Editor:
         """Those of the newest text."""
         while True:
             found = await self.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-            if found.version == self.version:
+            if found.uri == self.uri and found.version == self.version:
                 return list(found.diagnostics)
 
     async def lenses(self, ready: int) -> list[str]:
