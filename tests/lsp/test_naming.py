@@ -143,14 +143,10 @@ async def test_a_file_of_the_library_shows_the_layer_that_one_came_from(editor: 
     library = editor.beside(found.uri)
     text = Path(found.uri.removeprefix("file://")).read_text("utf-8")
     assert await library.open(text) == []
-    hints = await library.hints()
-    while not hints:
-        await library.mistakes()
-        hints = await library.hints()
+    hints = await library.once(library.hints, bool)
     called = text[: text.index("model Decoder")].count("\n")
     assert hints and all(row < called for row, _ in hints)
     asked = await library.client.text_document_code_lens_async(lsp.CodeLensParams(library.document)) or []
     assert [lens.command.title for lens in asked if lens.command] == ["Translator.encoder of transformer.shard"]
     editor.client.text_document_did_close(lsp.DidCloseTextDocumentParams(editor.document))
-    await library.mistakes()
-    assert await library.hints() == []
+    assert await library.once(library.hints, lambda found: not found) == []
