@@ -27,10 +27,7 @@ class Kept:
         sink = Sink()
 
         def checked(runs: Cuts | None, sink: Sink) -> CheckedProgram | None:
-            program = driver.check_source(source, sink, None, None, runs)
-            if program is not None:
-                driver.check_strategies(program, None, None, sink)
-            return program
+            return driver.check_whole(source, sink, runs=runs)[0]
 
         program = driver.in_runs(checked, sink)
         return Checked(None if sink.failed else program, sink.found, driver.parse_source(source, Sink()))
