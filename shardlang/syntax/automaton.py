@@ -44,8 +44,7 @@ class Automaton:
         self.depths: list[int] = [0]
         self.previous: Token = (" ", 0, 0)
         self.stop = len(source.text)  # where the text ends that was parsed
-        actions = TreeBuilder(sink).actions
-        self.reductions = [(p, actions.get(p.action)) for p in tables.productions]
+        self.made_by = TreeBuilder(sink).actions
 
     def run(self, tokens: Iterator[Token], recover: Recover) -> Any:
         """The value of the start rule."""
@@ -116,7 +115,8 @@ class Automaton:
 
     def reduce(self, number: int) -> bool:
         """Replace the symbols of a rule by its value. False, nothing done, if it nests too deep."""
-        production, action = self.reductions[number]
+        production = self.tables.productions[number]
+        action = self.made_by.get(production.action)
         size = production.size
         states, values, starts, ends, depths = self.states, self.values, self.starts, self.ends, self.depths
         first = len(values) - size

@@ -50,7 +50,7 @@ class Recovery:
         self.mistakes = before
         self.alone = alone
         self.deep = False
-        self.points = _block_points(tokens.tables)
+        self.points = tokens.tables.points
         self.lost: list[Span] = []  # the text of what is in no tree
         self.told: list[Diagnostic] = []
         self.kept = 0  # up to where, before a mistake, the text is in the tree
@@ -244,17 +244,6 @@ class Recovery:
         while token[0] != END and not begins_item(self.text, token):
             token = next(self.stream)
         return token
-
-
-def _block_points(tables: Tables) -> dict[int, str]:
-    """The states reached by a newline or an opening brace, and the first: there a statement may
-    begin. And those reached by a closing brace."""
-    points = {state: "start" for state in tables.starts.values()}
-    for row in tables.actions:
-        for symbol in (NEWLINE, "LBRACE", "RBRACE"):
-            if row.get(symbol, -1) >= 0:
-                points[row[symbol]] = symbol
-    return points
 
 
 def _fill(text: str, words: dict[str, str]) -> str:

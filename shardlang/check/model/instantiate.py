@@ -239,9 +239,9 @@ def _instances(member: ast.Layer, path: str, count: int, inner: Frame) -> Any:
         if _too_many_layers(all_layers, member.value.span, context):
             return UNKNOWN
         flat = not any(RUN.search(inner) for inner, _ in context.build.paths[before.paths :])
-        copies = copied(
-            context, before, item, [f"{path}[{at}]" for at in _further(path, count, context.runs if flat else None)]
-        )
+        further = _further(path, count, context.runs if flat else None)
+        copies = copied(context, before, item, [f"{path}[{at}]" for at in further])
+        context.in_runs |= bool(copies) and not all(isinstance(at, int) for at in further)
         if copies:
             return LayerArray(path, items, copies)
     return LayerArray(path, items)

@@ -1,0 +1,197 @@
+"""The text of an open file -> its checked program and its mistakes, as `shardc check` has them.
+
+What did not change since the texts before is not done again: trees of items; the program, while
+only strategies change; a strategy, while neither it nor the program does. All of it moves with the
+edits, because a part of the text that is kept does (`sources/source.py:Part`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+
+from shardlang.check.check import CheckedItems, check_items, tell
+from shardlang.check.files.project import require_named
+from shardlang.check.lost_text import lost_texts, without_following
+from shardlang.check.program import CheckedProgram
+from shardlang.check.train.settings import RESERVED
+from shardlang.diagnostics.diagnostic import Diagnostic, Sink
+from shardlang.frozen.records import dataclass
+from shardlang.paths.patterns import TOLD_ONCE, Cuts, SingleLayers, cut_as_asked
+from shardlang.plan.resolve import resolve
+from shardlang.sources.files import Files, Unreadable
+from shardlang.sources.source import Source
+from shardlang.syntax import ast
+from shardlang.syntax.parse import KeptTrees
+
+# A mistake that names a line: it changes where lines are put before it.
+_LINE = re.compile(r"\bline \d")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """program: None after mistakes; tree: partial after mistakes of syntax."""
+
+    program: CheckedProgram | None
+    found: Sequence[Diagnostic]
+    tree: ast.File
+
+
+@dataclass(eq=False)
+class _Read:
+    """The files that checks of one text read, as they were: by who names them, and how."""
+
+    texts: dict[tuple[str, str, bool], Source | Unreadable] = field(default_factory=dict)
+
+    def load(self, importing: str, path: str, is_file: bool, files: Files) -> Source | Unreadable:
+        found = self.texts.get((importing, path, is_file))
+        if found is None:
+            found = self.texts[importing, path, is_file] = files.load(importing, path, is_file)
+        return found
+
+    def holds(self, files: Files) -> bool:
+        """Whether the files are still so."""
+        return all(_said(files.load(*asked)) == _said(found) for asked, found in self.texts.items())
+
+
+def _said(found: Source | Unreadable) -> tuple[str, ...]:
+    if isinstance(found, Source):
+        return found.name, found.text
+    return str(found), found.brief, found.help
+
+
+@dataclass(eq=False)
+class _Program:
+    """What was checked with the same cuts. strategies: those that were resolved since, by their
+    identity, with the schedules that they read, and their mistakes."""
+
+    items: CheckedItems | SingleLayers
+    strategies: dict[int, tuple[ast.Strategy, Mapping[str, str], Sink]] = field(default_factory=dict)
+
+    def mistakes(self, strategy: ast.Strategy, program: CheckedProgram) -> Sink:
+        schedules = {name: source.text for name, source in program.schedules.items()}
+        kept = self.strategies.get(id(strategy))
+        if kept is not None and kept[1] == schedules:
+            return kept[2]
+        resolve(program, strategy, None, found := Sink())
+        if not _names_lines(found):
+            self.strategies[id(strategy)] = strategy, schedules, found
+        return found
+
+
+@dataclass(eq=False)
+class _Items:
+    """What is known of a text without what is in its strategies: of these items, and of this."""
+
+    items: Sequence[ast.Item]
+    besides: object
+    read: _Read = field(default_factory=_Read)
+    programs: dict[object, _Program] = field(default_factory=dict)
+
+    def are(self, items: Sequence[ast.Item], besides: object) -> bool:
+        same = len(items) == len(self.items) and all(a is b for a, b in zip(items, self.items, strict=True))
+        return same and besides == self.besides
+
+
+class Kept:
+    """What is kept of an open file from one text to the next."""
+
+    def __init__(self) -> None:
+        self._trees = KeptTrees()
+        self._items: _Items | None = None
+
+    def check(self, source: Source) -> Checked:
+        """As of a fresh check. What was found of the text before may not be used any more."""
+        sink, files = Sink(), Files()
+        tree = self._trees.parse(source, sink)
+        files.add(source)
+        self._items = self._known(tree, files)
+        program, found = _CheckedText(tree, files, self._items, sink.failed).told_once()
+        for mistake in found.found:
+            sink.add(mistake)
+        return Checked(None if sink.failed else program, sink.found, tree)
+
+    def _known(self, tree: ast.File, files: Files) -> _Items:
+        items = [item for item in tree.items if not isinstance(item, ast.Strategy)]
+        lost = [(each.text, id(each.item)) for each in lost_texts((tree,)) if not isinstance(each.item, ast.Strategy)]
+        besides = lost, _alone(tree)
+        kept = self._items
+        return (
+            kept if kept is not None and kept.are(items, besides) and kept.read.holds(files) else _Items(items, besides)
+        )
+
+
+def _alone(tree: ast.File) -> list[str]:
+    """The names of `train` that stand nowhere else: they are probably meant as settings."""
+    settings = (s for item in tree.items if isinstance(item, ast.Train) for s in item.settings)
+    names = {name.text for s in settings for name in s.names}.difference(RESERVED)
+    return [name for name in sorted(names) if len(re.findall(rf"\b{name}\b", tree.source.text)) == 1]
+
+
+def _names_lines(found: Sink) -> bool:
+    """Whether a mistake says something else after lines are put before it."""
+    told = ((m.message, *m.notes, *m.help, *(label.text for label in m.labels)) for m in found.found)
+    return any(_LINE.search(text) for texts in told for text in texts)
+
+
+@dataclass(eq=False)
+class _CheckedText:
+    """A text being checked. unread: whether it has mistakes of syntax."""
+
+    tree: ast.File
+    files: Files
+    items: _Items
+    unread: bool
+
+    def told_once(self) -> tuple[CheckedProgram | None, Sink]:
+        """The program with runs of equal layers told once, if it can be, and all mistakes of it."""
+        return cut_as_asked(self._attempt) or self._whole(None)[:2]
+
+    def _attempt(self, cuts: Cuts) -> tuple[CheckedProgram | None, Sink]:
+        program, found, in_runs = self._whole(cuts)
+        if in_runs and any(mistake.code not in TOLD_ONCE for mistake in found.found):
+            raise SingleLayers
+        return program, found
+
+    def _whole(self, cuts: Cuts | None) -> tuple[CheckedProgram | None, Sink, bool]:
+        """With strategies; and whether runs are told once."""
+        program, found, kept = self._without_strategies(cuts)
+        of_strategies = Sink()
+        for strategy in program.strategies if program is not None else ():
+            for mistake in kept.mistakes(strategy, program).found if program is not None else ():
+                of_strategies.add(mistake)
+        without_following(of_strategies, lost_texts((self.tree,)), found)
+        return program, found, isinstance(kept.items, CheckedItems) and kept.items.in_runs
+
+    def _without_strategies(self, cuts: Cuts | None) -> tuple[CheckedProgram | None, Sink, _Program]:
+        kept, found = self._kept(cuts), Sink()
+        assert isinstance(kept.items, CheckedItems)
+        program = tell(kept.items, self.tree, found, self._load)
+        if program is not None and not self.unread and not found.failed:
+            require_named(self.tree.source, program, found)
+        return replace(program, told=self._told) if program is not None else None, found, kept
+
+    def _told(self, cuts: Cuts | None) -> CheckedProgram | None:
+        """As `CheckedProgram.told`."""
+        program, found, _ = self._without_strategies(cuts)
+        return None if found.failed else program
+
+    def _kept(self, cuts: Cuts | None) -> _Program:
+        programs, key = self.items.programs, frozenset(cuts.items()) if cuts is not None else None
+        kept = programs.get(key)
+        if kept is None:
+            kept = _Program(self._checked(cuts))
+            if not isinstance(kept.items, CheckedItems) or not _names_lines(kept.items.found):
+                programs[key] = kept
+        if isinstance(kept.items, SingleLayers):
+            raise SingleLayers(kept.items.cuts)
+        return kept
+
+    def _checked(self, cuts: Cuts | None) -> CheckedItems | SingleLayers:
+        try:
+            return check_items(self.tree, self._load, {}, cuts)
+        except SingleLayers as asked:
+            return SingleLayers(asked.cuts)
+
+    def _load(self, importing: str, path: str, is_file: bool) -> Source | Unreadable:
+        return self.items.read.load(importing, path, is_file, self.files)
