@@ -24,8 +24,13 @@ from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import KeptTrees
 
+# So many texts are remembered apart from their strategies, and so many strategies of each: a slip is
+# taken back soon.
+_TEXTS, _STRATEGIES = 3, 24
 # A mistake that names a line: it changes where lines are put before it.
 _LINE = re.compile(r"\bline \d")
+# A layer of an array, or a run of them.
+_NUMBERED = re.compile(r"\[\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,8 @@ class _Program:
         resolve(program, strategy, None, found := Sink())
         if not _names_lines(found):
             self.strategies[id(strategy)] = strategy, schedules, found
+            for old in list(self.strategies)[:-_STRATEGIES]:
+                del self.strategies[old]
         return found
 
 
@@ -98,15 +105,16 @@ class Kept:
 
     def __init__(self) -> None:
         self._trees = KeptTrees()
-        self._items: _Items | None = None
+        self._items: list[_Items] = []  # the latest first
 
     def check(self, source: Source) -> Checked:
         """As of a fresh check. What was found of the text before may not be used any more."""
         sink, files = Sink(), Files()
         tree = self._trees.parse(source, sink)
         files.add(source)
-        self._items = self._known(tree, files)
-        program, found = _CheckedText(tree, files, self._items, sink.failed).told_once()
+        items = self._known(tree, files)
+        self._items = [items, *(each for each in self._items if each is not items)][:_TEXTS]
+        program, found = _CheckedText(tree, files, items, sink.failed).told_once()
         for mistake in found.found:
             sink.add(mistake)
         return Checked(None if sink.failed else program, sink.found, tree)
@@ -115,10 +123,8 @@ class Kept:
         items = [item for item in tree.items if not isinstance(item, ast.Strategy)]
         lost = [(each.text, id(each.item)) for each in lost_texts((tree,)) if not isinstance(each.item, ast.Strategy)]
         besides = lost, _alone(tree)
-        kept = self._items
-        return (
-            kept if kept is not None and kept.are(items, besides) and kept.read.holds(files) else _Items(items, besides)
-        )
+        kept = (each for each in self._items if each.are(items, besides) and each.read.holds(files))
+        return next(kept, None) or _Items(items, besides)
 
 
 def _alone(tree: ast.File) -> list[str]:
@@ -128,10 +134,20 @@ def _alone(tree: ast.File) -> list[str]:
     return [name for name in sorted(names) if len(re.findall(rf"\b{name}\b", tree.source.text)) == 1]
 
 
+def _texts(found: Diagnostic) -> str:
+    """All that a mistake says."""
+    labels = (found.primary, *found.labels) if found.primary is not None else found.labels
+    return "\n".join((found.message, *found.notes, *found.help, *(label.text for label in labels)))
+
+
 def _names_lines(found: Sink) -> bool:
     """Whether a mistake says something else after lines are put before it."""
-    told = ((m.message, *m.notes, *m.help, *(label.text for label in m.labels)) for m in found.found)
-    return any(_LINE.search(text) for texts in told for text in texts)
+    return any(_LINE.search(_texts(mistake)) for mistake in found.found)
+
+
+def _names_layers(found: Diagnostic) -> bool:
+    """Whether a mistake may say something else where each layer is told."""
+    return found.code not in TOLD_ONCE and _NUMBERED.search(_texts(found)) is not None
 
 
 @dataclass(eq=False)
@@ -149,7 +165,7 @@ class _CheckedText:
 
     def _attempt(self, cuts: Cuts) -> tuple[CheckedProgram | None, Sink]:
         program, found, in_runs = self._whole(cuts)
-        if in_runs and any(mistake.code not in TOLD_ONCE for mistake in found.found):
+        if in_runs and any(map(_names_layers, found.found)):
             raise SingleLayers
         return program, found
 

@@ -21,6 +21,8 @@ from shardlang.syntax.tokens import ITEM, NEWLINE, Token, TokenStream, begins_it
 
 _ITEM = re.compile(rf"\n(?={ITEM.pattern})")
 _WORD = re.compile(r"\w+")
+# So many items that went away are kept, for they may come back: a slip, and what it was taken for.
+_GONE = 12
 
 
 def parse(source: Source, sink: Sink) -> ast.File:
@@ -76,19 +78,32 @@ class Segment:
 
 class KeptTrees:
     """The trees of a file, by the text of their items, for the next text of that file. An item that
-    did not change is the same node in both, at its new place."""
+    did not change, or that comes back soon, is the same node in both, at its new place.
+
+    gone: those that the last texts have no more."""
 
     def __init__(self) -> None:
         self.segments: dict[str, list[Segment]] = {}
+        self.gone: list[Segment] = []
 
     def parse(self, source: Source, sink: Sink) -> ast.File:
         """The file's tree: partial where `sink` got errors."""
-        items, lost = list[ast.Item](), list[Span]()
         before, self.segments = self.segments, {}
+        try:
+            return self._file(source, sink, before)
+        finally:
+            left = (each for segments in before.values() for each in segments)
+            self.gone = [*self.gone, *left][-_GONE:]
+
+    def _file(self, source: Source, sink: Sink, before: dict[str, list[Segment]]) -> ast.File:
+        items, lost = list[ast.Item](), list[Span]()
         at, steps, deep = 0, 0, False
         while True:
             first = source.text[at : _next_item(source.text, at)]
-            found = _moved(before.get(first, []), source, at, steps, deep) or _segment(source, at, steps, deep)
+            found = (
+                _moved(before.get(first, []), source, at, steps, deep) or _moved(self.gone, source, at, steps, deep)
+                or _segment(source, at, steps, deep)
+            )  # fmt: skip
             self.segments.setdefault(first, []).append(found)
             for mistake in found.mistakes:
                 sink.add(mistake)
