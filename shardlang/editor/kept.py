@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 
 from shardlang.check.check import CheckedItems, check_items, tell
@@ -106,6 +107,7 @@ class Kept:
     def __init__(self) -> None:
         self._trees = KeptTrees()
         self._items: list[_Items] = []  # the latest first
+        self._cuts: Cuts = {}  # those of the text before
 
     def check(self, source: Source) -> Checked:
         """As of a fresh check. What was found of the text before may not be used any more."""
@@ -114,7 +116,9 @@ class Kept:
         files.add(source)
         items = self._known(tree, files)
         self._items = [items, *(each for each in self._items if each is not items)][:_TEXTS]
-        program, found = _CheckedText(tree, files, items, sink.failed).told_once()
+        text = _CheckedText(tree, files, items, sink.failed, self._cuts)
+        program, found = text.told_once()
+        self._cuts = text.cuts
         for mistake in found.found:
             sink.add(mistake)
         return Checked(None if sink.failed else program, sink.found, tree)
@@ -152,21 +156,28 @@ def _names_layers(found: Diagnostic) -> bool:
 
 @dataclass(eq=False)
 class _CheckedText:
-    """A text being checked. unread: whether it has mistakes of syntax."""
+    """A text being checked. unread: whether it has mistakes of syntax. cuts: those of the text
+    before, and then its own."""
 
     tree: ast.File
     files: Files
     items: _Items
     unread: bool
+    cuts: Cuts
 
     def told_once(self) -> tuple[CheckedProgram | None, Sink]:
         """The program with runs of equal layers told once, if it can be, and all mistakes of it."""
+        if self.cuts and frozenset() not in self.items.programs:  # a check less where they are asked for again
+            with suppress(SingleLayers):
+                return self._attempt(self.cuts)
+        self.cuts = {}
         return cut_as_asked(self._attempt) or self._whole(None)[:2]
 
     def _attempt(self, cuts: Cuts) -> tuple[CheckedProgram | None, Sink]:
         program, found, in_runs = self._whole(cuts)
         if in_runs and any(map(_names_layers, found.found)):
             raise SingleLayers
+        self.cuts = cuts
         return program, found
 
     def _whole(self, cuts: Cuts | None) -> tuple[CheckedProgram | None, Sink, bool]:
