@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
+from functools import cached_property
+from itertools import islice
 
 from shardlang.check.check import CheckedItems, check_items, tell
 from shardlang.check.files.project import require_named
@@ -17,6 +19,7 @@ from shardlang.check.lost_text import lost_texts, without_following
 from shardlang.check.program import CheckedProgram
 from shardlang.check.train.settings import RESERVED
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
+from shardlang.editor.graph_outline import outline
 from shardlang.frozen.records import dataclass
 from shardlang.paths.patterns import TOLD_ONCE, Cuts, SingleLayers, cut_as_asked
 from shardlang.plan.resolve import resolve
@@ -74,6 +77,18 @@ class _Program:
     items: CheckedItems | SingleLayers
     strategies: dict[int, tuple[ast.Strategy, Mapping[str, str], Sink]] = field(default_factory=dict)
 
+    @cached_property
+    def outline(self) -> object:
+        """What strategies without ranks depend on; None where that is not known."""
+        program = self.items.program if isinstance(self.items, CheckedItems) else None
+        return outline(program) if program is not None and program.names is None else None
+
+    def take_fine(self, before: _Program) -> None:
+        """Takes the strategies without a mistake of another program, if they have none here."""
+        fine = {at: kept for at, kept in before.strategies.items() if not kept[2].found}
+        if fine and self.outline is not None and self.outline == before.outline:
+            self.strategies.update(fine)
+
     def mistakes(self, strategy: ast.Strategy, program: CheckedProgram) -> Sink:
         schedules = {name: source.text for name, source in program.schedules.items()}
         kept = self.strategies.get(id(strategy))
@@ -116,7 +131,7 @@ class Kept:
         files.add(source)
         items = self._known(tree, files)
         self._items = [items, *(each for each in self._items if each is not items)][:_TEXTS]
-        text = _CheckedText(tree, files, items, sink.failed, self._cuts)
+        text = _CheckedText(tree, files, items, sink.failed, self._cuts, next(iter(self._items[1:]), None))
         program, found = text.told_once()
         self._cuts = text.cuts
         for mistake in found.found:
@@ -135,7 +150,8 @@ def _alone(tree: ast.File) -> list[str]:
     """The names of `train` that stand nowhere else: they are probably meant as settings."""
     settings = (s for item in tree.items if isinstance(item, ast.Train) for s in item.settings)
     names = {name.text for s in settings for name in s.names}.difference(RESERVED)
-    return [name for name in sorted(names) if len(re.findall(rf"\b{name}\b", tree.source.text)) == 1]
+    places = {name: re.finditer(rf"\b{name}\b", tree.source.text) for name in sorted(names)}
+    return [name for name, found in places.items() if len(list(islice(found, 2))) == 1]
 
 
 def _texts(found: Diagnostic) -> str:
@@ -157,13 +173,14 @@ def _names_layers(found: Diagnostic) -> bool:
 @dataclass(eq=False)
 class _CheckedText:
     """A text being checked. unread: whether it has mistakes of syntax. cuts: those of the text
-    before, and then its own."""
+    before, and then its own. before: what is known of the text before."""
 
     tree: ast.File
     files: Files
     items: _Items
     unread: bool
     cuts: Cuts
+    before: _Items | None
 
     def told_once(self) -> tuple[CheckedProgram | None, Sink]:
         """The program with runs of equal layers told once, if it can be, and all mistakes of it."""
@@ -210,6 +227,8 @@ class _CheckedText:
             kept = _Program(self._checked(cuts))
             if not isinstance(kept.items, CheckedItems) or not _names_lines(kept.items.found):
                 programs[key] = kept
+            if self.before is not None and key in self.before.programs:
+                kept.take_fine(self.before.programs[key])
         if isinstance(kept.items, SingleLayers):
             raise SingleLayers(kept.items.cuts)
         return kept
