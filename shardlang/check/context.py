@@ -55,7 +55,8 @@ class Context:
     the low precision of a mixed run, or ""; `stream`: whether what layers hand on is in it too.
     `wide`: parameters used in f32 there. `below`: model, and whether from within a body -> what
     is declared there. `casts`: value and type -> the cast made of it. `runs`: where runs of
-    equal layers, which are told once, are cut; None where each layer is told. `words`: the
+    equal layers, which are told once, are cut; None where each layer is told. `in_runs`: whether
+    some are. `words`: the
     words or texts that dims of files number."""
 
     sink: Sink
@@ -84,6 +85,7 @@ class Context:
     wide: set[int] = field(default_factory=set)
     casts: dict[tuple[int, str], Tensor] = field(default_factory=dict)
     runs: Cuts | None = None
+    in_runs: bool = False
     words: dict[Dim, Numbering] = field(default_factory=dict)
     below: dict[tuple[int, bool], dict[str, Span]] = field(default_factory=dict)
 
@@ -155,8 +157,8 @@ class Frame:
         return self.file.find(name)
 
     def first_unknown(self, name: str, called: bool = False) -> bool:
-        """Whether an unknown name is new in this model (or file): it is one mistake. called: it is, so
-        that no mistake that took fields or dims away explains it."""
+        """Whether an unknown name is new in this model (or file): it is one mistake. called: it is,
+        so that no mistake that took fields or dims away explains it."""
         key = (id(self.instance.decl.node) if self.instance else id(self.file), name)
         new = key not in self.context.unknown
         self.context.unknown.add(key)

@@ -101,7 +101,7 @@ def _page(word: str, pages: Pages) -> str:
 
 
 def _declaration(table: NameTable, use: NameUse) -> NameDecl | None:
-    """What declares a name: of this file or an imported one, or of a model of these."""
+    """The declaration of a name: of this file or an imported one, or of a model of these."""
     for file in (table.file, *table.file.uses.values()):
         for decl in file.names.values():
             for each in (decl, *members(decl).values()):

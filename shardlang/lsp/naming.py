@@ -1,5 +1,5 @@
-"""What an editor asks of the names of a file -> the answers: where they are declared and used,
-what may be written, how a call is written, other names, the outline, and roles for colours."""
+"""Requests of an editor that go by names -> the answers: where they are declared and used, what may
+be written, how a call is written, other names, the outline, and roles for colours."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def register(server: ShardServer) -> None:
 
 
 class _AtPlace(Protocol):
-    """What is asked of a place in a file."""
+    """A request about a place in a file."""
 
     text_document: lsp.TextDocumentIdentifier
     position: lsp.Position
@@ -62,10 +62,14 @@ def _others(ls: ShardServer, file: OpenFile, table: NameTable, at: int) -> list[
 
 
 def definition(ls: ShardServer, params: lsp.DefinitionParams) -> lsp.Location | None:
+    """A file of the library is then shown as the layer that one came from runs it."""
     file, table, at = _named(ls, params)
     found = names.definition(table, at) if table is not None else None
-    if file is None or found is None:
+    if file is None or table is None or found is None:
         return None
+    layer = names.layer_at(table, at)
+    if found.source.library and layer is not None:
+        ls.called(params.text_document.uri, converted.uri_of(found.source.name, True), layer)
     return converted.location(found)
 
 
@@ -101,7 +105,8 @@ def prepare_rename(ls: ShardServer, params: lsp.PrepareRenameParams) -> lsp.Prep
 
 
 def rename(ls: ShardServer, params: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
-    """The edits of every open file and of those beside it; a refusal is an error with its reason."""
+    """The edits of every open file and of those beside it; a refusal is an error with its
+    reason."""
     file, table, at = _named(ls, params)
     if file is None or table is None:
         return None

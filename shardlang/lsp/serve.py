@@ -15,8 +15,8 @@ from shardlang.lsp.server import ShardServer
 
 
 def serve(pages: Pages) -> None:
-    """Speaks the protocol over standard input and output until the editor ends it, or itself. pages:
-    what the language has under a name."""
+    """Speaks the protocol over standard input and output until the editor ends it, or itself.
+    pages: what the language has under a name."""
     server = ShardServer(pages)
     features.register(server)
     naming.register(server)
