@@ -66,7 +66,8 @@ _ITEM = re.compile(rf"^{ITEM.pattern}", re.MULTILINE)
 
 
 def complete(table: NameTable, offset: int, load: Loader) -> tuple[Offer, ...]:
-    """All that may be written at an offset; nothing in comments. load: finds the texts of imports."""
+    """All that may be written at an offset; nothing in comments. load: finds the texts of
+    imports."""
     place = place_at(table.source, offset)
     if place is None:
         return ()

@@ -150,7 +150,8 @@ def _parsed(name: str, text: str, library: bool) -> ast.File:
 
 
 def members(model: NameDecl) -> Names:
-    """The names that a model declares: formals, dims, layers, parameters, and the values of its `forward`."""
+    """The names that a model declares: formals, dims, layers, parameters, and the values of its
+    `forward`."""
     node, home = model.node, model.home
     if not isinstance(node, ast.Model):
         return {}

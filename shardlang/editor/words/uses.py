@@ -285,7 +285,8 @@ def named(parts: Sequence[str], root: Names, values: Names) -> Iterator[tuple[tu
 
 
 def selected(pattern: str, below: Sequence[Mapping[str, NameDecl]]) -> Iterator[NameDecl]:
-    """All that a part of a selector names: of members, or for `**` of all that stands below them."""
+    """All that a part of a selector names: of members, or for `**` of all that stands below
+    them."""
     if pattern == "**":
         yield from deep(below)
         return
@@ -312,7 +313,8 @@ def builtin_role(name: str) -> NameRole:
 
 
 def called_by(name: str, found: NameDecl | None) -> NameDecl | None:
-    """The declaration that a call of a name calls: no value of this name where there is an operator of it."""
+    """The declaration that a call of a name calls: no value of this name where there is an operator
+    of it."""
     plain = found is not None and found.role in (NameRole.FORMAL, NameRole.DIM, NameRole.VALUE, NameRole.FIELD)
     return None if plain and is_operator(name) else found
 
