@@ -124,9 +124,10 @@ class Kept:
         self._items: list[_Items] = []  # the latest first
         self._cuts: Cuts = {}  # those of the text before
 
-    def check(self, source: Source) -> Checked:
-        """As of a fresh check. What was found of the text before may not be used any more."""
-        sink, files = Sink(), Files()
+    def check(self, source: Source, files: Files | None = None) -> Checked:
+        """As of a fresh check. What was found of the text before may not be used any more. files:
+        those that imports find; None for those on the disk."""
+        sink, files = Sink(), files if files is not None else Files()
         tree = self._trees.parse(source, sink)
         files.add(source)
         items = self._known(tree, files)
