@@ -1,0 +1,23 @@
+// The parts of the editor that the page uses. None of them needs a worker of the editor's own.
+import "monaco-editor/esm/vs/features/bracketMatching/register.js";
+import "monaco-editor/esm/vs/features/clipboard/register.js";
+import "monaco-editor/esm/vs/features/codeAction/register.js";
+import "monaco-editor/esm/vs/features/codeEditor/register.js";
+import "monaco-editor/esm/vs/features/codicon/register.js";
+import "monaco-editor/esm/vs/features/comment/register.js";
+import "monaco-editor/esm/vs/features/contextmenu/register.js";
+import "monaco-editor/esm/vs/features/cursorUndo/register.js";
+import "monaco-editor/esm/vs/features/find/register.js";
+import "monaco-editor/esm/vs/features/folding/register.js";
+import "monaco-editor/esm/vs/features/gotoError/register.js";
+import "monaco-editor/esm/vs/features/hover/register.js";
+import "monaco-editor/esm/vs/features/indentation/register.js";
+import "monaco-editor/esm/vs/features/inlayHints/register.js";
+import "monaco-editor/esm/vs/features/linesOperations/register.js";
+import "monaco-editor/esm/vs/features/multicursor/register.js";
+import "monaco-editor/esm/vs/features/quickCommand/register.js";
+import "monaco-editor/esm/vs/features/quickHelp/register.js";
+import "monaco-editor/esm/vs/features/snippet/register.js";
+import "monaco-editor/esm/vs/features/suggest/register.js";
+import "monaco-editor/esm/vs/features/toggleTabFocusMode/register.js";
+import "monaco-editor/esm/vs/features/wordOperations/register.js";
