@@ -37,7 +37,12 @@ shutil.make_archive("/compiled", "tar", "/sources")`);
 
 const packed = bytes => gzipSync(bytes, { level: 9 }).toString("base64");
 const pyodide = name => readFileSync(join(modules, "pyodide", name));
-const [worker] = bundled("worker.js", { define: { "import.meta.url": "self.location.href" } });
+// A page from a disk has no worker that is a module, and pyodide takes no other: it goes by `importScripts`. What it
+// imports under node is not asked for here.
+const [worker] = bundled("worker.js", {
+  external: ["node:*", "ws"], banner: { js: "self.importScripts = undefined;" },
+  define: { "import.meta.url": "self.location.href" },
+});
 const parts = {
   wasm: packed(pyodide("pyodide.asm.wasm")), library: packed(pyodide("python_stdlib.zip")),
   shardlang: packed(await compiled(sources)),

@@ -1,6 +1,6 @@
 // The editor: colours by the grammar, mistakes as marks with their fixes, hints behind lines, and texts and offers
 // that `ask` gives.
-import * as monaco from "monaco-editor/esm/vs/editor/editor.api.js";
+import * as monaco from "monaco-editor/editor/editor.api.js";
 import "./features.js";
 import { loadWASM, OnigScanner, OnigString } from "vscode-oniguruma";
 import { INITIAL, Registry } from "vscode-textmate";

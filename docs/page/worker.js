@@ -2,6 +2,7 @@
 // The newest program is checked at once and planned when no other has come for a moment.
 import { loadPyodide } from "pyodide";
 import createPyodideModule from "pyodide/pyodide.asm.mjs";
+import { info } from "pyodide/pyodide-lock.json";
 import checker from "./checker.py";
 
 const QUIET = 50; // milliseconds without a change after which a plan is made
@@ -10,7 +11,7 @@ let language = null, latest = null, more = false, wake = () => {};
 const asked = [];
 
 onmessage = ({ data }) => {
-  if (data.start) start(data.start).then(work).catch(reason => fault(reason, true));
+  if (data.start) start(data.start).then(work).catch(fault);
   if (data.program) latest = data;
   if (data.ask) asked.push(data);
   wake();
@@ -32,8 +33,8 @@ async function start({ wasm, library, shardlang }) {
     return Promise.reject(new Error(`the page asks for ${address}, which it does not have`));
   };
   const sources = unpacked(shardlang, "application/x-tar").then(all => all.arrayBuffer());
-  const lockFileContents = { info: {}, packages: {} }; // no package is installed
-  const python = await loadPyodide({ createPyodideModule, lockFileContents, indexURL: "/pyodide/" });
+  const lockFileContents = { info, packages: {} }; // no package is installed
+  const python = await loadPyodide({ createPyodideModule, lockFileContents, indexURL: "page:/" });
   const home = python.runPython("import site; site.getsitepackages()[0]");
   python.unpackArchive(await sources, "tar", { extractDir: home });
   python.FS.mkdir("/program");
@@ -52,7 +53,7 @@ async function work() {
       else await new Promise(resolve => (wake = resolve));
     } catch (reason) {
       more = false;
-      fault(reason, reason.constructor.name !== "PythonError");
+      fault(reason);
     }
     await pause(0); // messages that have come meanwhile are read
   }
@@ -86,9 +87,10 @@ function pause(milliseconds) {
   return new Promise(resolve => setTimeout(resolve, milliseconds));
 }
 
-// fatal: the compiler is no longer to be used.
-function fault(reason, fatal) {
+// After an exception of Python the compiler goes on; after any other it is no longer to be used.
+function fault(reason) {
   console.error(reason);
-  const lines = String(reason.message ?? reason).trim().split("\n");
-  postMessage({ fault: lines[lines.length - 1], fatal });
+  const ours = reason?.constructor?.name === "PythonError";
+  const lines = String(reason?.message ?? reason).trim().split("\n");
+  postMessage({ fault: ours ? lines.at(-1) : lines[0], fatal: !ours });
 }
