@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 
-from docs.order import ROOT, places
+from docs.order import ROOT, TRY, places
 from shardlang.diagnostics import explain_pages
 
 # A fence, or lines of code that are indented.
@@ -40,8 +40,12 @@ class Program:
     overrides: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
 
-    def as_json(self) -> str:
-        return json.dumps(asdict(self), indent=1)
+    def as_script(self) -> str:
+        """What the page that opens it reads: from a disk it may read scripts alone."""
+        return f"shardProgram({json.dumps(asdict(self), indent=1)});\n"
+
+    def link(self, text: str, up: str = "") -> str:
+        return f"[{text}]({up}page/index.html?program={self.name})"
 
 
 @dataclass
@@ -78,7 +82,7 @@ def prepared(file: str) -> Page:
         if code["language"] == "shard":
             program = _program(page, code["fenced"], said, files)
             page.programs.append(program)
-            page.text += f"\n[Open in the browser]({page.up}page/index.html?program={program.name})\n"
+            page.text += f"\n{program.link('Open in the browser', page.up)}{{ .open }}\n"
     page.text += _linked(text[at:], page)
     return page
 
@@ -137,3 +141,20 @@ def codes_page() -> str:
     """The list of all codes."""
     lines = [f"- [{code}]({code}.md): {explain_pages.title(code)}" for code in explain_pages.pages()]
     return "# Codes\n\nEach mistake has a code, which `shardc explain` explains as well.\n\n" + "\n".join(lines) + "\n"
+
+
+def examples() -> list[Program]:
+    files = sorted((ROOT / "examples").glob("*.shard"))
+    return [Program(f"examples-{file.stem}", file.read_text("utf-8")) for file in files]
+
+
+def try_page() -> str:
+    """The page on the editor in the browser, with the programs of the examples."""
+    return (ROOT / "docs" / TRY).read_text("utf-8") + "\n".join(map(_listed, examples())) + "\n"
+
+
+def _listed(program: Program) -> str:
+    """What the comment at the top says of it, up to its first sentence's end."""
+    about = re.match(r"(?:# [^\n]*\n)+", program.text)
+    said = " ".join(line.removeprefix("# ") for line in about[0].splitlines()) if about else ""
+    return f"- {program.link(program.name.removeprefix('examples-'))}: {said.partition('. ')[0].rstrip('.:')}"

@@ -9,7 +9,6 @@ import gc
 import json
 import re
 from collections.abc import Iterator, Mapping
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +107,15 @@ def _counted(at: TextPlace) -> tuple[int, int]:
 
 def _edit(before: str, after: str) -> TextEdit:
     """The change from one text to the other: what both begin and end with stays."""
-    start = len(commonprefix((before, after)))
-    same = len(commonprefix((before[start:][::-1], after[start:][::-1])))
+    start = _alike(before, after)
+    same = _alike(before[start:][::-1], after[start:][::-1])
     return TextEdit(start, len(before) - same, after[start : len(after) - same])
+
+
+def _alike(one: str, other: str) -> int:
+    """The characters that both begin with."""
+    differ = (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differ, min(len(one), len(other)))
 
 
 PAGE = OpenPage(Path("/program"))

@@ -61,6 +61,7 @@ export function opened(place, ask) {
     scrollBeyondLastLine: false, wordWrap: "on", wrappingIndent: "indent", fixedOverflowWidgets: true,
     wordBasedSuggestions: "off", ariaLabel: "The program. Control M lets Tab leave the editor.",
     inlayHints: { maximumLength: 80 }, lineNumbersMinChars: 3, renderLineHighlight: "none",
+    guides: { indentation: false }, bracketPairColorization: { enabled: false },
   });
   dark.addEventListener("change", () => monaco.editor.setTheme(theme()));
   const hints = shownHints(model);

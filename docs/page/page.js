@@ -29,6 +29,7 @@ function send() {
   if (!self.shardCompiler || !program) return;
   if (!worker) start();
   worker.postMessage({ program, version: ++version });
+  at("editor").dataset.sent = version;
 }
 
 function ask(what, line, column) {
@@ -47,7 +48,7 @@ function heard(data) {
     waiting.delete(data.answer);
   } else if (data.ready) say("Checking");
   else if (data.version === version && data.found) show(JSON.parse(data.found), data.checked);
-  if (data.whole && data.version === version) document.body.dataset.whole = version;
+  if (data.whole && data.version === version) at("editor").dataset.whole = version;
 }
 
 function broken({ fault, fatal }) {
@@ -63,7 +64,10 @@ function broken({ fault, fatal }) {
 // new marks replace old ones; hints stay until a plan has others.
 function show(found, checked) {
   mistakes(found.mistakes);
-  if (!checked) hints(found.hints);
+  if (!checked) {
+    hints(found.hints);
+    at("editor").dataset.planned = version;
+  }
   list(found.mistakes);
   choose(found);
   const chosen = found.strategies.find(each => each.chosen), errors = found.mistakes.length;

@@ -83,7 +83,7 @@ def test_what_names_a_page_leads_to_it(site: Path) -> None:
 def test_each_program_can_be_opened(site: Path) -> None:
     pages = [path.read_text("utf-8") for path in site.glob("pages/**/*.md")]
     opened = [name for page in pages for name in re.findall(r"page/index\.html\?program=([\w-]+)\)", page)]
-    programs = {path.stem: json.loads(path.read_text("utf-8")) for path in site.glob("pages/page/programs/*.json")}
+    programs = {path.stem: json.loads(path.read_text("utf-8")) for path in site.glob("pages/page/programs/*.js")}
     assert sorted(opened) == sorted(programs) and len(programs) > 300
     first = programs["codes-SH304-1"]
     assert first["ranks"] == 6 and first["text"].startswith("dim batch = 16")
