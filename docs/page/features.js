@@ -18,6 +18,6 @@ import "monaco-editor/features/multicursor/register.js";
 import "monaco-editor/features/quickCommand/register.js";
 import "monaco-editor/features/quickHelp/register.js";
 import "monaco-editor/features/snippet/register.js";
-import "monaco-editor/features/suggest/register.js";
+import "monaco-editor/editor/contrib/suggest/browser/suggestController.js";
 import "monaco-editor/features/toggleTabFocusMode/register.js";
 import "monaco-editor/features/wordOperations/register.js";

@@ -81,7 +81,7 @@ function choose({ strategies: all, ranks }) {
   strategies = now;
   select.disabled = !all.length;
   select.value = all.find(each => each.chosen)?.name ?? "";
-  at("ranks").placeholder = ranks ?? "";
+  if (ranks) at("ranks").placeholder = ranks;
 }
 
 function list(found) {
@@ -97,7 +97,7 @@ function list(found) {
       editor.revealLineInCenter(each.start[0]);
       editor.focus();
     };
-    line.append(link, " ", go);
+    line.append(link, go);
     return line;
   }));
 }

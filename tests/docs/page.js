@@ -69,21 +69,27 @@ const STEPS = {
     return false;
   },
   async keys(...words) { for (const word of words) await page.keyboard.type(word); },
-  async press(...keys) { for (const key of keys) await page.keyboard.down(key); for (const key of keys.reverse()) await page.keyboard.up(key); },
-  // Milliseconds from a key to what is checked, and to new layouts; each measured from the key alone.
+  async press(...keys) {
+    for (const key of keys) await page.keyboard.down(key);
+    for (const key of keys.reverse()) await page.keyboard.up(key);
+  },
+  // Milliseconds from a key to new layouts.
   async key(sign) {
-    const before = await page.$eval("#editor", it => it.dataset.sent);
-    const took = page.evaluate(before => new Promise(resolve => {
-      const place = document.getElementById("editor");
-      let begun = 0;
-      addEventListener("keydown", () => (begun = performance.now()), { capture: true, once: true });
-      new MutationObserver(() => {
-        const { sent, planned } = place.dataset;
-        if (sent !== before && planned === sent) resolve(performance.now() - begun);
-      }).observe(place, { attributes: true });
-    }), before);
+    await page.evaluate(() => {
+      const place = document.getElementById("editor"), before = place.dataset.sent;
+      self.took = new Promise(resolve => {
+        let begun = 0;
+        addEventListener("keydown", () => (begun = performance.now()), { capture: true, once: true });
+        new MutationObserver((_, observer) => {
+          const { sent, planned } = place.dataset;
+          if (sent === before || planned !== sent) return;
+          observer.disconnect();
+          resolve(performance.now() - begun);
+        }).observe(place, { attributes: true });
+      });
+    });
     await page.keyboard.type(sign);
-    return took;
+    return page.evaluate(() => self.took);
   },
   async quiet() { await whole(); },
   async link() { await page.click("#link"); await pause(300); return page.evaluate(() => location.href); },
