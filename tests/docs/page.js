@@ -11,11 +11,7 @@ const text = selector => page.$eval(selector, found => found.textContent.replace
 const pause = milliseconds => new Promise(resolve => setTimeout(resolve, milliseconds));
 const until = (test, ...words) => page.waitForFunction(test, { timeout: 120_000, polling: 10 }, ...words);
 
-// A change of the program was planned: layouts stand behind its lines.
-const planned = () => until(() => {
-  const { sent, planned } = document.getElementById("editor").dataset;
-  return sent && sent === planned;
-});
+// All that there is to show of the program is there.
 const whole = () => until(() => {
   const { sent, whole } = document.getElementById("editor").dataset;
   return sent && sent === whole;
@@ -36,7 +32,7 @@ const STEPS = {
     await fresh(width, height, scheme);
     const begun = Date.now();
     await page.goto(address, { waitUntil: "domcontentloaded" });
-    await planned();
+    await until(() => document.getElementById("editor").dataset.planned || document.querySelector("#mistakes p"));
     const first = Date.now() - begun;
     await whole();
     return first;
