@@ -30,6 +30,7 @@ _CONFIG = {
         "features": ["navigation.tabs", "content.code.copy", "search.highlight", "toc.follow"],
     },
     "extra_css": ["site.css"],
+    "extra": {"polyfills": ["iframe-worker.js"]},
     "plugins": ["search", "offline"],
     "markdown_extensions": [
         "attr_list", "tables", {"toc": {"permalink": True}}, "pymdownx.highlight", "pymdownx.superfences",
@@ -56,7 +57,8 @@ def prepare(folder: Path) -> None:
     _write(pages / CODES, codes_page())
     _write(pages / TRY, try_page())
     shutil.copyfile(ROOT / "docs" / "page" / "index.html", pages / "page" / "index.html")
-    shutil.copyfile(ROOT / "docs" / "site.css", pages / "site.css")
+    for name in ("site.css", "iframe-worker.js"):
+        shutil.copyfile(ROOT / "docs" / name, pages / name)
     _write(folder / "mkdocs.yml", yaml.safe_dump({**_CONFIG, "nav": navigation()}, sort_keys=False))
 
 

@@ -79,7 +79,7 @@ def prepared(file: str) -> Page:
         at = code.end()
         said = [word.partition("=")[::2] for word in (code["words"] or "").split()]
         files.update({value: code["fenced"] for word, value in said if word == "file"})
-        if code["language"] == "shard":
+        if _language(code) == "shard":
             program = _program(page, code["fenced"], said, files)
             page.programs.append(program)
             page.text += f"\n{program.link('Open in the browser', page.up)}{{ .open }}\n"
@@ -91,7 +91,12 @@ def _plain(code: re.Match[str]) -> str:
     """A fence that says nothing but its language; a longer one where there are fences in it."""
     text = textwrap.dedent(code["indented"]) if code["indented"] else code["fenced"]
     fence = "`" * (4 if "```" in text else 3)
-    return f"{fence}{code['language'] or ''}\n{text}{fence}\n"
+    return f"{fence}{_language(code)}\n{text}{fence}\n"
+
+
+def _language(code: re.Match[str]) -> str:
+    """That of a fence, or the one that its text shows."""
+    return code["language"] or ("shard" if (code["fenced"] or "").startswith("use ") else "")
 
 
 def _program(page: Page, text: str, said: Sequence[tuple[str, str]], files: Mapping[str, str]) -> Program:

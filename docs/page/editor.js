@@ -53,6 +53,7 @@ export function opened(place, ask) {
   });
   colour().catch(reason => console.error("no colours:", reason));
   const model = monaco.editor.createModel("", "shard");
+  model.updateOptions({ bracketColorizationOptions: { enabled: false, independentColorPoolPerBracketType: false } });
   const dark = matchMedia("(prefers-color-scheme: dark)");
   defineThemes(monaco);
   const theme = () => (dark.matches ? "shard-dark" : "shard-light");
@@ -61,7 +62,7 @@ export function opened(place, ask) {
     scrollBeyondLastLine: false, wordWrap: "on", wrappingIndent: "indent", fixedOverflowWidgets: true,
     wordBasedSuggestions: "off", ariaLabel: "The program. Control M lets Tab leave the editor.",
     inlayHints: { maximumLength: 80 }, lineNumbersMinChars: 3, renderLineHighlight: "none",
-    guides: { indentation: false }, bracketPairColorization: { enabled: false },
+    guides: { indentation: false },
   });
   dark.addEventListener("change", () => monaco.editor.setTheme(theme()));
   const hints = shownHints(model);

@@ -97,7 +97,7 @@ const STEPS = {
     await page.evaluate(() => (document.querySelector("[data-md-component=search-query]").value = ""));
     await page.focus("[data-md-component=search-query]");
     await page.keyboard.type(word);
-    await pause(700);
+    await pause(1500);
     return page.$$eval(".md-search-result__link", found => found.map(it => it.getAttribute("href")));
   },
 };

@@ -56,7 +56,9 @@ def test_a_fence_has_a_language_and_no_more(site: Path) -> None:
 def test_all_code_stays_as_it_is() -> None:
     for file in places():
         page, text = prepared(file), (ROOT / file).read_text("utf-8")
-        assert [program.text for program in page.programs] == [block.text for block in blocks(text)], file
+        unnamed = re.findall(r"(?ms)^```\n(use .*?)^```", text)  # the first program that a reader sees
+        assert len(unnamed) == (file == "README.md")
+        assert [program.text for program in page.programs] == [*unnamed, *(each.text for each in blocks(text))], file
         assert len(re.findall(r"(?m)^```", page.text)) >= len(re.findall(r"(?m)^```", text)), file
 
 
