@@ -17,6 +17,13 @@ from docs.page.build import build as build_page
 from docs.page.packages import NoPackages
 from docs.pages import Program, codes_page, examples, prepared, try_page
 
+
+def _palette(mode: str, scheme: str, other: str) -> dict[str, object]:
+    """The colours of a mode, which the system asks for or a click on the way to the other."""
+    toggle = {"icon": f"material/weather-{'sunny' if mode == 'light' else 'night'}", "name": f"Use {other} colours"}
+    return {"media": f"(prefers-color-scheme: {mode})", "scheme": scheme, "toggle": toggle}
+
+
 _CONFIG = {
     "site_name": "Shard",
     "docs_dir": "pages",
@@ -24,8 +31,8 @@ _CONFIG = {
         "name": "material",
         "font": False,  # theirs come from a server
         "palette": [
-            {"media": "(prefers-color-scheme: light)", "scheme": "default"},
-            {"media": "(prefers-color-scheme: dark)", "scheme": "slate"},
+            _palette("light", "default", "dark"),
+            _palette("dark", "slate", "light"),
         ],
         "features": ["navigation.tabs", "content.code.copy", "search.highlight", "toc.follow"],
     },

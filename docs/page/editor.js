@@ -53,7 +53,6 @@ export function opened(place, ask) {
   });
   colour().catch(reason => console.error("no colours:", reason));
   const model = monaco.editor.createModel("", "shard");
-  model.updateOptions({ bracketColorizationOptions: { enabled: false, independentColorPoolPerBracketType: false } });
   const dark = matchMedia("(prefers-color-scheme: dark)");
   defineThemes(monaco);
   const theme = () => (dark.matches ? "shard-dark" : "shard-light");
