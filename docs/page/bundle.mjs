@@ -52,6 +52,9 @@ writeFileSync(join(target, "compiler.js"), `self.shardCompiler = {
   worker: ${JSON.stringify(worker.text)},
   start() {
     const worker = new Worker(URL.createObjectURL(new Blob([this.worker], { type: "text/javascript" })));
+    worker.early = []; // what it says before the page listens
+    worker.onmessage = ({ data }) => worker.early.push(data);
+    worker.onerror = ({ message }) => worker.early.push({ fault: message, fatal: true });
     worker.postMessage({ start: this.parts });
     return worker;
   },

@@ -23,12 +23,13 @@ function start() {
   worker.onmessage = ({ data }) => heard(data);
   worker.onerror = event => heard({ fault: event.message || "the worker cannot be started", fatal: true });
   say("Loading the compiler");
+  worker.early.forEach(heard);
 }
 
 function send() {
   if (!self.shardCompiler || !program) return;
   if (!worker) start();
-  worker.postMessage({ program, version: ++version });
+  worker?.postMessage({ program, version: ++version });
   at("editor").dataset.sent = version;
 }
 

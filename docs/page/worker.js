@@ -32,6 +32,12 @@ async function start({ wasm, library, shardlang }) {
     if (name === "python_stdlib.zip") return unpacked(library, "application/zip");
     return Promise.reject(new Error(`the page asks for ${address}, which it does not have`));
   };
+  // pyodide keeps this reason to itself, and waits for ever.
+  const instantiate = WebAssembly.instantiateStreaming;
+  WebAssembly.instantiateStreaming = (...words) => instantiate(...words).catch(reason => {
+    fault(reason);
+    throw reason;
+  });
   const sources = unpacked(shardlang, "application/x-tar").then(all => all.arrayBuffer());
   const lockFileContents = { info, packages: {} }; // no package is installed
   const python = await loadPyodide({ createPyodideModule, lockFileContents, indexURL: "page:/" });
