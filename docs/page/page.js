@@ -59,7 +59,7 @@ function broken({ fault, fatal }) {
     waiting.forEach(resolve => resolve(null));
     waiting.clear();
   }
-  say(`A fault of this page, not of your program: ${fault}. The next change of the program is checked anew.`, true);
+  say(`A fault of this page, not of your program: ${fault.replace(/\.$/, "")}. The next change of the program is checked anew.`, true);
 }
 
 // new marks replace old ones; hints stay until a plan has others.
