@@ -143,12 +143,12 @@ def _set_aside(tree: ast.File, wanted: str | None, sink: Sink) -> tuple[str, ...
     sink.found[:] = kept
     unread = tuple(name for name in counts if counts[name])
     for name in unread:
-        _tell_other(name, counts[name], wanted, sink)
+        _tell_other(name, counts[name], wanted, sink, " in its syntax")
     return unread
 
 
-def _tell_other(name: str, mistakes: int, wanted: str, sink: Sink) -> None:
-    many = f"{mistakes} mistake{'' if mistakes == 1 else 's'}"
+def _tell_other(name: str, mistakes: int, wanted: str, sink: Sink, where: str = "") -> None:
+    many = f"{mistakes} mistake{'' if mistakes == 1 else 's'}{where}"
     sink.report(
         "SH328", f"strategy `{name}` has {many}, which `{wanted}` does not depend on", None,
         help="`shardc check` without `--strategy` lists them", severity=Severity.WARNING,
