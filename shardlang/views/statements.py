@@ -5,7 +5,7 @@ A layer of the library counts for the statement of the file that calls it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from shardlang.folds.traffic import Sent, sent
@@ -76,9 +76,11 @@ def statements(plan: Plan, file: str) -> Mapping[TextRange, PlannedStatement]:
     for op, place in places.items():
         found.setdefault(place, _Found()).ops.append(op)
         it = plan.graph.ops[op]
-        by_path.update({plan.graph.values[value].path: place for value in it.results}, **{it.path: place})
+        by_path.update({path: place for path in (*_paths(plan, it.results), it.path)})
+        # What no statement makes, parameters and data, is sent for the first that reads it.
+        by_path.update({path: place for path in _paths(plan, it.operands) if path not in by_path})
     for each in sent(plan):
-        if each.path in by_path:
+        if each.what == "values" and each.path in by_path:
             add_sent(found[by_path[each.path]].sent, each)
     return {place: _statement(plan, place, one) for place, one in found.items()}
 
@@ -104,12 +106,19 @@ def _calling(plan: Plan) -> dict[tuple[str, int], Span | None]:
     return {}
 
 
+def _paths(plan: Plan, values: Iterable[int]) -> Iterator[str]:
+    return (plan.graph.values[value].path for value in values)
+
+
 def places_of(plan: Plan, file: str) -> dict[int, TextRange]:
-    """Operator -> the statement of the file that it is done for."""
-    found = {}
+    """Operator -> the statement of the file that it is done for. A cast that mixed precision needs
+    is done for the statement that made the value."""
+    found = dict[int, TextRange]()
     for op in plan.graph.ops:
-        span = _statement_of(plan, op, file)
-        if span is not None and not op.implied:
+        made = plan.graph.producers.get(op.operands[0], -1) if op.implied else -1
+        if made in found:
+            found[op.id] = found[made]
+        elif (span := _statement_of(plan, op, file)) is not None:
             found[op.id] = span.start, span.end
     return found
 
@@ -136,16 +145,17 @@ def _call_in(plan: Plan, call: int, file: str) -> Span | None:
 
 def _statement(plan: Plan, place: TextRange, found: _Found) -> PlannedStatement:
     graph, here = plan.graph, set(found.ops)
-    results = [op for op in found.ops if not _inner(plan, op, here)] or found.ops[-1:]
+    results = [op for op in found.ops if not (graph.ops[op].implied or _inner(plan, op, here))] or found.ops[-1:]
     tensors = dict.fromkeys(tensor(plan, graph.ops[op].results[0], plan.ops[op].results[0]) for op in results)
     read = dict.fromkeys(_read(plan, found.ops, here))
     return PlannedStatement(place, tuple(tensors), tuple(read), in_order(found.sent), tuple(found.ops))
 
 
 def _inner(plan: Plan, op: int, here: set[int]) -> bool:
-    """Whether another operator of the statement reads the result."""
-    readers = _readers(plan)
-    return any(reader in here for value in plan.graph.ops[op].results for reader in readers.get(value, ()))
+    """Whether another operator of the statement reads the result, or what a cast makes of it."""
+    readers, ops = _readers(plan), plan.graph.ops
+    of = [reader for value in ops[op].results for reader in readers.get(value, ())]
+    return any(_inner(plan, reader, here) if ops[reader].implied else reader in here for reader in of)
 
 
 @remembered
