@@ -13,6 +13,7 @@ from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import Kind, Op
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Span, TextRange
+from shardlang.types.dim import TensorType
 from shardlang.types.layout import Layout, layout_text
 
 
@@ -179,6 +180,20 @@ def _read(plan: Plan, ops: Sequence[int], here: set[int]) -> Iterator[tuple[str,
 
 
 def tensor(plan: Plan, value: int, layout: Layout) -> LaidOut:
+    """A value in a layout; equal layers ask for the same again."""
+    known, of = _tensors(plan), (plan.graph.values[value].type, layout)
+    if of not in known:
+        known[of] = _tensor(plan, value, layout)
+    return known[of]
+
+
+@remembered
+def _tensors(plan: Plan) -> dict[tuple[TensorType, Layout], LaidOut]:
+    """Filled as it is asked."""
+    return {}
+
+
+def _tensor(plan: Plan, value: int, layout: Layout) -> LaidOut:
     known, mesh = plan.graph.values[value], plan.meshes[layout.mesh]
     text = layout_text(known.type, layout, mesh)
     return LaidOut(
