@@ -48,14 +48,19 @@ class SentBytes:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStatement:
-    """tensors: the result in each of its layouts, which differ where a model is called in two
-    places; read: the cuts of what the statement reads; sent: the most first; ops: its operators."""
+    """results: the result in each of its layouts, which differ where a model is called in two
+    places, and the operators that make it so; read: the cuts of what the statement reads; sent:
+    the most first; ops: its operators."""
 
     place: TextRange
-    tensors: tuple[LaidOut, ...]
+    results: Mapping[LaidOut, Sequence[int]]
     read: tuple[tuple[str, ...], ...]
     sent: tuple[SentBytes, ...]
     ops: tuple[int, ...]
+
+    @property
+    def tensors(self) -> tuple[LaidOut, ...]:
+        return tuple(self.results)
 
     @property
     def moves(self) -> bool:
@@ -147,9 +152,11 @@ def _call_in(plan: Plan, call: int, file: str) -> Span | None:
 def _statement(plan: Plan, place: TextRange, found: _Found) -> PlannedStatement:
     graph, here = plan.graph, set(found.ops)
     results = [op for op in found.ops if not (graph.ops[op].implied or _inner(plan, op, here))] or found.ops[-1:]
-    tensors = dict.fromkeys(tensor(plan, graph.ops[op].results[0], plan.ops[op].results[0]) for op in results)
+    tensors: dict[LaidOut, list[int]] = {}
+    for op in results:
+        tensors.setdefault(tensor(plan, graph.ops[op].results[0], plan.ops[op].results[0]), []).append(op)
     read = dict.fromkeys(_read(plan, found.ops, here))
-    return PlannedStatement(place, tuple(tensors), tuple(read), in_order(found.sent), tuple(found.ops))
+    return PlannedStatement(place, tensors, tuple(read), in_order(found.sent), tuple(found.ops))
 
 
 def _inner(plan: Plan, op: int, here: set[int]) -> bool:
