@@ -27,9 +27,12 @@ addEventListener("error", event => faults.push(event.message));
 const all = (of, within = document) => [...within.querySelectorAll(of)];
 const named = (of, text) => all(of).find(each => each.textContent === text);
 const marked = () => all(".line.marked").map(row => row.querySelector(".code").textContent.trim());
-const bar = document.querySelector(".chosen"), chosenText = () => bar.hidden ? null : bar.querySelector("span").textContent;
+const bar = document.querySelector(".chosen");
+const chosenText = () => bar.hidden ? null : bar.querySelector("span").textContent;
 const after = act => setTimeout(act, 100);
 """
+FRAME = """<body><iframe src="page.html" width="WIDTH" height="900" style="border: 0"></iframe>
+<script>addEventListener("message", event => { document.body.dataset.said = event.data; });</script>"""
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +44,19 @@ def chromium() -> str:
 
 
 def told(chromium: str, folder: Path, of: str, script: str, width: int = 1280) -> dict[str, Any]:
-    """What a script keeps in `said` after it ran in a page; no other script may fail meanwhile."""
-    end = "setTimeout(() => { document.body.dataset.said = JSON.stringify({ ...said, faults }); }, 600);"
-    target = folder / "page.html"
-    target.write_text(of.replace("</body>", f"<script>{{{HELPERS}{script}{end}}}</script></body>"), "utf-8")
+    """What a script keeps in `said` after it ran in a page in a frame, as an editor's panel is one; a window is never
+    below 500 wide. No other script may fail meanwhile."""
+    end = 'setTimeout(() => parent.postMessage(JSON.stringify({ ...said, faults }), "*"), 600);'
+    (folder / "page.html").write_text(
+        of.replace("</body>", f"<script>{{{HELPERS}{script}{end}}}</script></body>"), "utf-8"
+    )
+    panel = folder / "panel.html"
+    panel.write_text(FRAME.replace("WIDTH", str(width)), "utf-8")
     words = [
-        "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}", f"--window-size={width},900",
+        "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}", "--window-size=1400,1000",
         "--virtual-time-budget=3000", "--dump-dom",
     ]  # fmt: skip
-    drawn = subprocess.run([chromium, *words, target.as_uri()], capture_output=True, text=True, check=True).stdout
+    drawn = subprocess.run([chromium, *words, panel.as_uri()], capture_output=True, text=True, check=True).stdout
     (kept,) = re.findall(r'<body[^>]* data-said="([^"]*)"', drawn)
     found: dict[str, Any] = json.loads(unescape(kept))
     assert found.pop("faults") == []
