@@ -155,6 +155,7 @@ def test_lines_are_statements_with_the_layout_of_their_result() -> None:
         "loss = cross_entropy(logits, label)": ["f32[] +(dp, cp)"],
     }
     assert rows[0]["tensors"][0]["shape"] == [8, 4096, 16032] and rows[0]["stages"] == [[0, 7]]
+    assert [rows[at]["tensors"][0]["stages"] for at in (0, 1)] == [[[7, 7]], [[7, 7]]]
     every = [row for rows in plan["text"].values() for row in rows]
     assert all(at in every[other]["with"] for at, row in enumerate(every) for other in row["with"])
 
@@ -182,6 +183,31 @@ def test_it_is_small_and_asks_for_nothing() -> None:
     assert re.findall(r"(?:src|href)=\"(?!data:)[^\"]*\"|@import|url\(|fetch\(|XMLHttp|innerHTML", template) == []
     assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)", template) == []
     assert data(made)["diff"]["equal"] is False
+
+
+def contrast(one: str, other: str) -> float:
+    """Of two colours, as WCAG 2 defines it."""
+    lights = []
+    for colour in (one, other):
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        lights.append(0.05 + sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True)))
+    return max(lights) / min(lights)
+
+
+def test_colours_hold_their_contrast_in_light_and_dark() -> None:
+    """4.5 for texts, 3 for what is drawn, as AA asks for; names of spans stand on what is drawn."""
+    style = TEMPLATE.read_text("utf-8").partition("* {")[0].split("@media")
+    light, dark = (dict(re.findall(r"--([\w-]+): (#\w{6})", part)) for part in style)
+    assert len(light) > 40 and light.keys() == dark.keys()
+    for of in (light, dark):
+        texts = {name: of[name] for name in ("text", "soft", "link", "word", "number", "note")}
+        drawn = {name: of[name] for name in of.keys() - texts.keys() - {"back", "card", "mark", "line"}}
+        low = [(name, on) for name in texts for on in ("back", "card", "mark") if contrast(of[name], of[on]) < 4.5]
+        low += [(name, "back") for name in drawn if contrast(of[name], of["back"]) < 3]
+        spans = [name for name in drawn if not re.match(r"[cm]\d", name)]
+        low += [(name, "name") for name in spans if max(contrast(of[name], of[on]) for on in ("back", "text")) < 4.5]
+        assert low == []
 
 
 def test_nothing_of_a_program_becomes_a_script() -> None:
