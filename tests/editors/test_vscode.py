@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shardlang import __version__
-from tests.editors.node import modules, program
+from tests.editors.cached import modules, program, required
 from tests.syntax.bless import COLOURS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     ignored = shutil.ignore_patterns("node_modules", "dist", "LICENSE")
     shutil.copytree(SOURCES, copy / "editors" / "vscode", ignore=ignored)
     (copy / "editors" / "vscode" / "node_modules").symlink_to(installed)
-    command = [program("npm"), "run", "package"]
+    command = [program("npm", missing=required), "run", "package"]
     done = subprocess.run(command, cwd=copy / "editors" / "vscode", capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     (made,) = (copy / "editors" / "vscode" / "dist").glob("*.vsix")
@@ -62,7 +62,7 @@ def test_the_client_needs_nothing_but_vs_code_and_node(packed: zipfile.ZipFile, 
       const others = [...asked].filter(name => !builtinModules.includes(name.replace("node:", "")));
       console.log(JSON.stringify([others.filter(name => !name.endsWith("client.js")), Object.keys(client).sort()]));
     """
-    command = [program("node"), "-e", script, str(tmp_path / "client.js")]
+    command = [program("node", missing=required), "-e", script, str(tmp_path / "client.js")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert json.loads(done.stdout or "null") == [["vscode"], ["activate", "deactivate"]], done.stderr
 
