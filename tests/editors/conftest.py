@@ -39,9 +39,9 @@ def vsix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def shardc(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for PATH with the `shardc` of this checkout."""
-    folder = tmp_path_factory.mktemp("bin")
+    """The `shardc` of this checkout."""
+    path = tmp_path_factory.mktemp("bin") / "shardc"
     start = f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
-    (folder / "shardc").write_text(start + "from shardlang.cli.start import main\nmain()\n", "utf-8")
-    (folder / "shardc").chmod(0o755)
-    return folder
+    path.write_text(start + "from shardlang.cli.start import main\nmain()\n", "utf-8")
+    path.chmod(0o755)
+    return path

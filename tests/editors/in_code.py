@@ -38,6 +38,11 @@ LED = {
     "lens": "mp 8",
     "ranks": 4,
 }
+# What would take room beside the text.
+PERSON: dict[str, object] = {
+    "chat.disableAIFeatures": True, "workbench.secondarySideBar.defaultVisibility": "hidden",
+    "workbench.startupEditor": "none", "editor.minimap.enabled": False,
+}  # fmt: skip
 # VS Code's own theme has a colour for each of these.
 KINDS = {
     "words": ["model", "layer", "forward", "return", "strategy", "split", "over", "use", "dim"],
@@ -48,11 +53,11 @@ KINDS = {
 
 
 @contextmanager
-def served(folder: Path, extension: Path, path: str) -> Iterator[str]:
+def served(folder: Path, extension: Path) -> Iterator[str]:
     """The address of a code-server that has the extension, and nothing else of anyone's."""
     node, script = code_server()
     known = ["--extensions-dir", str(folder / "extensions"), "--user-data-dir", str(folder / "user")]
-    env = {**os.environ, "PATH": path, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
+    env = {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
     install = [str(node), str(script), *known, "--install-extension", str(extension)]
     done = subprocess.run(install, env=env, capture_output=True, text=True)
     assert "was successfully installed" in done.stdout, done.stdout + done.stderr
@@ -90,13 +95,13 @@ def told(
     chromium, home = program("chromium", "chromium-browser", "google-chrome"), tmp_path_factory.mktemp("code")
     pictures = (request.config.getoption("--pictures") or home / "pictures").resolve()
     pictures.mkdir(parents=True, exist_ok=True)
-    folders = {}
-    for name, settings in (("open", {"shard.strategy": "three_d"}), ("broken", {"shard.path": "/nowhere/shardc"})):
-        folders[name] = str(home / name)
-        (home / name / ".vscode").mkdir(parents=True)
-        (home / name / ".vscode" / "settings.json").write_text(json.dumps(settings), "utf-8")
-        shutil.copy(PROGRAM, home / name)
-    with served(home, vsix, f"{shardc}:{os.environ['PATH']}") as address:
+    _settings(home / "user" / "User", PERSON)
+    folders = {name: str(home / name) for name in ("open", "broken")}
+    _settings(home / "open" / ".vscode", {"shard.path": str(shardc), "shard.strategy": "three_d"})
+    _settings(home / "broken" / ".vscode", {"shard.path": "/nowhere/shardc"})
+    for folder in folders.values():
+        shutil.copy(PROGRAM, folder)
+    with served(home, vsix) as address:
         asked = {**LED, "address": address, "folders": folders, "pictures": str(pictures), "chromium": chromium}
         only = os.environ.get("SHARDLANG_CODE_STEPS")
         asked |= {"only": only.split(",")} if only else {}
@@ -105,6 +110,11 @@ def told(
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def _settings(folder: Path, settings: dict[str, object]) -> None:
+    folder.mkdir(parents=True)
+    (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
 
 
 def test_all_steps_went_through(told: dict[str, Any]) -> None:
