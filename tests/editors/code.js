@@ -181,10 +181,10 @@ async function beside() {
   const row = (await frame.$$(".text .line .code")).map(async each => [await each.evaluate(one => one.textContent), each]);
   const [, clicked] = (await Promise.all(row)).find(([text]) => text.includes(third[0]));
   await clicked.click();
-  await until(text => document.querySelector(".view-lines").textContent.replace(/\u00a0/g, " ").includes(text), third[0]);
-  await pause(0.5);
-  told.cursor = await page.$eval(".statusbar-item[id='status.editor.selection']", each => each.textContent);
+  await pause(1);
+  told.cursor = await page.$eval(".active-line-number", each => each.textContent);
   await edited(edit);
+  await darkened();
 }
 
 async function edited([line, word, typed, text]) {
@@ -192,8 +192,19 @@ async function edited([line, word, typed, text]) {
   await page.keyboard.press("Home");
   await page.keyboard.type(typed);
   await planned(text);
-  told.refreshed = true;
   await chord("Control", "z");
+  await planned(line);
+}
+
+async function darkened() {
+  await palette("Toggle between Light/Dark Themes");
+  await pause(4);
+  const frame = await planned("");
+  const back = await frame.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  told.dark = { back, text: await frame.evaluate(() => getComputedStyle(document.body).color) };
+  await picture("dark");
+  await palette("Toggle between Light/Dark Themes");
+  await pause(1);
 }
 
 async function chosen() {

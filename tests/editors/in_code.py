@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -41,7 +42,7 @@ LED = {
 # What would take room beside the text.
 PERSON: dict[str, object] = {
     "chat.disableAIFeatures": True, "workbench.secondarySideBar.defaultVisibility": "hidden",
-    "workbench.startupEditor": "none", "editor.minimap.enabled": False,
+    "workbench.startupEditor": "none", "extensions.autoCheckUpdates": False, "editor.minimap.enabled": False,
 }  # fmt: skip
 # VS Code's own theme has a colour for each of these.
 KINDS = {
@@ -57,7 +58,7 @@ def served(folder: Path, extension: Path) -> Iterator[str]:
     """The address of a code-server that has the extension, and nothing else of anyone's."""
     node, script = code_server()
     known = ["--extensions-dir", str(folder / "extensions"), "--user-data-dir", str(folder / "user")]
-    env = {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
+    env = {**os.environ, "HOME": str(folder), "EXTENSIONS_GALLERY": "{}"}
     install = [str(node), str(script), *known, "--install-extension", str(extension)]
     done = subprocess.run(install, env=env, capture_output=True, text=True)
     assert "was successfully installed" in done.stdout, done.stdout + done.stderr
@@ -126,6 +127,64 @@ def test_each_kind_has_its_colour(told: dict[str, Any]) -> None:
     for text, colour in told["colours"]:
         colours.setdefault(text, set()).add(colour)
     kinds = {kind: {each for word in words for each in colours[word]} for kind, words in KINDS.items()}
-    print(kinds)
     assert all(len(found) == 1 for found in kinds.values()), kinds
     assert len(set.union(*kinds.values())) == len(KINDS)
+
+
+def test_hints_stand_behind_lines(told: dict[str, Any]) -> None:
+    """The text of a line, and then what the server says of it."""
+    written, shown = TEXT.split("\n"), told["hints"]
+    assert len(shown) > 30 and all(line.startswith(text) for text, line in zip(written, shown, strict=False))
+    hints = {text.strip(): line.removeprefix(text) for text, line in zip(written, shown, strict=False) if text != line}
+    assert hints["memory = src_embed(source) |> encoder"].startswith("batch@dp, src@mp")
+    assert " over mp" in hints["memory = src_embed(source) |> encoder"]
+    assert hints["return head(states)"] == "batch@dp, vocab@mp"
+
+
+def test_a_lens_stands_above_each_strategy(told: dict[str, Any]) -> None:
+    ranks = ["8 ranks (dp 8)", "8 ranks (mp 8)", "8 ranks (pp 2, dp 2, mp 2)"]
+    assert [lens.partition(":")[0] for lens in told["lenses"]] == ranks
+    assert [lens.endswith("(choose)") for lens in told["lenses"]] == [True, True, False]
+
+
+def test_a_mistake_has_a_fix_and_moves_nothing(told: dict[str, Any]) -> None:
+    assert [line for line in told["mistaken"] if "xencoder" in line] == [
+        line.replace("|> encoder", "|> xencoder") for line in told["hints"] if "|> encoder" in line
+    ]
+    assert told["mistaken_lenses"] == told["lenses"]
+    assert any("write `encoder`" in fix for fix in told["fixes"])
+    assert told["fixed"] == told["hints"]
+    assert len(told["tops"]) == 1 and len(told["tops"][0][0]) > 30 and len(told["tops"][0][1]) == 3
+
+
+def test_what_one_points_at_is_told(told: dict[str, Any]) -> None:
+    assert all(text in told["hover"] for text in ("f32[batch@dp, src@mp, d]", "A rank holds", "all-gather over mp"))
+
+
+def test_the_plan_follows_the_cursor(told: dict[str, Any]) -> None:
+    assert "8 ranks" in told["plan"] and told["visible"] and told["marked"] >= 1
+    assert told["cursor"] == str(next(n for n, line in enumerate(TEXT.split("\n"), 1) if "memory = src" in line))
+
+
+def test_the_plan_is_dark_where_the_editor_is(told: dict[str, Any]) -> None:
+    back, text = (sum(map(int, re.findall(r"\d+", told["dark"][name])[:3])) for name in ("back", "text"))
+    assert back < 200 < 500 < text
+
+
+def test_another_strategy_and_other_ranks_are_chosen(told: dict[str, Any]) -> None:
+    names = ("data_parallel", "model_parallel", "three_d")
+    assert [name for name in names for shown in told["strategies"] if name in shown] == [*names]
+    ranks = ["4 ranks (dp 4)", "4 ranks (mp 4)", "4 ranks (pp 2, dp 1, mp 2)"]
+    assert [lens.partition(":")[0] for lens in told["chosen"]["lenses"]] == ranks
+    assert [lens.endswith("(choose)") for lens in told["chosen"]["lenses"]] == [True, False, True]
+    assert any(line.endswith("return head(states)vocab@mp") for line in told["chosen"]["lines"])
+
+
+def test_a_missing_shardc_is_told(told: dict[str, Any]) -> None:
+    assert told["missing"] == [
+        "There is no `/nowhere/shardc`. Type `pip install shardlang`, or set `shard.path` to where shardc is."
+    ]
+
+
+def test_the_page_asks_nobody_else(told: dict[str, Any]) -> None:
+    assert [address for address in told["elsewhere"] if not address.startswith("blob:")] == []
