@@ -51,8 +51,8 @@ def check_source(
     runs: Cuts | None = None, cluster: str | None = None,
 ) -> CheckedProgram | None:  # fmt: skip
     """The checked program, with all it imports; None after errors. `overrides`: what `--set` gives.
-    runs: as of `in_runs`. cluster: as of `with_cluster`. Where one `strategy` is asked for, mistakes
-    in the syntax of others do not matter, and are told in a line for each."""
+    runs: as of `in_runs`. cluster: as of `with_cluster`. Where one `strategy` is asked for,
+    mistakes in the syntax of others do not matter, and are told in a line for each."""
     found = _checked(source, sink, overrides or {}, strategy, runs=runs, cluster=cluster)[1]
     return None if sink.failed else found
 
@@ -61,8 +61,8 @@ def check_whole(
     source: Source, sink: Sink, overrides: Mapping[str, str] | None = None, strategy: str | None = None,
     ranks: int | None = None, runs: Cuts | None = None, cluster: str | None = None,
 ) -> tuple[CheckedProgram | None, Plan | None]:  # fmt: skip
-    """Every mistake of a file, with those of its strategies: what parses is checked, whatever else is
-    wrong. The program, None after errors other than in strategies, and the plan of
+    """Every mistake of a file, with those of its strategies: what parses is checked, whatever else
+    is wrong. The program, None after errors other than in strategies, and the plan of
     `check_strategies`. Arguments as there and in `check_source`."""
     tree, program = _checked(source, sink, overrides or {}, strategy, runs=runs, cluster=cluster)
     if program is None:
@@ -143,12 +143,12 @@ def _set_aside(tree: ast.File, wanted: str | None, sink: Sink) -> tuple[str, ...
     sink.found[:] = kept
     unread = tuple(name for name in counts if counts[name])
     for name in unread:
-        _tell_other(name, counts[name], wanted, sink)
+        _tell_other(name, counts[name], wanted, sink, " in its syntax")
     return unread
 
 
-def _tell_other(name: str, mistakes: int, wanted: str, sink: Sink) -> None:
-    many = f"{mistakes} mistake{'' if mistakes == 1 else 's'}"
+def _tell_other(name: str, mistakes: int, wanted: str, sink: Sink, where: str = "") -> None:
+    many = f"{mistakes} mistake{'' if mistakes == 1 else 's'}{where}"
     sink.report(
         "SH328", f"strategy `{name}` has {many}, which `{wanted}` does not depend on", None,
         help="`shardc check` without `--strategy` lists them", severity=Severity.WARNING,

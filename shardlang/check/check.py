@@ -37,9 +37,9 @@ def check(
     file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str] | None = None,
     runs: Cuts | None = None,
 ) -> CheckedProgram | None:  # fmt: skip
-    """The checked program; after mistakes what is known of it. `overrides`: path -> text, as given to
-    `--set`. runs: a run of equal layers is told once, and ends at these cuts; SingleLayers where the program
-    asks for single ones."""
+    """The checked program; after mistakes what is known of it. `overrides`: path -> text, as given
+    to `--set`. runs: a run of equal layers is told once, and ends at these cuts; SingleLayers where
+    the program asks for single ones."""
     before = sys.getrecursionlimit()
     # Room for nested programs: layers and functions to 64 deep, expressions to 150.
     sys.setrecursionlimit(max(before, 20_000))

@@ -155,8 +155,8 @@ class Frame:
         return self.file.find(name)
 
     def first_unknown(self, name: str, called: bool = False) -> bool:
-        """Whether an unknown name is new in this model (or file): it is one mistake. called: it is, so
-        that no mistake that took fields or dims away explains it."""
+        """Whether an unknown name is new in this model (or file): it is one mistake. called: it is,
+        so that no mistake that took fields or dims away explains it."""
         key = (id(self.instance.decl.node) if self.instance else id(self.file), name)
         new = key not in self.context.unknown
         self.context.unknown.add(key)

@@ -1,5 +1,5 @@
-"""The text that mistakes of syntax keep out of the trees -> which further mistakes follow from it: a
-name that it may declare, something that it may have.
+"""The text that mistakes of syntax keep out of the trees -> which further mistakes follow from it:
+a name that it may declare, something that it may have.
 
 Which text that is, is the parser's."""
 
@@ -36,7 +36,8 @@ _BESIDE = ast.Strategy | ast.Hardware
 
 @dataclass(frozen=True)
 class Lost:
-    """A text that is lost, its words, and the item that has the rest; None where nothing is left."""
+    """A text that is lost, its words, and the item that has the rest; None where nothing is
+    left."""
 
     text: str
     words: frozenset[str]
@@ -48,8 +49,8 @@ class Lost:
 
     def declares(self, name: str, near: bool) -> bool:
         """Whether it may declare a name: it has it, also with a wrong sign within, or its beginning
-        at the end of its first line, or it may go on with any names. near: there is another name that
-        was probably meant."""
+        at the end of its first line, or it may go on with any names. near: there is another name
+        that was probably meant."""
         begun = _LAST.search(self.text)
         starts = begun is not None and name.startswith(begun[1])
         squashed = name in _SIGN.sub("", self.text)
@@ -61,7 +62,7 @@ def within(place: Span, item: Span) -> bool:
 
 
 def lost_texts(files: Iterable[ast.File]) -> tuple[Lost, ...]:
-    """What is lost of some files."""
+    """All that is lost of some files."""
     found = []
     for file in files:
         for span in file.lost:

@@ -140,8 +140,8 @@ class Machine:
 @dataclass(frozen=True)
 class DeclaredNames:
     """values: names of layers, parameters and values; none where there is no model. dims: those of
-    dims. sure: of how many names of a path it is sure whether something has them; 1 where the models
-    of some layers are unknown, 0 where that of `train` is, None for all."""
+    dims. sure: of how many names of a path it is sure whether something has them; 1 where the
+    models of some layers are unknown, 0 where that of `train` is, None for all."""
 
     values: frozenset[str]
     dims: frozenset[str]
@@ -149,22 +149,22 @@ class DeclaredNames:
 
     @property
     def graph(self) -> Graph:
-        """What stands for the graph: it has the dims, and nothing that a rule could cover."""
+        """It stands for the graph: it has the dims, and nothing that a rule could cover."""
         dims = {name: (Dim(name, None),) for name in sorted(self.dims)}
         return Graph((), (), (), (), (), None, {}, addresses={}, declared=(), dims=dims)
 
 
 @dataclass(frozen=True)
 class CheckedProgram:
-    """A checked file. `strategies` in file order
-    (overrides of axes are in `axis_overrides`: strategy -> axis -> size, 0 for `auto`). `statics`:
-    names an expression in a strategy may use (file dims). `hardware`: by its name in the file.
-    `schedules`: files of actions that strategies name, by the name as written. `unread`: strategies
-    that were not asked for and that have mistakes in their syntax, so that they are not here as a
-    whole. `predicted`: the paths of values that an evaluation keeps, as `shardc predict` asks.
-    `told`: the program with runs of equal layers told once, for where they are cut; for None, with
-    single layers. `names`: of a program without `train`, or with a mistake in a value, the names that
-    are known of it, and its graph is empty; None elsewhere."""
+    """A checked file. `strategies` in file order (overrides of axes are in `axis_overrides`:
+    strategy -> axis -> size, 0 for `auto`). `statics`: names an expression in a strategy may use
+    (file dims). `hardware`: by its name in the file. `schedules`: files of actions that strategies
+    name, by the name as written. `unread`: strategies that were not asked for and that have
+    mistakes in their syntax, so that they are not here as a whole. `predicted`: the paths of values
+    that an evaluation keeps, as `shardc predict` asks. `told`: the program with runs of equal
+    layers told once, for where they are cut; for None, with single layers. `names`: of a program
+    without `train`, or with a mistake in a value, the names that are known of it, and its graph is
+    empty; None elsewhere."""
 
     source: Source
     graph: Graph

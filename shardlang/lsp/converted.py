@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,8 +13,12 @@ from shardlang.editor.mistakes import FilePlace, Fix, ShownMistake
 from shardlang.editor.open_file import Lens
 from shardlang.editor.shown import Hint
 from shardlang.editor.text import TextEdit, TextPlace, offset_of, place_of
+from shardlang.editor.words.signatures import Offer
+from shardlang.lsp import roles
 from shardlang.sources.resources import folder
+from shardlang.sources.source import Span
 
+_PLACE = re.compile(r"\$\{\d+:([^}]*)\}")  # of a snippet
 SEVERITIES = {
     "error": lsp.DiagnosticSeverity.Error, "warning": lsp.DiagnosticSeverity.Warning,
     "note": lsp.DiagnosticSeverity.Information,
@@ -40,6 +45,18 @@ def offsets(text: str, of: lsp.Range) -> tuple[int, int]:
 
 def text_range(text: str, start: int, end: int) -> lsp.Range:
     return lsp.Range(position(text, start), position(text, end))
+
+
+def span_range(span: Span) -> lsp.Range:
+    return text_range(span.source.text, span.start, span.end)
+
+
+def location(span: Span) -> lsp.Location:
+    return lsp.Location(uri_of(span.source.name, span.source.library), span_range(span))
+
+
+def markdown(text: str) -> lsp.MarkupContent:
+    return lsp.MarkupContent(lsp.MarkupKind.Markdown, text)
 
 
 def uri_of(file: str, library: bool) -> str:
@@ -85,3 +102,17 @@ def action(text: str, uri: str, fix: Fix, of: lsp.Diagnostic, alone: bool) -> ls
 
 def edits(text: str, made: Iterable[TextEdit]) -> list[lsp.TextEdit]:
     return [lsp.TextEdit(text_range(text, each.start, each.end), each.text) for each in made]
+
+
+def completion(text: str, word: Span, found: Offer, rank: int, snippets: bool) -> lsp.CompletionItem:
+    """word: what stands there already. rank: among the offers. snippets: whether the editor has
+    places to fill in."""
+    edit = lsp.TextEdit(
+        text_range(text, word.start, word.end), found.insert if snippets else _PLACE.sub(r"\1", found.insert)
+    )
+    form = lsp.InsertTextFormat.Snippet if found.snippet and snippets else lsp.InsertTextFormat.PlainText
+    return lsp.CompletionItem(
+        found.label, kind=roles.OFFERS[found.kind], detail=found.detail or None,
+        documentation=markdown(found.doc) if found.doc else None, sort_text=f"{rank:04}", insert_text_format=form,
+        text_edit=edit,
+    )  # fmt: skip

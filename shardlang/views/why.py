@@ -87,10 +87,10 @@ def _selector(text: str) -> ast.Selector | None:
 def _layer(asked: StrategyCase, resolved: ResolvedStrategy, name: str, values: Sequence[int]) -> Entry:
     """The answer for a layer, or for values of one name that are laid out in different ways."""
     plan = asked.plan
-    decided = {value: decided(resolved, plan.graph, value, plan) for value in values if value in plan.produced}
+    reasons = {value: decided(resolved, plan.graph, value, plan) for value in values if value in plan.produced}
     return {
-        **head(asked), "kind": "layer", "name": name, "values": layers.rows(plan, decided),
-        "decided": layers.decided_by(decided),
+        **head(asked), "kind": "layer", "name": name, "values": layers.rows(plan, reasons),
+        "decided": layers.decided_by(reasons),
         "takes": layers.takes(asked, values),
         "sent": layers.sends(plan, values),
         "alternatives": sorted(layers.others(asked, name, values), key=_order),

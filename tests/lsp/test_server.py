@@ -1,22 +1,13 @@
-"""`shardc lsp` over stdio, as an editor speaks to it."""
+"""`shardc lsp` over stdio: mistakes, hints, lenses, fixes, form and the page of a plan."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
-import pytest_lsp
 from lsprotocol import types as lsp
-from pytest_lsp import ClientServerConfig, LanguageClient
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from tests.lsp.conftest import EXAMPLES, WHOLE, Editor
+
 DIGITS = (EXAMPLES / "digits.shard").read_text("utf-8")
-COMMAND = [sys.executable, "-c", "from shardlang.cli.start import main; main()", "lsp"]
-WHOLE = lsp.Range(lsp.Position(0, 0), lsp.Position(10_000, 0))
 
 NET = """\
 dim batch = 4, d = 8
@@ -26,71 +17,6 @@ model Net {
   }
 }
 """
-
-
-class Editor:
-    """A client with one open file. hints: of the newest plan, once it is there."""
-
-    def __init__(self, client: LanguageClient, uri: str) -> None:
-        self.client, self.uri, self.version = client, uri, 0
-        self.document = lsp.TextDocumentIdentifier(uri)
-        self._fresh = asyncio.Event()
-        client.feature(lsp.WORKSPACE_INLAY_HINT_REFRESH)(lambda params: None)
-        client.feature(lsp.WORKSPACE_CODE_LENS_REFRESH)(lambda params: self._fresh.set())
-
-    async def open(self, text: str) -> list[lsp.Diagnostic]:
-        self.version += 1
-        document = lsp.TextDocumentItem(self.uri, "shard", self.version, text)
-        self.client.text_document_did_open(lsp.DidOpenTextDocumentParams(document))
-        return await self.mistakes()
-
-    async def type(self, line: int, column: int, text: str, over: int = 0) -> list[lsp.Diagnostic]:
-        """Types a text in place of `over` characters of a line; the mistakes then."""
-        self.version += 1
-        place = lsp.Range(lsp.Position(line, column), lsp.Position(line, column + over))
-        self.send([lsp.TextDocumentContentChangePartial(place, text)], self.version)
-        return await self.mistakes()
-
-    def send(self, changes: list[lsp.TextDocumentContentChangeEvent], version: int) -> None:
-        document = lsp.VersionedTextDocumentIdentifier(version, self.uri)
-        self.client.text_document_did_change(lsp.DidChangeTextDocumentParams(document, changes))
-
-    async def mistakes(self) -> list[lsp.Diagnostic]:
-        """Those of the newest text."""
-        while True:
-            found = await self.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-            if found.version == self.version:
-                return list(found.diagnostics)
-
-    async def lenses(self, ready: int) -> list[str]:
-        """The titles, once so many of them say what a strategy costs."""
-        while True:
-            found = await self.client.text_document_code_lens_async(lsp.CodeLensParams(self.document)) or []
-            titles = [lens.command.title for lens in found if lens.command is not None]
-            if sum(" ranks" in title for title in titles) >= ready:
-                return titles
-            self._fresh.clear()
-            await self._fresh.wait()
-
-    async def hints(self) -> list[tuple[int, str]]:
-        found = await self.client.text_document_inlay_hint_async(lsp.InlayHintParams(self.document, WHOLE)) or []
-        return [(hint.position.line, str(hint.label)) for hint in found]
-
-
-@pytest_lsp.fixture(config=ClientServerConfig(server_command=COMMAND))
-async def client(lsp_client: LanguageClient) -> AsyncIterator[None]:
-    options = {"strategy": "both", "ranks": 8}
-    capabilities = pytest_lsp.client_capabilities("visual-studio-code")
-    await lsp_client.initialize_session(
-        lsp.InitializeParams(capabilities=capabilities, initialization_options=options, process_id=os.getpid())
-    )
-    yield
-    await lsp_client.shutdown_session()
-
-
-@pytest.fixture
-def editor(client: LanguageClient) -> Editor:
-    return Editor(client, (EXAMPLES / "digits.shard").as_uri())
 
 
 @pytest.mark.asyncio

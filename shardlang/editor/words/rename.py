@@ -87,9 +87,9 @@ def rename(table: NameTable, offset: int, new: str, others: Sequence[NameTable] 
     use = table.at(offset)
     if use is None:
         return "There is no name here."
-    fixed = _fixed(use, table) or _no_name(new, use.role)
-    if fixed or new == use.span.text:
-        return fixed or ()
+    refused = fixed(use, table) or _no_name(new, use.role)
+    if refused or new == use.span.text:
+        return refused or ()
     places = references(table, offset, others)
     files = {each.source.name: each for each in (table, *others)}
     if any(span.source.name not in files for span in places):
@@ -108,7 +108,7 @@ def _no_name(new: str, role: NameRole) -> Refusal:
     return ""
 
 
-def _fixed(use: NameUse, table: NameTable) -> Refusal:
+def fixed(use: NameUse, table: NameTable) -> Refusal:
     """Why a name stays as it is; "" where it can be changed."""
     name, at = use.span.text, use.declared
     if use.role is NameRole.LIBRARY:

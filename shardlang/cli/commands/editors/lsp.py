@@ -11,6 +11,13 @@ def command(stdio: bool) -> None:
     """Serve editors: mistakes as typed, layouts, bytes and memory beside the code.
 
     It speaks the language server protocol over standard input and output."""
-    from shardlang.lsp.server import serve
+    from shardlang.lsp.serve import serve
 
-    serve()
+    serve(_page)
+
+
+def _page(name: str) -> str:
+    """It is read when it is first asked for."""
+    from shardlang.cli.reference import entry
+
+    return entry(name)
