@@ -148,13 +148,11 @@ async function hovered() {
   await page.keyboard.press("Escape");
 }
 
-// The page in the panel, of which VS Code makes a new frame for each text.
-async function planned(text) {
+// The page in the panel, of which VS Code makes a new frame for each text, once a part of it has this text.
+async function planned(text, part = "[data-cursor] .code") {
+  const read = async frame => (await frame.$eval(`.text ${part}`, each => each.textContent)).includes(text);
   for (let tries = 0; tries < 100; tries++) {
-    for (const frame of page.frames()) {
-      const found = await frame.evaluate(() => document.querySelector(".text [data-cursor] .code")?.textContent).catch(() => null);
-      if (found && found.includes(text)) return frame;
-    }
+    for (const frame of page.frames()) if (await read(frame).catch(() => false)) return frame;
     await pause(0.2);
   }
   throw new Error(`the plan does not show ${text}`);
@@ -191,9 +189,9 @@ async function edited([line, word, typed, text]) {
   await click(line, word);
   await page.keyboard.press("Home");
   await page.keyboard.type(typed);
-  await planned(text);
-  await chord("Control", "z");
-  await planned(line);
+  await planned(text, ".line:nth-child(20)");
+  while ((await lines()).some(each => each.includes(text))) await chord("Control", "z");
+  await planned(line, ".line:nth-child(20)");
 }
 
 async function darkened() {
@@ -242,7 +240,7 @@ async function main() {
   page.setDefaultTimeout(60_000);
   await page.setViewport({ width: 1280, height: 900 });
   told.elsewhere = [];
-  page.on("request", request => !request.url().startsWith(asked.address) && told.elsewhere.push(request.url()));
+  page.on("request", request => /^(http|ws)/.test(request.url()) && !request.url().startsWith(asked.address) && told.elsewhere.push(request.url()));
   const steps = { shown, mistaken, hovered, beside, chosen, missing };
   for (const [name, step] of Object.entries(steps)) {
     if (asked.only && !asked.only.includes(name)) continue;
