@@ -26,7 +26,6 @@ exports.activate = async context => {
     vscode.workspace.onDidChangeConfiguration(change => change.affectsConfiguration("shard") && restart()),
     vscode.workspace.onDidChangeTextDocument(({ document }) => panel.edited(document.uri.toString())),
     vscode.window.onDidChangeTextEditorSelection(({ textEditor }) => panel.follow(textEditor)),
-    vscode.window.onDidChangeActiveColorTheme(() => panel.refresh(panel.uri)),
   );
   await start();
 };

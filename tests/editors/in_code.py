@@ -46,7 +46,8 @@ PERSON: dict[str, object] = {
 }  # fmt: skip
 # VS Code's own theme has a colour for each of these.
 KINDS = {
-    "words": ["model", "layer", "forward", "return", "strategy", "split", "over", "use", "dim"],
+    "words": ["model", "layer", "forward", "strategy", "split", "over", "use"],
+    "layers": ["src_embed", "encoder", "head"],
     "models": ["Translator", "TokenEmbedding", "Linear"],
     "axes": ["dp", "mp", "pp"],
     "dims": ["batch", "src", "tgt"],
@@ -180,6 +181,7 @@ def test_another_strategy_and_other_ranks_are_chosen(told: dict[str, Any]) -> No
     assert [lens.partition(":")[0] for lens in told["chosen"]["lenses"]] == ranks
     assert [lens.endswith("(choose)") for lens in told["chosen"]["lenses"]] == [True, False, True]
     assert any(line.endswith("return head(states)vocab@mp") for line in told["chosen"]["lines"])
+    assert [lens.endswith("(choose)") for lens in told["clicked"]] == [False, True, True]
 
 
 def test_a_missing_shardc_is_told(told: dict[str, Any]) -> None:
