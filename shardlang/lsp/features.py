@@ -51,6 +51,7 @@ def opened(ls: ShardServer, params: lsp.DidOpenTextDocumentParams) -> None:
     ls.forget()
     file = OpenFile(to_fs_path(it.uri) or it.uri, it.text, ls.strategy, ls.ranks)
     ls.sessions[it.uri] = Session(file, it.version, partial(ls.tell, it.uri))
+    ls.show(it.uri)
 
 
 def changed(ls: ShardServer, params: lsp.DidChangeTextDocumentParams) -> None:

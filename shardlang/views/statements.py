@@ -5,7 +5,7 @@ A layer of the library counts for the statement of the file that calls it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from shardlang.folds.traffic import Sent, sent
@@ -68,9 +68,12 @@ class _Found:
     sent: dict[tuple[str, tuple[str, ...]], list[int]] = field(default_factory=dict)
 
 
-def statements(plan: Plan, file: str) -> Mapping[TextRange, PlannedStatement]:
-    """The statements of a file, by its name, in the order in which they run."""
+def statements(plan: Plan, file: str, within: Container[int] | None = None) -> Mapping[TextRange, PlannedStatement]:
+    """The statements of a file, by its name, in the order in which they run. within: calls of layers
+    that they are run for; None for all."""
     places = places_of(plan, file)
+    if within is not None:
+        places = {op: place for op, place in places.items() if plan.graph.ops[op].within in within}
     found: dict[TextRange, _Found] = {}
     by_path: dict[str, TextRange] = {}
     for op, place in places.items():

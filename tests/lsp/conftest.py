@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import pytest_lsp
 from lsprotocol import types as lsp
 from pytest_lsp import ClientServerConfig, LanguageClient
 
+Answer = TypeVar("Answer")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 COMMAND = [sys.executable, "-c", "from shardlang.cli.start import main; main()", "lsp"]
 WHOLE = lsp.Range(lsp.Position(0, 0), lsp.Position(10_000, 0))
@@ -21,12 +23,17 @@ WHOLE = lsp.Range(lsp.Position(0, 0), lsp.Position(10_000, 0))
 class Editor:
     """A client with one open file. hints: of the newest plan, once it is there."""
 
-    def __init__(self, client: LanguageClient, uri: str) -> None:
+    def __init__(self, client: LanguageClient, uri: str, fresh: asyncio.Event | None = None) -> None:
         self.client, self.uri, self.version = client, uri, 0
         self.document = lsp.TextDocumentIdentifier(uri)
-        self._fresh = asyncio.Event()
-        client.feature(lsp.WORKSPACE_INLAY_HINT_REFRESH)(lambda params: None)
-        client.feature(lsp.WORKSPACE_CODE_LENS_REFRESH)(lambda params: self._fresh.set())
+        self._fresh = fresh or asyncio.Event()
+        if fresh is None:
+            client.feature(lsp.WORKSPACE_INLAY_HINT_REFRESH)(lambda params: self._fresh.set())
+            client.feature(lsp.WORKSPACE_CODE_LENS_REFRESH)(lambda params: self._fresh.set())
+
+    def beside(self, uri: str) -> Editor:
+        """Another file of the same editor."""
+        return Editor(self.client, uri, self._fresh)
 
     async def open(self, text: str) -> list[lsp.Diagnostic]:
         self.version += 1
@@ -49,17 +56,25 @@ class Editor:
         """Those of the newest text."""
         while True:
             found = await self.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-            if found.version == self.version:
+            if found.uri == self.uri and found.version == self.version:
                 return list(found.diagnostics)
 
     async def lenses(self, ready: int) -> list[str]:
         """The titles, once so many of them say what a strategy costs."""
-        while True:
+
+        async def titles() -> list[str]:
             found = await self.client.text_document_code_lens_async(lsp.CodeLensParams(self.document)) or []
-            titles = [lens.command.title for lens in found if lens.command is not None]
-            if sum(" ranks" in title for title in titles) >= ready:
-                return titles
+            return [lens.command.title for lens in found if lens.command is not None]
+
+        return await self.once(titles, lambda found: sum(" ranks" in title for title in found) >= ready)
+
+    async def once(self, ask: Callable[[], Awaitable[Answer]], ready: Callable[[Answer], bool]) -> Answer:
+        """An answer, asked for anew each time that the server has something new, until it is ready."""
+        while True:
             self._fresh.clear()
+            found = await ask()
+            if ready(found):
+                return found
             await self._fresh.wait()
 
     async def hints(self) -> list[tuple[int, str]]:
