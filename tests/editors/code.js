@@ -224,7 +224,7 @@ async function chosen() {
   told.chosen = { lines: await lines(), lenses: await lenses() };
   await picture("chosen");
   await page.click(".codelens-decoration a");
-  await hasLine("batch@dp");
+  await hasLine("B over dp");
   told.clicked = await lenses();
 }
 

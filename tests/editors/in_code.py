@@ -177,7 +177,7 @@ def test_the_plan_is_dark_where_the_editor_is(told: dict[str, Any]) -> None:
 def test_another_strategy_and_other_ranks_are_chosen(told: dict[str, Any]) -> None:
     names = ("data_parallel", "model_parallel", "three_d")
     assert [name for name in names for shown in told["strategies"] if name in shown] == [*names]
-    ranks = ["4 ranks (dp 4)", "4 ranks (mp 4)", "4 ranks (pp 2, dp 1, mp 2)"]
+    ranks = ["4 ranks (dp 4)", "4 ranks (mp 4)", "4 ranks (pp 2, mp 2)"]
     assert [lens.partition(":")[0] for lens in told["chosen"]["lenses"]] == ranks
     assert [lens.endswith("(choose)") for lens in told["chosen"]["lenses"]] == [True, False, True]
     assert any(line.endswith("return head(states)vocab@mp") for line in told["chosen"]["lines"])
