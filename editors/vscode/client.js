@@ -124,7 +124,7 @@ function chooseRanks() {
     const before = choice(uri);
     const ranks = await vscode.window.showInputBox({
       prompt: "How many ranks layouts and bytes are for",
-      value: String(before.ranks),
+      value: before.ranks ? String(before.ranks) : "",
       validateInput: text => (/^[1-9]\d{0,6}$/.test(text.trim()) ? null : "Type a whole number of ranks, such as 8."),
     });
     if (ranks) await choose(uri, { ...before, ranks: Number(ranks) });
