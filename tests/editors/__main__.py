@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-PLACES = [HERE, HERE / "in_code.py", HERE.parent / "lsp"]
+PLACES = [HERE, HERE.parent / "lsp"]
 
 if __name__ == "__main__":
-    sys.exit(pytest.main(["-rs", *map(str, PLACES), *sys.argv[1:]]))
+    sys.exit(pytest.main(["-rs", "-o", "python_files=test_*.py in_code.py", *map(str, PLACES), *sys.argv[1:]]))
