@@ -20,6 +20,7 @@ from shardlang.sources.source import Source
 
 def register(server: ShardServer) -> None:
     server.feature(lsp.INITIALIZE)(initialized)
+    server.feature(lsp.SHUTDOWN)(shut_down)
     server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)(opened)
     server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)(changed)
     server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)(closed)
@@ -43,6 +44,11 @@ def initialized(ls: ShardServer, params: lsp.InitializeParams) -> None:
     ls.strategy = strategy if isinstance(strategy, str) else None
     if isinstance(hints, dict):
         ls.kinds = [kind for kind in ls.kinds if hints.get(kind, True)]
+
+
+def shut_down(ls: ShardServer, params: None) -> None:
+    for session in ls.sessions.values():
+        session.close()
 
 
 def opened(ls: ShardServer, params: lsp.DidOpenTextDocumentParams) -> None:

@@ -57,7 +57,7 @@ class Session:
         self.tell()
         if self.file.program is not None:
             for each in (self, *self._called):
-                each._later(QUIET, each._plan)
+                each._plan_soon()
 
     def now(self) -> None:
         """Checks the file, if that has not been done: an answer is of the text that is there."""
@@ -65,7 +65,12 @@ class Session:
             self._child.stop()
             self.check()
 
+    def _plan_soon(self) -> None:
+        if self._timer is None:  # else it is checked soon, and then planned
+            self._later(QUIET, self._plan)
+
     def _plan(self) -> None:
+        self._timer = None
         work = self._work()
         if work is not None:
             self._child.start(work, self._take)
@@ -95,7 +100,7 @@ class Session:
         self._caller = caller, layer
         caller._called.append(self)
         self.file.caller = f"{'.'.join(filter(None, layer))} of {Path(caller.file.name).name}"
-        self._later(QUIET, self._plan)
+        self._plan_soon()
 
     def _leave(self) -> None:
         if self._caller is not None:
@@ -131,7 +136,8 @@ class Session:
         self._leave()
         for each in list(self._called):
             each._leave()
-            each.tell()
+            if not each.closed:
+                each.tell()
         self._child.stop()
         self._pages.stop()
         if self._timer is not None:

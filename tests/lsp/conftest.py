@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,17 +24,25 @@ WHOLE = lsp.Range(lsp.Position(0, 0), lsp.Position(10_000, 0))
 class Editor:
     """A client with one open file. hints: of the newest plan, once it is there."""
 
-    def __init__(self, client: LanguageClient, uri: str, fresh: asyncio.Event | None = None) -> None:
+    def __init__(self, client: LanguageClient, uri: str) -> None:
         self.client, self.uri, self.version = client, uri, 0
         self.document = lsp.TextDocumentIdentifier(uri)
-        self._fresh = fresh or asyncio.Event()
-        if fresh is None:
-            client.feature(lsp.WORKSPACE_INLAY_HINT_REFRESH)(lambda params: self._fresh.set())
-            client.feature(lsp.WORKSPACE_CODE_LENS_REFRESH)(lambda params: self._fresh.set())
+        self._fresh, self._told = asyncio.Event(), dict[str, lsp.PublishDiagnosticsParams]()
+        # (To wait for one notification would miss one of two that come at once.)
+        features = client.protocol.fm.features
+        features[lsp.WORKSPACE_INLAY_HINT_REFRESH] = lambda params: self._fresh.set()
+        features[lsp.WORKSPACE_CODE_LENS_REFRESH] = lambda params: self._fresh.set()
+        features[lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS] = self._take
+
+    def _take(self, params: lsp.PublishDiagnosticsParams) -> None:
+        self._told[params.uri] = params
+        self._fresh.set()
 
     def beside(self, uri: str) -> Editor:
         """Another file of the same editor."""
-        return Editor(self.client, uri, self._fresh)
+        other = copy.copy(self)
+        other.uri, other.version, other.document = uri, 0, lsp.TextDocumentIdentifier(uri)
+        return other
 
     async def open(self, text: str) -> list[lsp.Diagnostic]:
         self.version += 1
@@ -54,10 +63,14 @@ class Editor:
 
     async def mistakes(self) -> list[lsp.Diagnostic]:
         """Those of the newest text."""
-        while True:
-            found = await self.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-            if found.uri == self.uri and found.version == self.version:
-                return list(found.diagnostics)
+        return list((await self.told(lambda found: found.version == self.version)).diagnostics)
+
+    async def told(self, ready: Callable[[lsp.PublishDiagnosticsParams], bool]) -> lsp.PublishDiagnosticsParams:
+        """What was told last of the file, once that is ready."""
+        while self.uri not in self._told or not ready(self._told[self.uri]):
+            self._fresh.clear()
+            await self._fresh.wait()
+        return self._told[self.uri]
 
     async def lenses(self, ready: int) -> list[str]:
         """The titles, once so many of them say what a strategy costs."""

@@ -105,8 +105,7 @@ async def test_edits_out_of_order_beyond_the_text_and_of_closed_files(editor: Ed
     editor.send([lsp.TextDocumentContentChangeWholeDocument("dim a = 1\n")], editor.version)
     assert await editor.mistakes() == []
     editor.client.text_document_did_close(lsp.DidCloseTextDocumentParams(editor.document))
-    await editor.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-    assert list(editor.client.diagnostics[editor.uri]) == []
+    assert list((await editor.told(lambda found: found.version is None)).diagnostics) == []
 
 
 @pytest.mark.asyncio
