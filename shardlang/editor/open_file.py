@@ -8,7 +8,7 @@ from functools import reduce
 
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.fault import fault_of_ours
-from shardlang.editor.checked import Checked, Kept
+from shardlang.editor.kept import Checked, Kept
 from shardlang.editor.mistakes import ShownMistake, mistakes
 from shardlang.editor.shown import Hint, ShownFigures, ShownLayouts
 from shardlang.editor.text import TextEdit, edited, moved
