@@ -39,8 +39,15 @@ class LspSession:
 
     def ask(self, method: str, **given: object) -> Any:
         """The answer."""
+        return self.answer(self.begin(method, **given))
+
+    def begin(self, method: str, **given: object) -> int:
+        """Asks; the number of the question."""
         number = next(self._numbers)
         self._send({"id": number, "method": method, "params": given})
+        return number
+
+    def answer(self, number: int) -> Any:
         while True:
             found = self._receive()
             if found.get("id") == number and "method" not in found:

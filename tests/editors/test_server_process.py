@@ -55,6 +55,23 @@ def test_none_is_left_after_a_kill(killed: str) -> None:
         editor.wait()
 
 
+@pytest.mark.skipif(not Path("/proc/self/wchan").is_file(), reason="there is no /proc")
+def test_an_answer_larger_than_a_pipe_comes_whole_after_a_stop() -> None:
+    """Where Python does not buffer, a stop ends a write to a full pipe with a part of it."""
+    session = LspSession(TRANSFORMER, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    session.wait("workspace/codeLens/refresh")
+    number = session.begin("workspace/executeCommand", command="shard.report", arguments=[session.uri])
+    server = Path("/proc", str(session.process.pid))
+    while "pipe_write" not in (server / "wchan").read_text():
+        time.sleep(0.01)
+    os.kill(session.process.pid, signal.SIGSTOP)
+    while ") T " not in (server / "stat").read_text():
+        time.sleep(0.01)
+    os.kill(session.process.pid, signal.SIGCONT)
+    assert session.answer(number)["html"].rstrip().endswith("</html>")
+    assert session.end() == 0
+
+
 def test_a_session_opens_no_network_writes_nothing_and_needs_no_torch(tmp_path: Path) -> None:
     strace = program("strace")
     (tmp_path / "transformer.shard").write_text(TRANSFORMER.read_text("utf-8"), "utf-8")
