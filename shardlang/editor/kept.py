@@ -29,8 +29,8 @@ from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import KeptTrees
 
-# So many texts are remembered apart from their strategies, and so many strategies of each: a slip is
-# taken back soon.
+# So many texts are remembered apart from their strategies, and so many strategies of each: a slip
+# is taken back soon.
 _TEXTS, _STRATEGIES = 3, 24
 # A mistake that names a line: it changes where lines are put before it.
 _LINE = re.compile(r"\bline \d")
