@@ -47,9 +47,9 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class CheckedItems:
-    """All that is known of a program whatever its strategies say: without them (None where it nests
-    too deep), mistakes, also those that follow from lost text, and the trees of what it imports.
-    in_runs: whether some layers are told once."""
+    """A program without its strategies (None where it nests too deep), its mistakes, those that
+    follow from lost text, and the trees of what it imports. in_runs: whether some layers are told
+    once."""
 
     program: CheckedProgram | None
     found: Sink

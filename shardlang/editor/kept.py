@@ -2,7 +2,7 @@
 
 Nothing is done again for what did not change since the texts before: trees of items; the program,
 while only strategies change; a strategy, while neither it nor the program does. All of it moves
-with the edits, because a part of the text that is kept does (`sources/source.py:Part`)."""
+with the edits, because a part of the text that is kept does (`sources/source.py:TextPart`)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Checked:
 
 
 @dataclass(eq=False)
-class _Read:
+class _ReadFiles:
     """The files that checks of one text read, as they were: by who names them, and how."""
 
     texts: dict[tuple[str, str, bool], Source | Unreadable] = field(default_factory=dict)
@@ -71,7 +71,7 @@ def _said(found: Source | Unreadable) -> tuple[str, ...]:
 
 
 @dataclass(eq=False)
-class _Program:
+class _KeptProgram:
     """All that was checked with the same cuts. strategies: those that were resolved since, by their
     identity, with the schedules that they read, and their mistakes."""
 
@@ -85,7 +85,7 @@ class _Program:
         program = self.items.program if isinstance(self.items, CheckedItems) else None
         return outline(program) if program is not None and program.names is None else None
 
-    def take_fine(self, before: _Program) -> None:
+    def take_fine(self, before: _KeptProgram) -> None:
         """Takes the strategies without a mistake of another program, if they have none here."""
         fine = {at: kept for at, kept in before.strategies.items() if not kept[2].found}
         if fine and self.outline is not None and self.outline == before.outline:
@@ -105,15 +105,15 @@ class _Program:
 
 
 @dataclass(eq=False)
-class _Items:
+class _KeptItems:
     """All that is known of a text without what is in its strategies: of these items, and of
     this."""
 
     items: Sequence[ast.Item]
     besides: object
     fine: FineModels = field(default_factory=FineModels)
-    read: _Read = field(default_factory=_Read)
-    programs: dict[object, _Program] = field(default_factory=dict)
+    read: _ReadFiles = field(default_factory=_ReadFiles)
+    programs: dict[object, _KeptProgram] = field(default_factory=dict)
 
     def are(self, items: Sequence[ast.Item], besides: object) -> bool:
         same = len(items) == len(self.items) and all(a is b for a, b in zip(items, self.items, strict=True))
@@ -125,7 +125,7 @@ class Kept:
 
     def __init__(self) -> None:
         self._trees = KeptTrees()
-        self._items: list[_Items] = []  # the latest first
+        self._items: list[_KeptItems] = []  # the latest first
         self._cuts: Cuts = {}  # those of the text before
 
     def check(self, source: Source, files: Files | None = None) -> Checked:
@@ -143,12 +143,12 @@ class Kept:
             sink.add(mistake)
         return Checked(None if sink.failed else program, sink.found, tree)
 
-    def _known(self, tree: ast.File, files: Files) -> _Items:
+    def _known(self, tree: ast.File, files: Files) -> _KeptItems:
         items = [item for item in tree.items if not isinstance(item, ast.Strategy)]
         lost = [(each.text, id(each.item)) for each in lost_texts((tree,)) if not isinstance(each.item, ast.Strategy)]
         besides = lost, _alone(tree)
         kept = (each for each in self._items if each.are(items, besides) and each.read.holds(files))
-        return next(kept, None) or _Items(items, besides, self._fine(items))
+        return next(kept, None) or _KeptItems(items, besides, self._fine(items))
 
     def _fine(self, items: Sequence[ast.Item]) -> FineModels:
         """The models that were fine in a text with the same items but for `train`."""
@@ -192,10 +192,10 @@ class _CheckedText:
 
     tree: ast.File
     files: Files
-    items: _Items
+    items: _KeptItems
     unread: bool
     cuts: Cuts
-    before: _Items | None
+    before: _KeptItems | None
 
     def told_once(self) -> tuple[CheckedProgram | None, Sink]:
         """The program with runs of equal layers told once, if it can be, and all mistakes of it."""
@@ -222,7 +222,7 @@ class _CheckedText:
         without_following(of_strategies, lost_texts((self.tree,)), found)
         return program, found, isinstance(kept.items, CheckedItems) and kept.items.in_runs
 
-    def _without_strategies(self, cuts: Cuts | None) -> tuple[CheckedProgram | None, Sink, _Program]:
+    def _without_strategies(self, cuts: Cuts | None) -> tuple[CheckedProgram | None, Sink, _KeptProgram]:
         kept, found = self._kept(cuts), Sink()
         assert isinstance(kept.items, CheckedItems)
         program = tell(kept.items, self.tree, found, self._load)
@@ -235,11 +235,11 @@ class _CheckedText:
         program, found, _ = self._without_strategies(cuts)
         return None if found.failed else program
 
-    def _kept(self, cuts: Cuts | None) -> _Program:
+    def _kept(self, cuts: Cuts | None) -> _KeptProgram:
         programs, key = self.items.programs, frozenset(cuts.items()) if cuts is not None else None
         kept = programs.get(key)
         if kept is None:
-            kept = _Program(self._checked(cuts))
+            kept = _KeptProgram(self._checked(cuts))
             if not isinstance(kept.items, CheckedItems) or not _names_lines(kept.items.found):
                 programs[key] = kept
             if self.before is not None and key in self.before.programs:
