@@ -1,5 +1,6 @@
 // node page.js MODULES CHROMIUM STEPS: opens pages in chromium without a network and prints, as JSON, what each step
-// found, what the pages said on their consoles, and what they asked for that is no file. STEPS: JSON, [name, argument..]
+// found, what the pages said on their consoles, and what they asked for that is no file. STEPS: a list, as JSON, of
+// [name, argument..].
 const { createRequire } = require("node:module");
 const { join } = require("node:path");
 const [modules, executablePath, steps] = process.argv.slice(2);

@@ -35,7 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_page_is_in_the_order_once() -> None:
     named = [file for files in SECTIONS.values() for file in files]
     there = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("specs/**/*.md")]
-    besides = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"]
+    besides = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "editors/README.md"]
     assert sorted(named) == sorted([*there, *besides])
     shown = [place for section in navigation() for pages in section.values() for place in pages]
     assert sorted(shown) == sorted([*places().values(), CODES, TRY]) and len(set(shown)) == len(shown)
