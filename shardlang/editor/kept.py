@@ -16,6 +16,7 @@ from itertools import islice
 from shardlang.check.check import CheckedItems, check_items, tell
 from shardlang.check.files.project import require_named
 from shardlang.check.lost_text import lost_texts, without_following
+from shardlang.check.model.generic import FineModels
 from shardlang.check.program import CheckedProgram
 from shardlang.check.train.settings import RESERVED
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
@@ -108,6 +109,7 @@ class _Items:
 
     items: Sequence[ast.Item]
     besides: object
+    fine: FineModels = field(default_factory=FineModels)
     read: _Read = field(default_factory=_Read)
     programs: dict[object, _Program] = field(default_factory=dict)
 
@@ -124,9 +126,10 @@ class Kept:
         self._items: list[_Items] = []  # the latest first
         self._cuts: Cuts = {}  # those of the text before
 
-    def check(self, source: Source) -> Checked:
-        """As of a fresh check. What was found of the text before may not be used any more."""
-        sink, files = Sink(), Files()
+    def check(self, source: Source, files: Files | None = None) -> Checked:
+        """As of a fresh check. What was found of the text before may not be used any more. files:
+        those that imports find; None for those on the disk."""
+        sink, files = Sink(), files if files is not None else Files()
         tree = self._trees.parse(source, sink)
         files.add(source)
         items = self._known(tree, files)
@@ -143,7 +146,17 @@ class Kept:
         lost = [(each.text, id(each.item)) for each in lost_texts((tree,)) if not isinstance(each.item, ast.Strategy)]
         besides = lost, _alone(tree)
         kept = (each for each in self._items if each.are(items, besides) and each.read.holds(files))
-        return next(kept, None) or _Items(items, besides)
+        return next(kept, None) or _Items(items, besides, self._fine(items))
+
+    def _fine(self, items: Sequence[ast.Item]) -> FineModels:
+        """The models that were fine in a text with the same items but for `train`."""
+        models = _without_train(items)
+        kept = (each.fine for each in self._items if _without_train(each.items) == models)
+        return next(kept, FineModels())
+
+
+def _without_train(items: Sequence[ast.Item]) -> list[int]:
+    return [id(item) for item in items if not isinstance(item, ast.Train)]
 
 
 def _alone(tree: ast.File) -> list[str]:
@@ -235,7 +248,7 @@ class _CheckedText:
 
     def _checked(self, cuts: Cuts | None) -> CheckedItems | SingleLayers:
         try:
-            return check_items(self.tree, self._load, {}, cuts)
+            return check_items(self.tree, self._load, {}, cuts, self.items.fine)
         except SingleLayers as asked:
             return SingleLayers(asked.cuts)
 

@@ -84,6 +84,14 @@ class FileNames:
     def declared(self, role: NameRole, name: ast.Name, node: ast.Node) -> NameDecl:
         return NameDecl(role, name.span, node, self)
 
+    def around(self, place: Span) -> Names:
+        """What is declared anywhere in the model around a place."""
+        for decl in self.names.values():
+            node = decl.node.span
+            if decl.role is NameRole.MODEL and node.source is place.source and node.start <= place.start < node.end:
+                return members(decl)
+        return {}
+
 
 ITEM_ROLES: Mapping[type, NameRole] = {
     ast.Model: NameRole.MODEL, ast.Function: NameRole.FUNCTION, ast.Operator: NameRole.OPERATOR,
@@ -233,8 +241,9 @@ class NameScope:
             here = here.outer
 
     def visible(self) -> Names:
-        """All names that `find` finds."""
-        found: Names = {}
-        for scope in self.chain():
-            found = {**scope.below, **scope.now, **found}
-        return found
+        """All names that `find` finds, the nearest first."""
+        chain = list(self.chain())
+        order = dict.fromkeys(name for scope in chain for name in (*scope.now, *scope.below))
+        below = {name: decl for scope in reversed(chain) for name, decl in scope.below.items()}
+        now = {name: decl for scope in reversed(chain) for name, decl in scope.now.items()}
+        return {name: now.get(name) or below[name] for name in order}

@@ -10,13 +10,16 @@ from shardlang.check.declared import DeclaredKind, written
 from shardlang.check.declared import signature as written_signature
 from shardlang.check.files.own import OF_EVERY_SOURCE
 from shardlang.check.train.settings import SETTINGS
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.editor.words.cursor import CursorPlace, OpenBracket, place_at
 from shardlang.editor.words.names import NameTable
 from shardlang.editor.words.scopes import NameDecl, NameRole, formals_of, members, model_of
 from shardlang.editor.words.uses import CALLED, called_by, params_of
 from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import REGISTRY, Operator, Param
+from shardlang.sources.source import Source
 from shardlang.syntax import ast
+from shardlang.syntax.parse import parse_expression
 from shardlang.syntax.words import Word
 
 # What is written where an item begins.
@@ -135,6 +138,12 @@ def target_of(table: NameTable, place: CursorPlace, call: OpenBracket) -> tuple[
     return None, params_of(".".join(call.callee), setting)
 
 
+def kinds_of(target: NameDecl | None, params: Mapping[str, Param]) -> Mapping[str, str]:
+    """The arguments of a call, each with its kind: that of a tensor is ""."""
+    own = {f.name.text: f.kind.text if isinstance(f.kind, ast.Name) else "" for f in formals_of(target)}
+    return {**own, **{name: param.kind for name, param in params.items()}}
+
+
 def signature(table: NameTable, offset: int) -> CallSignature | None:
     """The signature of the innermost call around an offset; None where there is none."""
     place = place_at(table.source, offset)
@@ -154,9 +163,22 @@ def signature(table: NameTable, offset: int) -> CallSignature | None:
         parts = tuple(map(written, params.values()))
         setting = CALLED.get(place.before[0], (None, {}))[1]
         doc = setting[name].doc if name in setting else REGISTRY[name].doc if name in REGISTRY else ""
+    if not parts and place.block == "train":
+        example = _example(place.before[0], name)
+        names = [each.name.text if isinstance(each, ast.Keyword) else "" for each in example]
+        parts = tuple(each.span.text for each in example)
+        doc = SETTINGS[place.before[0]].doc if example else ""
     if not parts:
         return None
     return CallSignature(f"{name}({', '.join(parts)})", parts, active(call, names, params), doc)
+
+
+def _example(setting: str, name: str) -> tuple[ast.Expr | ast.Keyword, ...]:
+    """The arguments of a call as the example of a setting has it, for those that no table declares."""
+    form = SETTINGS[setting].form.partition(" = ")[2] if setting in SETTINGS else ""
+    tree = parse_expression(Source(setting, form), Sink()) if form else None
+    calls = (node for node in ast.nodes_of((tree,) if tree is not None else ()) if isinstance(node, ast.Call))
+    return next(((*call.args, *call.keywords) for call in calls if call.callee.span.text == name), ())
 
 
 def active(call: OpenBracket, names: Sequence[str], params: Mapping[str, Param]) -> int | None:

@@ -30,12 +30,17 @@ CALLED: Mapping[str, tuple[NameRole, Mapping[str, DeclaredKind]]] = {
     "data": (NameRole.SOURCE, SOURCES), "eval": (NameRole.SOURCE, SOURCES), "param": (NameRole.START, STARTS),
     "state": (NameRole.START, STARTS),
 }  # fmt: skip
+# Roles of names that need no declaration.
+OF_LANGUAGE = frozenset((
+    NameRole.ARGUMENT, NameRole.SETTING, NameRole.WORD, NameRole.TYPE, NameRole.FIGURE, NameRole.LIBRARY,
+    NameRole.OPERATOR, NameRole.SOURCE, NameRole.SCHEDULE, NameRole.OPTIMIZER, NameRole.START,
+))  # fmt: skip
 # Settings whose value is made of words of the language.
 _WORDS = ("precision", "compile", "not_finite", "evaluate", "checkpoint", "log", "init")
-_TRAIN = "train"
+TRAIN = "train"
 _OPENED, _WORD = re.compile(r"(?:[(\s]|#[^\n]*)*"), re.compile(r"\w*")
-_SCAN = DeclaredKind("A call of a layer for each place of a dim.", (Param("over", "dim"),))
-_OF_DIMS = ("dim", "dims", "newdim")
+_SCAN = DeclaredKind("A call of a layer for each place of a dim.", (Param("x", "tensors"), Param("over", "dim")))
+OF_DIMS = ("dim", "dims", "newdim")
 _BY_DIM = ("slices", "places", "pads")
 
 
@@ -51,6 +56,12 @@ class NameUse:
     @property
     def declares(self) -> bool:
         return self.declared == self.span
+
+    @property
+    def missing(self) -> bool:
+        """Whether it needs a declaration and has none."""
+        language = self.role in OF_LANGUAGE or self.span.text in WORDS or self.span.text in TEXTS
+        return self.declared is None and not language
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +275,7 @@ def named(parts: Sequence[str], root: Names, values: Names) -> Iterator[tuple[tu
     below = [root]
     for at, part in enumerate(parts):
         found: tuple[NameDecl, ...] = ()
-        if at == 0 and part == _TRAIN and _TRAIN not in root:
+        if at == 0 and part == TRAIN and TRAIN not in root:
             below = [values]
         else:
             found = tuple(selected(part, below))
@@ -316,7 +327,7 @@ def params_of(name: str, place: str = "") -> Mapping[str, Param]:
 
 def _role_of(param: Param | None, otherwise: NameRole) -> NameRole:
     """What a name is that is given for a parameter, where nothing declares it."""
-    return NameRole.DIM if param is not None and param.kind in _OF_DIMS else otherwise
+    return NameRole.DIM if param is not None and param.kind in OF_DIMS else otherwise
 
 
 def _language(name: str, otherwise: NameRole) -> NameRole:
