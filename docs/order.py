@@ -31,7 +31,9 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "layouts strategies stages microbatches places redistribution overlap communication hardware predicted"
     ),
     "Commands": (
-        *_specs("command editors"), "editors/README.md", *_specs("why diff report tune verify diagnostics python"),
+        *_specs("command editors"),
+        "editors/README.md",
+        *_specs("why diff report tune verify diagnostics python"),
     ),
     "Running": _specs("running emitted compiling checkpoints generate events launching"),
     "With torch": _specs("coming_from pytorch import bind weights torch_checkpoints"),

@@ -53,7 +53,7 @@ const STEPS = {
     .sort((a, b) => parseFloat(a.style.top) - parseFloat(b.style.top))
     .map(it => it.textContent.replaceAll("\u00a0", " ").replaceAll("\u200b", ""))),
   text,
-  async waitFor(selector) { await page.waitForSelector(selector, { timeout: 60_000 }); return text(selector); },
+  async waitFor(selector) { await page.waitForSelector(selector, { timeout: 120_000 }); return text(selector); },
   // Puts the cursor behind a line that has these words.
   async cursor(words) {
     for (const line of await page.$$(".view-line")) {
