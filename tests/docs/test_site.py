@@ -124,7 +124,7 @@ def test_what_mkdocs_builds(site: Path) -> None:
 # A word -> the start of a page that its search finds.
 WORDS = {
     "reduce-scatter": "redistribution", "microbatches": "microbatches", "recompute": "stages", "einsum": "reference",
-    "SH304": "codes/SH304", "safetensors": "weights", "ZeRO": "strategies", "Slurm": "launching",
+    "SH304": "codes/SH304", "safetensors": "weights", "ZeRO": "tutorial/3_transformer", "Slurm": "launching",
     "patience": "training", "NCCL": "hardware",
 }  # fmt: skip
 
