@@ -47,8 +47,8 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class CheckedItems:
-    """What is known of a program whatever its strategies say: without them (None where it nests too
-    deep), mistakes, also those that follow from lost text, and the trees of what it imports.
+    """All that is known of a program whatever its strategies say: without them (None where it nests
+    too deep), mistakes, also those that follow from lost text, and the trees of what it imports.
     in_runs: whether some layers are told once."""
 
     program: CheckedProgram | None

@@ -1,8 +1,8 @@
 """The text of an open file -> its checked program and its mistakes, as `shardc check` has them.
 
-What did not change since the texts before is not done again: trees of items; the program, while
-only strategies change; a strategy, while neither it nor the program does. All of it moves with the
-edits, because a part of the text that is kept does (`sources/source.py:Part`)."""
+Nothing is done again for what did not change since the texts before: trees of items; the program,
+while only strategies change; a strategy, while neither it nor the program does. All of it moves
+with the edits, because a part of the text that is kept does (`sources/source.py:Part`)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import KeptTrees
 
-# So many texts are remembered apart from their strategies, and so many strategies of each: a slip is
-# taken back soon.
+# So many texts are remembered apart from their strategies, and so many strategies of each: a slip
+# is taken back soon.
 _TEXTS, _STRATEGIES = 3, 24
 # A mistake that names a line: it changes where lines are put before it.
 _LINE = re.compile(r"\bline \d")
@@ -72,7 +72,7 @@ def _said(found: Source | Unreadable) -> tuple[str, ...]:
 
 @dataclass(eq=False)
 class _Program:
-    """What was checked with the same cuts. strategies: those that were resolved since, by their
+    """All that was checked with the same cuts. strategies: those that were resolved since, by their
     identity, with the schedules that they read, and their mistakes."""
 
     items: CheckedItems | SingleLayers
@@ -80,7 +80,8 @@ class _Program:
 
     @cached_property
     def outline(self) -> object:
-        """What strategies without ranks depend on; None where that is not known."""
+        """The part of a program that strategies without ranks depend on; None where that is not
+        known."""
         program = self.items.program if isinstance(self.items, CheckedItems) else None
         return outline(program) if program is not None and program.names is None else None
 
@@ -105,7 +106,8 @@ class _Program:
 
 @dataclass(eq=False)
 class _Items:
-    """What is known of a text without what is in its strategies: of these items, and of this."""
+    """All that is known of a text without what is in its strategies: of these items, and of
+    this."""
 
     items: Sequence[ast.Item]
     besides: object
@@ -119,7 +121,7 @@ class _Items:
 
 
 class Kept:
-    """What is kept of an open file from one text to the next."""
+    """All that is kept of an open file from one text to the next."""
 
     def __init__(self) -> None:
         self._trees = KeptTrees()
@@ -127,8 +129,8 @@ class Kept:
         self._cuts: Cuts = {}  # those of the text before
 
     def check(self, source: Source, files: Files | None = None) -> Checked:
-        """As of a fresh check. What was found of the text before may not be used any more. files:
-        those that imports find; None for those on the disk."""
+        """As of a fresh check. Nothing that was found of the text before may be used any more.
+        files: those that imports find; None for those on the disk."""
         sink, files = Sink(), files if files is not None else Files()
         tree = self._trees.parse(source, sink)
         files.add(source)

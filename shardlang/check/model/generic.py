@@ -71,7 +71,8 @@ def check_generically(library: Library, context: Context, fine: FineModels | Non
 def _checked(
     value: ModelDecl | FunctionDecl, scope: FileScope, context: Context
 ) -> tuple[frozenset[int], int, int] | None:  # fmt: skip
-    """What was run, and how many layers and calls that took; None where layers are told once."""
+    """All that was run, and how many layers and calls that took; None where layers are told
+    once."""
     layers, calls, run, in_runs = context.layers, context.calls, context.run, context.in_runs
     context.run, context.in_runs = set(), False
     if isinstance(value, ModelDecl):

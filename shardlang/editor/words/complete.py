@@ -1,5 +1,5 @@
-"""A table of names and an offset in its text -> what may be written there, each with what it is, what
-is said of it, and the text to insert.
+"""A table of names and an offset in its text -> what may be written there, each with what it is,
+what is said of it, and the text to insert.
 
 `cursor` says where it is; here each place has its kinds of names. Nothing is left out by what is
 typed already: editors do that."""
@@ -66,7 +66,8 @@ _ITEM = re.compile(rf"^{ITEM.pattern}", re.MULTILINE)
 
 
 def complete(table: NameTable, offset: int, load: Loader) -> tuple[Offer, ...]:
-    """What may be written at an offset; nothing in comments. load: finds the texts of imports."""
+    """All that may be written at an offset; nothing in comments. load: finds the texts of
+    imports."""
     place = place_at(table.source, offset)
     if place is None:
         return ()
@@ -94,7 +95,7 @@ def _closed(place: CursorPlace, offset: int) -> Source:
 
 
 class _Offers(PlaceNames):
-    """What may be written at one place."""
+    """All that may be written at one place."""
 
     def all(self) -> Iterator[Offer]:
         place = self.place
@@ -111,7 +112,8 @@ class _Offers(PlaceNames):
             yield from offers
 
     def _measures(self, unit: str) -> bool:
-        """Whether a unit is of what stands there: a size, a rate, a time; where that is unknown all are."""
+        """Whether a unit is of what stands there: a size, a rate, a time; where that is unknown all
+        are."""
         known = HARDWARE.get(self.block, {}).get(self.first)
         kind = "a size" if self.first == "bucket" else known.kind if known is not None else ""
         return not kind or unit_kind(ast.Number(unit, 1, unit, span=self.place.word)) == kind
@@ -292,7 +294,7 @@ class _Offers(PlaceNames):
             yield from self._plain_setting()
 
     def _plain_setting(self) -> Iterator[Offer]:
-        """Of `train` what a setting has of words, figures and metrics; else a value."""
+        """For `train` all that a setting has of words, figures and metrics; else a value."""
         setting = self.first if self.block == "train" else ""
         if setting == "metric":
             yield from (of_word(name, word, "figure") for name, word in FIGURES.items())
@@ -332,7 +334,7 @@ class _Offers(PlaceNames):
         return self._axes() if "sizes" not in before and "virtual" not in before else self._sizes()
 
     def _phrases(self, word: str) -> Iterator[str]:
-        """What is left of the words that may follow a word."""
+        """The rest of the words that may follow a word."""
         said = self.before[self.before.index(word) + 1 :] if word in self.before else ()
         for phrase in (phrase.split() for phrase in _AFTER.get(word, ())):
             if tuple(phrase[: len(said)]) == tuple(said):

@@ -1,5 +1,5 @@
-"""A place in a table of names -> the names of each kind that may stand there, the nearest first: values,
-sizes, dims, types, what is called, and what is used and not declared yet."""
+"""A place in a table of names -> the names of each kind that may stand there, the nearest first:
+values, sizes, dims, types, what is called, and what is used and not declared yet."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PlaceNames:
         self.root: Names = members(table.root) if table.root is not None else {}
 
     def undeclared(self, *roles: NameRole) -> Iterator[Offer]:
-        """What is used in the file and not declared yet. roles: of these alone."""
+        """Names that are used in the file and not declared yet. roles: of these alone."""
         for use in self.table.uses:
             if use.missing and (not roles or use.role in roles) and use.span != self.place.word:
                 names = NAMES.findall(use.span.text)
@@ -49,7 +49,8 @@ class PlaceNames:
         yield from (plain(name, _R.VALUE.value, detail="not found where it is imported from") for name in missing)
 
     def fresh(self) -> Iterator[Offer]:
-        """What a declaration may be of: what is used already, and what the other branch has."""
+        """The kinds that a declaration may be of: what is used already, and what the other branch
+        has."""
         yield from self.undeclared()
         if {"if", "else"}.intersection(self.place.blocks):
             yield from self.decls(self.table.file.around(self.place.word), PATHS)
@@ -102,7 +103,7 @@ class PlaceNames:
         yield from self.operators()
 
     def called(self, place: str) -> Iterator[Offer]:
-        """What the language and the files have to be called there."""
+        """All that the language and the files have to be called there."""
         role, table = CALLED[place]
         yield from (of_kind(name, kind, role.value) for name, kind in table.items())
         yield from self.decls(self.visible, (role,))

@@ -50,7 +50,7 @@ def _each(names: Mapping[str, NameDecl], lead: str = "") -> Iterator[Offer]:
 
 
 def _index(decl: NameDecl) -> str:
-    """Of an array of layers all."""
+    """All of an array of layers."""
     return "[*]" if isinstance(decl.node, ast.Layer) and decl.node.count is not None else ""
 
 

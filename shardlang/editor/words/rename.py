@@ -150,7 +150,8 @@ def _known_outside(name: str, at: Span, table: NameTable) -> Refusal:
 
 
 def _declares(at: Span, table: NameTable) -> bool:
-    """Whether a declaration is one of its own name, and not the call of a source of the language."""
+    """Whether a declaration is one of its own name, and not the call of a source of the
+    language."""
     there = table.at(at.start)
     return at.source is not table.source or (there is not None and there.declares)
 

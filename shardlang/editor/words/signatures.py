@@ -1,5 +1,6 @@
-"""A declaration, of a file or of the language -> how it is written and what is said of it, as an offer
-of completion; and the call around an offset -> its signature, with the argument that stands there."""
+"""A declaration, of a file or of the language -> how it is written and what is said of it, as an
+offer of completion; and the call around an offset -> its signature, with the argument that stands
+there."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def of_word(word: str, known: Word | None, kind: str = "keyword", insert: str = 
 
 
 def of_kind(name: str, known: DeclaredKind, kind: str) -> Offer:
-    """What the language has to be called."""
+    """Something of the language that is called."""
     return plain(name, kind, known.doc, written_signature(name, known.params))
 
 
@@ -84,7 +85,7 @@ def of_formal(formal: ast.Formal) -> Offer:
 
 
 def of_decl(name: str, decl: NameDecl) -> Offer:
-    """What a file declares."""
+    """A declaration of a file."""
     return plain(name, decl.role.value, said_of(decl), " ".join(_detail(decl).split()))
 
 
@@ -120,7 +121,7 @@ def words_of(setting: str) -> list[str]:
 
 
 def resolved(path: Sequence[str], names: Mapping[str, NameDecl]) -> NameDecl | None:
-    """What a path names: `blocks`, then in its model `attention`."""
+    """The declaration that a path names: `blocks`, then in its model `attention`."""
     found = names.get(path[0]) if path else None
     for part in path[1:]:
         model = model_of(found)
@@ -129,7 +130,8 @@ def resolved(path: Sequence[str], names: Mapping[str, NameDecl]) -> NameDecl | N
 
 
 def target_of(table: NameTable, place: CursorPlace, call: OpenBracket) -> tuple[NameDecl | None, Mapping[str, Param]]:
-    """What a call calls: a declaration, or the parameters of what the language has."""
+    """All that a call calls: a declaration, or the parameters of what the language
+    has."""
     setting = place.before[0] if place.block == "train" or place.before[0] in ("param", "state") else ""
     names = table.file.names if setting in CALLED else table.scope(place.word.start).visible()
     target = called_by(call.callee[-1], resolved(call.callee, names))
@@ -174,7 +176,8 @@ def signature(table: NameTable, offset: int) -> CallSignature | None:
 
 
 def _example(setting: str, name: str) -> tuple[ast.Expr | ast.Keyword, ...]:
-    """The arguments of a call as the example of a setting has it, for those that no table declares."""
+    """The arguments of a call as the example of a setting has it, for those that no table
+    declares."""
     form = SETTINGS[setting].form.partition(" = ")[2] if setting in SETTINGS else ""
     tree = parse_expression(Source(setting, form), Sink()) if form else None
     calls = (node for node in ast.nodes_of((tree,) if tree is not None else ()) if isinstance(node, ast.Call))

@@ -75,8 +75,8 @@ class SelectorUse:
 
 @dataclass
 class Uses:
-    """What was found so far of a file. root: the model of `train`; values: what `train` declares.
-    axes: those of the strategy that is being read."""
+    """All that was found so far of a file. root: the model of `train`; values: what `train`
+    declares. axes: those of the strategy that is being read."""
 
     file: FileNames
     root: NameDecl | None = None
@@ -270,7 +270,7 @@ def _name_of(segment: ast.Segment) -> Span:
 
 
 def named(parts: Sequence[str], root: Names, values: Names) -> Iterator[tuple[tuple[NameDecl, ...], list[Names]]]:
-    """Of each part of a selector what the path up to it names, and what may stand below that.
+    """For each part of a selector all that the path up to it names, and what may stand below that.
     values: those of `train`, whose paths begin so."""
     below = [root]
     for at, part in enumerate(parts):
@@ -285,7 +285,8 @@ def named(parts: Sequence[str], root: Names, values: Names) -> Iterator[tuple[tu
 
 
 def selected(pattern: str, below: Sequence[Mapping[str, NameDecl]]) -> Iterator[NameDecl]:
-    """What a part of a selector names: of members, or for `**` of all that stands below them."""
+    """The declarations that a part of a selector names: of members, or for `**` of all that stands
+    below them."""
     if pattern == "**":
         yield from deep(below)
         return
@@ -307,12 +308,13 @@ def deep(below: Sequence[Mapping[str, NameDecl]]) -> Iterator[NameDecl]:
 
 
 def builtin_role(name: str) -> NameRole:
-    """What a name is that the language has everywhere."""
+    """The role of a name that the language has everywhere."""
     return NameRole.OPERATOR if is_operator(name) or name == SCAN else NameRole.FUNCTION
 
 
 def called_by(name: str, found: NameDecl | None) -> NameDecl | None:
-    """What a call of a name calls: no value of this name where there is an operator of it."""
+    """The declaration that a call of a name calls: no value of this name where there is an operator
+    of it."""
     plain = found is not None and found.role in (NameRole.FORMAL, NameRole.DIM, NameRole.VALUE, NameRole.FIELD)
     return None if plain and is_operator(name) else found
 
@@ -326,7 +328,7 @@ def params_of(name: str, place: str = "") -> Mapping[str, Param]:
 
 
 def _role_of(param: Param | None, otherwise: NameRole) -> NameRole:
-    """What a name is that is given for a parameter, where nothing declares it."""
+    """The role of a name that is given for a parameter, where nothing declares it."""
     return NameRole.DIM if param is not None and param.kind in OF_DIMS else otherwise
 
 
