@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from docs.order import CODES, ROOT, TRY, navigation, places
+from docs.order import CODES, ROOT, SECTIONS, TRY, navigation, places
 from docs.page.build import build as build_page
 from docs.page.packages import NoPackages
 from docs.pages import Program, codes_page, examples, prepared, try_page
@@ -46,6 +46,13 @@ _CONFIG = {
     "validation": {"nav": {"omitted_files": "warn"}, "links": {"anchors": "warn", "absolute_links": "warn"}},
 }  # fmt: skip
 
+# The head of a page that lists things, or of a code's: in what the search finds it stands behind those that explain.
+_BEHIND = "---\nsearch:\n  boost: 0.3\n---\n\n"
+
+
+def _explains(file: str) -> bool:
+    return any(file in files for heading, files in SECTIONS.items() if heading != "Reference")
+
 
 def prepare(folder: Path) -> None:
     """Writes the pages, what they link to, and how mkdocs is to build them."""
@@ -55,7 +62,7 @@ def prepare(folder: Path) -> None:
     programs.mkdir(parents=True)
     for file in places():
         page = prepared(file)
-        _write(pages / page.place, page.text)
+        _write(pages / page.place, ("" if _explains(file) else _BEHIND) + page.text)
         _programs(programs, page.programs)
         for beside in page.beside:
             (pages / beside).parent.mkdir(parents=True, exist_ok=True)

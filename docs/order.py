@@ -30,7 +30,11 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Strategies": _specs(
         "layouts strategies stages microbatches places redistribution overlap communication hardware predicted"
     ),
-    "Commands": _specs("command editors why diff report tune verify diagnostics python"),
+    "Commands": (
+        *_specs("command editors"),
+        "editors/README.md",
+        *_specs("why diff report tune verify diagnostics python"),
+    ),
     "Running": _specs("running emitted compiling checkpoints generate events launching"),
     "With torch": _specs("coming_from pytorch import bind weights torch_checkpoints"),
     "Reference": (*_specs("reference plan-json"), "benchmarks/README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
@@ -46,7 +50,7 @@ def places() -> Mapping[str, str]:
 
 
 def _place(file: str) -> str:
-    named = {"README.md": "index.md", "benchmarks/README.md": "benchmarks.md"}
+    named = {"README.md": "index.md", "benchmarks/README.md": "benchmarks.md", "editors/README.md": "in_editors.md"}
     return named.get(file, file.removeprefix("specs/"))
 
 

@@ -59,7 +59,8 @@ function broken({ fault, fatal }) {
     waiting.forEach(resolve => resolve(null));
     waiting.clear();
   }
-  say(`A fault of this page, not of your program: ${fault.replace(/\.$/, "")}. The next change of the program is checked anew.`, true);
+  const what = fault.replace(/\.$/, "");
+  say(`A fault of this page, not of your program: ${what}. The next change of the program is checked anew.`, true);
 }
 
 // new marks replace old ones; hints stay until a plan has others.

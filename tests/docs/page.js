@@ -1,5 +1,6 @@
 // node page.js MODULES CHROMIUM STEPS: opens pages in chromium without a network and prints, as JSON, what each step
-// found, what the pages said on their consoles, and what they asked for that is no file. STEPS: JSON, [name, argument..]
+// found, what the pages said on their consoles, and what they asked for that is no file. STEPS: a list, as JSON, of
+// [name, argument..].
 const { createRequire } = require("node:module");
 const { join } = require("node:path");
 const [modules, executablePath, steps] = process.argv.slice(2);
@@ -52,7 +53,7 @@ const STEPS = {
     .sort((a, b) => parseFloat(a.style.top) - parseFloat(b.style.top))
     .map(it => it.textContent.replaceAll("\u00a0", " ").replaceAll("\u200b", ""))),
   text,
-  async waitFor(selector) { await page.waitForSelector(selector, { timeout: 60_000 }); return text(selector); },
+  async waitFor(selector) { await page.waitForSelector(selector, { timeout: 120_000 }); return text(selector); },
   // Puts the cursor behind a line that has these words.
   async cursor(words) {
     for (const line of await page.$$(".view-line")) {
