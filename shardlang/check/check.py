@@ -6,7 +6,8 @@ The order of checking on one page. No torch, no files: imports come through the 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from shardlang.check.constants import plain, size
 from shardlang.check.context import Context, Frame, Loader
@@ -27,6 +28,7 @@ from shardlang.check.train.overrides import Overrides, read_overrides, root_mode
 from shardlang.check.train.train import check_train
 from shardlang.check.values import UNKNOWN, DimValue, FileScope, OperatorDecl
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.frozen.records import dataclass
 from shardlang.graph.graph import Graph
 from shardlang.paths.patterns import Cuts, SingleLayers, count
 from shardlang.sources.source import Source
@@ -40,19 +42,46 @@ def check(
     """The checked program; after mistakes what is known of it. `overrides`: path -> text, as given
     to `--set`. runs: a run of equal layers is told once, and ends at these cuts; SingleLayers where
     the program asks for single ones."""
+    return tell(check_items(file, load, overrides or {}, runs), file, sink, load)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedItems:
+    """What is known of a program whatever its strategies say: without them (None where it nests too
+    deep), mistakes, also those that follow from lost text, and the trees of what it imports.
+    in_runs: whether some layers are told once."""
+
+    program: CheckedProgram | None
+    found: Sink
+    imported: Sequence[ast.File]
+    in_runs: bool
+
+
+def check_items(file: ast.File, load: Loader, overrides: Mapping[str, str], runs: Cuts | None) -> CheckedItems:
+    """All of `check` that does not depend on what is in the file's strategies."""
     before = sys.getrecursionlimit()
     # Room for nested programs: layers and functions to 64 deep, expressions to 150.
     sys.setrecursionlimit(max(before, 20_000))
-    mine = Sink()
-    library = Library(Context(mine, evaluator=evaluate, load=load, runs=runs))
+    library, program = Library(Context(Sink(), evaluator=evaluate, load=load, runs=runs)), None
     try:
-        return _check(file, library, overrides or {})
+        program = _check(file, library, overrides)
     except RecursionError:
-        sink.report("SH217", "the program nests expressions, functions and layers too deep", None)
-        return None
+        pass
     finally:
         sys.setrecursionlimit(before)
-        without_following(mine, lost_texts(library.files), sink)
+    return CheckedItems(program, library.context.sink, library.files[1:], library.context.in_runs)
+
+
+def tell(items: CheckedItems, file: ast.File, sink: Sink, load: Loader) -> CheckedProgram | None:
+    """Tells the mistakes; the program with the strategies of the file."""
+    if items.program is None:
+        sink.report("SH217", "the program nests expressions, functions and layers too deep", None)
+    without_following(items.found, lost_texts((file, *items.imported)), sink)
+    names = [strategy.name for strategy in file.strategies]
+    require_once(names, "strategy `{}` is declared twice", "give one of them another name", sink)
+    if items.program is None:
+        return None
+    return replace(items.program, source=file.source, strategies=file.strategies, schedules=_schedules(file, load))
 
 
 def declared_operators(file: ast.File, sink: Sink, load: Loader) -> list[OperatorDecl | OwnDecl]:
@@ -74,8 +103,6 @@ def _check(file: ast.File, library: Library, overrides: Mapping[str, str]) -> Ch
     if train is None:
         report_unused(context, {})
     hardware = machines(scope, context)
-    names = [strategy.name for strategy in file.strategies]
-    require_once(names, "strategy `{}` is declared twice", "give one of them another name", sink)
     axes = _axes(file, given, Frame(context, scope))
     if graph is not None:
         report_moved(graph, sink)
@@ -85,8 +112,7 @@ def _check(file: ast.File, library: Library, overrides: Mapping[str, str]) -> Ch
         known = declared_names(file, library, root_model(file))
         graph = known.graph
     return CheckedProgram(
-        file.source, graph, training, strategies=file.strategies,
-        hardware=hardware, axis_overrides=axes, statics=_statics(scope), schedules=_schedules(file, context.load),
+        file.source, graph, training, strategies=(), hardware=hardware, axis_overrides=axes, statics=_statics(scope),
         names=known,
     )  # fmt: skip
 

@@ -55,7 +55,8 @@ class Context:
     the low precision of a mixed run, or ""; `stream`: whether what layers hand on is in it too.
     `wide`: parameters used in f32 there. `below`: model, and whether from within a body -> what
     is declared there. `casts`: value and type -> the cast made of it. `runs`: where runs of
-    equal layers, which are told once, are cut; None where each layer is told. `words`: the
+    equal layers, which are told once, are cut; None where each layer is told. `in_runs`: whether
+    some are. `words`: the
     words or texts that dims of files number."""
 
     sink: Sink
@@ -84,6 +85,7 @@ class Context:
     wide: set[int] = field(default_factory=set)
     casts: dict[tuple[int, str], Tensor] = field(default_factory=dict)
     runs: Cuts | None = None
+    in_runs: bool = False
     words: dict[Dim, Numbering] = field(default_factory=dict)
     below: dict[tuple[int, bool], dict[str, Span]] = field(default_factory=dict)
 

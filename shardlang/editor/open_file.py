@@ -8,7 +8,7 @@ from functools import reduce
 
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.fault import fault_of_ours
-from shardlang.editor.checked import Checked, Kept
+from shardlang.editor.kept import Checked, Kept
 from shardlang.editor.mistakes import ShownMistake, mistakes
 from shardlang.editor.shown import Hint, ShownFigures, ShownLayouts
 from shardlang.editor.text import TextEdit, edited, moved
@@ -40,7 +40,7 @@ class _Dated:
 @dataclass
 class OpenFile:
     """name: the path; strategy, ranks: those that are shown (None: the first, and those of its
-    mesh)."""
+    mesh). caller: of a file of the library, the layer that it is shown for, in words."""
 
     name: str
     text: str
@@ -49,6 +49,7 @@ class OpenFile:
     kept: Kept = field(default_factory=Kept)
     checked: Checked | None = None
     layouts: ShownLayouts | None = None
+    caller: str = ""
     figures: dict[str, tuple[ShownFigures, _Dated]] = field(default_factory=dict)
     _mistakes: list[ShownMistake] = field(default_factory=list)
     _layouts_at: _Dated = field(default_factory=_Dated)
@@ -117,6 +118,8 @@ class OpenFile:
         """One for each strategy, also where nothing is known of it yet: so the text stays where it
         is."""
         now, chosen = self._lenses_at.now, self.chosen
+        if self.caller:
+            return [Lens(0, "", self.caller, True)]
         return [Lens(now(at), name, self._line(name), name == chosen) for at, name in self._lenses]
 
     @property

@@ -14,7 +14,7 @@ from shardlang.editor import told
 from shardlang.editor.hints import hints
 from shardlang.editor.lens import lens
 from shardlang.editor.mistakes import mistakes
-from shardlang.editor.shown import ShownFigures, ShownLayouts
+from shardlang.editor.shown import LayerName, ShownFigures, ShownLayouts
 from shardlang.paths.patterns import TOLD_ONCE, SingleLayers
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
@@ -53,6 +53,28 @@ def _shown(program: CheckedProgram, tree: ast.File, first: ast.Strategy | None, 
     for strategy in program.strategies:
         if strategy is not first:
             yield _figures(program, tree, strategy, ranks or ranks_of(program, strategy))
+
+
+def shown_in_library(
+    program: CheckedProgram, name: str | None, ranks: int | None, file: str, layer: LayerName
+) -> Iterator[ShownLayouts]:
+    """The layouts of the statements of a library's file, by its name, as a layer of the program runs
+    them."""
+    chosen = next((each for each in program.strategies if name in (None, each.name.text)), None)
+    many = ranks or ranks_of(program, chosen)
+
+    def work(of: CheckedProgram, sink: Sink) -> ShownLayouts | None:
+        plan = laid_out(of, chosen if many > 1 else None, many, sink, heard=True)
+        if plan is None:
+            return None
+        found = statements(plan, file, told.calls_of(plan, layer))
+        return ShownLayouts(
+            plan.strategy, tuple(hints(found.values())), told.statement_texts(plan, found.values()),
+            told.layer_texts(plan), told.axis_texts(plan),
+        )  # fmt: skip
+
+    made = _in_runs(program, work) if program.training is not None else None
+    yield from (made,) if made is not None else ()
 
 
 def page(program: CheckedProgram, name: str | None, ranks: int | None) -> Iterator[str | None]:

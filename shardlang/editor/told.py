@@ -3,7 +3,7 @@ an axis."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shardlang.editor.shown import LayerName
 from shardlang.folds.pipeline_report import whole_mesh
@@ -80,15 +80,30 @@ def _axis(plan: Plan, mesh: Mesh, axis: str, ranks: int) -> str:
 def layer_texts(plan: Plan) -> Mapping[LayerName, str]:
     """A layer, as its model declares it -> its paths, what a rank holds of its parameters, and what
     a step sends for it."""
-    graph, paths = plan.graph, dict[LayerName, list[str]]()
-    for call in graph.calls:
-        around = graph.calls[call.within] if call.within >= 0 else None
+    paths = dict[LayerName, list[str]]()
+    for call, name in _named(plan):
+        paths.setdefault(name, []).append(plan.graph.calls[call].path)
+    held, rows = _of_layers(plan, {path for every in paths.values() for path in every})
+    return {name: _layer(every, held, rows) for name, every in paths.items()}
+
+
+def _named(plan: Plan) -> Iterator[tuple[int, LayerName]]:
+    """Each call of a layer, with the layer's model and its name there."""
+    for index, call in enumerate(plan.graph.calls):
+        around = plan.graph.calls[call.within] if call.within >= 0 else None
         model, home = (around.model, around.path) if around is not None else ("", "")
         name = call.path.removeprefix(f"{home}.") if home else call.path
         if name and "." not in name:
-            paths.setdefault((model, name.partition("[")[0]), []).append(call.path)
-    held, rows = _of_layers(plan, {path for every in paths.values() for path in every})
-    return {name: _layer(every, held, rows) for name, every in paths.items()}
+            yield index, (model, name.partition("[")[0])
+
+
+def calls_of(plan: Plan, layer: LayerName) -> frozenset[int]:
+    """The calls of a layer, and those within them."""
+    found = {call for call, name in _named(plan) if name == layer}
+    for index, call in enumerate(plan.graph.calls):
+        if call.within in found:
+            found.add(index)
+    return frozenset(found)
 
 
 _Sums = tuple[dict[str, list[int]], dict[str, dict[tuple[str, tuple[str, ...]], list[int]]]]

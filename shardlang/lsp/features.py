@@ -20,6 +20,7 @@ from shardlang.sources.source import Source
 
 def register(server: ShardServer) -> None:
     server.feature(lsp.INITIALIZE)(initialized)
+    server.feature(lsp.SHUTDOWN)(shut_down)
     server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)(opened)
     server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)(changed)
     server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)(closed)
@@ -45,12 +46,18 @@ def initialized(ls: ShardServer, params: lsp.InitializeParams) -> None:
         ls.kinds = [kind for kind in ls.kinds if hints.get(kind, True)]
 
 
+def shut_down(ls: ShardServer, params: None) -> None:
+    for session in ls.sessions.values():
+        session.close()
+
+
 def opened(ls: ShardServer, params: lsp.DidOpenTextDocumentParams) -> None:
     it = params.text_document
     ls.close(it.uri)
     ls.forget()
     file = OpenFile(to_fs_path(it.uri) or it.uri, it.text, ls.strategy, ls.ranks)
     ls.sessions[it.uri] = Session(file, it.version, partial(ls.tell, it.uri))
+    ls.show(it.uri)
 
 
 def changed(ls: ShardServer, params: lsp.DidChangeTextDocumentParams) -> None:

@@ -62,10 +62,14 @@ def _others(ls: ShardServer, file: OpenFile, table: NameTable, at: int) -> list[
 
 
 def definition(ls: ShardServer, params: lsp.DefinitionParams) -> lsp.Location | None:
+    """A file of the library is then shown as the layer that one came from runs it."""
     file, table, at = _named(ls, params)
     found = names.definition(table, at) if table is not None else None
-    if file is None or found is None:
+    if file is None or table is None or found is None:
         return None
+    layer = names.layer_at(table, at)
+    if found.source.library and layer is not None:
+        ls.called(params.text_document.uri, converted.uri_of(found.source.name, True), layer)
     return converted.location(found)
 
 

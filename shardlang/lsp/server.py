@@ -14,6 +14,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.explain_pages import pages
 from shardlang.editor.hovered import Pages
 from shardlang.editor.open_file import OpenFile
+from shardlang.editor.shown import LayerName
 from shardlang.editor.words.names import NameTable, names_of
 from shardlang.editor.workspace import program_files
 from shardlang.lsp import converted
@@ -36,6 +37,7 @@ class ShardServer(LanguageServer):
         self.strategy: str | None = None
         self.kinds: Sequence[str] = ("layouts", "sent")
         self._shown: dict[str, object] = {}
+        self._called: dict[str, tuple[Session, LayerName]] = {}
         self._names: dict[str, NameTable] = {}
 
     def file(self, uri: str) -> OpenFile | None:
@@ -79,6 +81,19 @@ class ShardServer(LanguageServer):
     def version_of(self, uri: str) -> int | None:
         """That of an open file."""
         return self.sessions[uri].version if uri in self.sessions else None
+
+    def called(self, uri: str, library: str, layer: LayerName) -> None:
+        """Notes the layer for which one goes from a file into the library."""
+        session = self.sessions.get(uri)
+        caller = session.program if session is not None else None
+        if caller is not None:
+            self._called[library] = caller, layer
+            self.show(library)
+
+    def show(self, uri: str) -> None:
+        """Shows an open file of the library for the layer that one came from."""
+        if uri in self.sessions and uri in self._called and not self._called[uri][0].closed:
+            self.sessions[uri].show_for(*self._called[uri])
 
     def forget(self) -> None:
         """A text has changed, which others may import."""

@@ -10,6 +10,15 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
+def library_name(path: str) -> str:
+    """`std.nn`, of the file of the library at a path; "" for other files."""
+    home = folder("stdlib")
+    file = Path(path)
+    if file.suffix != ".shard" or not file.is_relative_to(home):
+        return ""
+    return ".".join(("std", *file.relative_to(home).with_suffix("").parts))
+
+
 def folder(name: str, in_checkout: str | None = None) -> Path:
     """The folder `name` of the package (`stdlib`, `grammars`, `diagnostics/pages`), or
     `in_checkout` beside it.

@@ -24,6 +24,11 @@ class Source:
     text: str
     library: bool = False
     extensions: tuple[str, ...] = ()
+    begin = 0
+
+    @property
+    def source(self) -> Source:
+        return self
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -47,17 +52,42 @@ class Source:
         return self.text[start : end if end >= 0 else None].rstrip("\r")
 
 
+@dataclass(eq=False, slots=True)
+class Part:
+    """The text of a source from `begin` on. Whoever keeps what was read of a part moves it along
+    with the edits of the text before it, and so all places in it."""
+
+    source: Source
+    begin: int
+
+    @property
+    def text(self) -> str:
+        return self.source.text
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """A half-open range of characters of one source.
 
-    callers: for a place in a library, the user's own places that lead there, each with what is done
-    there."""
+    first, last: the range, counted from the begin of `home`. callers: for a place in a library, the
+    user's own places that lead there, each with what is done there."""
 
-    source: Source
-    start: int
-    end: int
+    home: Source | Part
+    first: int
+    last: int
     callers: tuple[tuple[Span, str], ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def source(self) -> Source:
+        return self.home.source
+
+    @property
+    def start(self) -> int:
+        return self.home.begin + self.first
+
+    @property
+    def end(self) -> int:
+        return self.home.begin + self.last
 
     @property
     def line(self) -> int:
@@ -74,4 +104,8 @@ class Span:
 
     def to(self, other: Span) -> Span:
         """From the start of this span to the end of `other`."""
-        return Span(self.source, self.start, other.end)
+        return self.between(self.start, other.end)
+
+    def between(self, start: int, end: int) -> Span:
+        """Another range of the source, which moves with this one."""
+        return Span(self.home, start - self.home.begin, end - self.home.begin)

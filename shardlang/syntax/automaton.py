@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.sources.source import Source, Span
+from shardlang.sources.source import Part, Source, Span
 from shardlang.syntax import ast
 from shardlang.syntax.build import TreeBuilder
 from shardlang.syntax.literals import number, string
@@ -31,19 +31,20 @@ Recover = Callable[["Automaton", Token, bool], Token | None]
 class Automaton:
     """The stacks of a parse: states; of each symbol its value, offsets and depth of nodes."""
 
-    def __init__(self, tables: Tables, source: Source, sink: Sink, start: str) -> None:
+    def __init__(self, tables: Tables, source: Source | Part, sink: Sink, start: str) -> None:
         self.tables = tables
         self.source = source
         self.sink = sink
         self.states = [tables.starts[start]]
         self.end_state = tables.ends[start]
         self.values: list[Any] = [None]
-        self.starts: list[int] = [0]
-        self.ends: list[int] = [0]
+        self.begin = source.begin
+        self.starts: list[int] = [self.begin]
+        self.ends: list[int] = [self.begin]
         self.depths: list[int] = [0]
         self.previous: Token = (" ", 0, 0)
-        actions = TreeBuilder(sink).actions
-        self.reductions = [(p, actions.get(p.action)) for p in tables.productions]
+        self.stop = len(source.text)  # where the text ends that was parsed
+        self.made_by = TreeBuilder(sink).actions
 
     def run(self, tokens: Iterator[Token], recover: Recover) -> Any:
         """The value of the start rule."""
@@ -68,6 +69,7 @@ class Automaton:
                 elif not self.reduce(-1 - step):
                     token = recover(self, token, True)
                 elif states[-1] == self.end_state:
+                    self.stop = token[1]
                     return self.values[-1]
             else:
                 self.shift(step, kind, token)
@@ -91,7 +93,7 @@ class Automaton:
         _, start, end = token
         value: Any = None
         if kind in KEPT:
-            value = Span(self.source, start, end)
+            value = Span(self.source, start - self.begin, end - self.begin)
             if kind == "NAME":
                 value = ast.Name(self.source.text[start:end], span=value)
             elif kind == "NUMBER":
@@ -113,7 +115,8 @@ class Automaton:
 
     def reduce(self, number: int) -> bool:
         """Replace the symbols of a rule by its value. False, nothing done, if it nests too deep."""
-        production, action = self.reductions[number]
+        production = self.tables.productions[number]
+        action = self.made_by.get(production.action)
         size = production.size
         states, values, starts, ends, depths = self.states, self.values, self.starts, self.ends, self.depths
         first = len(values) - size
@@ -128,7 +131,7 @@ class Automaton:
         else:
             children = _spliced(production, values[first:], action is None)
         if action is not None:
-            value = action(children, Span(self.source, start, end))
+            value = action(children, Span(self.source, start - self.begin, end - self.begin))
         else:
             value = children if production.action == "*" else children[0]
         if size:

@@ -78,7 +78,7 @@ def number(span: Span, sink: Sink) -> ast.Number:
         )
         if len(unit) == 1 or not known:
             help = f"write `{digits} * {unit}` for a product" if unit.isidentifier() and not known else help
-        sink.report("SH106", f"`{unit}` is not a unit", Span(span.source, span.end - len(unit), span.end), help=help)
+        sink.report("SH106", f"`{unit}` is not a unit", span.between(span.end - len(unit), span.end), help=help)
         return ast.Number(text, 1, "", span=span)
     except ValueError as wrong:
         sink.report("SH107", str(wrong), span, help="the largest whole number is 9223372036854775807")
@@ -93,7 +93,7 @@ def string(span: Span, sink: Sink) -> ast.String:
         at = span.start + 1 + text.index("\0")
         sink.report(
             "SH104", "U+0000 (a control character) stands in a string, and no path can hold it",
-            Span(span.source, at, at + 1), help="leave it out",
+            span.between(at, at + 1), help="leave it out",
         )  # fmt: skip
     if "\\" not in text:
         return ast.String(text, span=span)
@@ -102,7 +102,7 @@ def string(span: Span, sink: Sink) -> ast.String:
         first, start = wrong[0], span.start + 1 + wrong[0].start()
         more = f", nor {_others(len(wrong) - 1)} of this string" if len(wrong) > 1 else ""
         sink.report(
-            "SH117", f"`{first.group()}` is not an escape{more}", Span(span.source, start, start + 2),
+            "SH117", f"`{first.group()}` is not an escape{more}", span.between(start, start + 2),
             help=f'write `\\\\{first.group(1)}` for a backslash; the escapes are `\\n`, `\\t`, `\\"` and `\\\\`',
         )  # fmt: skip
     return ast.String(_ESCAPE.sub(lambda found: _ESCAPES.get(found.group(1), found.group()), text), span=span)

@@ -37,16 +37,20 @@ _GROUPS = (
 
 
 class Recovery:
-    """The handler that an Automaton calls at a token that no rule allows."""
+    """The handler that an Automaton calls at a token that no rule allows. before: how many mistakes
+    were reported of what stands before. alone: parsing ends at an item for which blocks are closed."""
 
-    def __init__(self, tokens: TokenStream, stream: Iterator[Token], sink: Sink) -> None:
+    def __init__(
+        self, tokens: TokenStream, stream: Iterator[Token], sink: Sink, before: int = 0, alone: bool = False
+    ) -> None:
         self.tokens = tokens
         self.stream = stream
         self.sink = sink
         self.text = tokens.source.text
-        self.mistakes = 0
+        self.mistakes = before
+        self.alone = alone
         self.deep = False
-        self.points = _block_points(tokens.tables)
+        self.points = tokens.tables.points
         self.lost: list[Span] = []  # the text of what is in no tree
         self.told: list[Diagnostic] = []
         self.kept = 0  # up to where, before a mistake, the text is in the tree
@@ -55,7 +59,7 @@ class Recovery:
         self.kept = token[1]
         found = self._recovered(automaton, token, too_deep)
         start, end = (0, len(self.text)) if found is None else (self.kept, found[1])
-        self.lost.append(Span(self.tokens.source, start, end))
+        self.lost.append(self._span(start, end))
         return found
 
     def _recovered(self, automaton: Automaton, token: Token, too_deep: bool) -> Token | None:
@@ -74,7 +78,7 @@ class Recovery:
         if ends and self._open_brace(automaton) is not None:
             return self._close_braces(automaton, token)
         self._explain(automaton, token)
-        outside = self._open_brace(automaton) is None
+        outside = self.outside(automaton)
         return self._resume(automaton, self._skip_to_item(token) if outside else self._skip_statement(token, True))
 
     def _too_deep(self, automaton: Automaton, token: Token) -> Token | None:
@@ -94,10 +98,14 @@ class Recovery:
             size -= 1
         return self._resume(automaton, token)
 
+    def _span(self, start: int, end: int) -> Span:
+        begin = self.tokens.source.begin
+        return Span(self.tokens.source, start - begin, end - begin)
+
     # --- saying what is wrong -------------------------------------------------
 
     def _report(self, code: str, message: str, token: Token, help: str) -> None:
-        self.sink.report(code, message, Span(self.tokens.source, token[1], token[2]), help=help)
+        self.sink.report(code, message, self._span(token[1], token[2]), help=help)
         self.told.append(self.sink.found[-1])
 
     def _explain(self, automaton: Automaton, token: Token) -> None:
@@ -155,8 +163,12 @@ class Recovery:
         self._report("SH103", f"this `{shape}` is not closed", place, f"write `{closing}` where it ends")
         self.tokens.open.clear()
         self.tokens.lost = None
-        outside = self._open_brace(automaton) is None
+        outside = self.outside(automaton)
         return self._resume(automaton, self._skip_to_item(token) if outside else token)
+
+    def outside(self, automaton: Automaton) -> bool:
+        """Whether no block is open."""
+        return self._open_brace(automaton) is None
 
     def _open_brace(self, automaton: Automaton) -> int | None:
         """The place of the innermost brace still open."""
@@ -174,7 +186,7 @@ class Recovery:
         assert brace is not None
         help = "write `}` on a line of its own after the block"
         self._report("SH102", "this `{` is not closed", ("", brace, brace + 1), help)
-        self.lost.append(Span(self.tokens.source, brace, brace))  # more may have been meant to stand in it
+        self.lost.append(self._span(brace, brace))  # more may have been meant to stand in it
         while self._open_brace(automaton) is not None:
             self._cut(automaton)
             closing = [("RBRACE", token[1], token[1]), (NEWLINE, token[1], token[1])]
@@ -182,7 +194,7 @@ class Recovery:
                 self._cut(automaton)
                 automaton.cut(1)
                 self.kept = min(self.kept, automaton.ends[-1])
-        return token
+        return (END, token[1], token[1]) if self.alone else token
 
     def _feed(self, automaton: Automaton, token: Token) -> bool:
         """Take a token that the user left out. False where no rule allows it."""
@@ -232,17 +244,6 @@ class Recovery:
         while token[0] != END and not begins_item(self.text, token):
             token = next(self.stream)
         return token
-
-
-def _block_points(tables: Tables) -> dict[int, str]:
-    """The states reached by a newline or an opening brace, and the first: there a statement may
-    begin. And those reached by a closing brace."""
-    points = {state: "start" for state in tables.starts.values()}
-    for row in tables.actions:
-        for symbol in (NEWLINE, "LBRACE", "RBRACE"):
-            if row.get(symbol, -1) >= 0:
-                points[row[symbol]] = symbol
-    return points
 
 
 def _fill(text: str, words: dict[str, str]) -> str:

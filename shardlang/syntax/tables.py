@@ -48,7 +48,9 @@ class Tables:
 
     handed_on: of each production whether it hands its only symbol on, at most as a list of one.
     They are most of all reductions. chains: the state after a row of them that a parse has met, and
-    how many make a list, by the state before, the first state and the next token."""
+    how many make a list, by the state before, the first state and the next token. points: the
+    states reached by a newline or an opening brace, and the first: there a statement may begin. And
+    those reached by a closing brace."""
 
     productions: tuple[Production, ...]
     actions: tuple[dict[str, int], ...]
@@ -59,6 +61,7 @@ class Tables:
     symbols: dict[str, str]
     pattern: re.Pattern[str]
     handed_on: tuple[bool, ...]
+    points: dict[int, str]
     chains: dict[tuple[int, int, str], tuple[int, int]] = field(default_factory=dict)
 
 
@@ -69,14 +72,24 @@ def tables() -> Tables:
 
 
 def _read(data: dict[str, Any]) -> Tables:
-    productions = tuple([_production(*row) for row in data["productions"]])
+    productions, actions = tuple([_production(*row) for row in data["productions"]]), tuple(_rows(data["actions"]))
     return Tables(
-        productions, tuple(_rows(data["actions"])), tuple(_rows(data["gotos"])), starts=data["starts"],
+        productions, actions, tuple(_rows(data["gotos"])), starts=data["starts"],
         ends=data["ends"],
         keywords=data["keywords"], symbols=data["symbols"],
         pattern=re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in data["patterns"])),
         handed_on=tuple([p.action in ("", "*") and p.size == len(p.kept) == 1 for p in productions]),
+        points=_block_points(data["starts"], actions),
     )  # fmt: skip
+
+
+def _block_points(starts: dict[str, int], actions: tuple[dict[str, int], ...]) -> dict[int, str]:
+    points = {state: "start" for state in starts.values()}
+    for row in actions:
+        for symbol in ("_NL", "LBRACE", "RBRACE"):
+            if row.get(symbol, -1) >= 0:
+                points[row[symbol]] = symbol
+    return points
 
 
 def _production(target: str, size: int, action: str, kept: list[tuple[int, int]]) -> Production:

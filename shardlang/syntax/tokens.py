@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import field
 
 from shardlang.frozen.records import dataclass
-from shardlang.sources.source import Source
+from shardlang.sources.source import Part, Source
 from shardlang.syntax.tables import END, Tables
 
 Token = tuple[str, int, int]
@@ -36,9 +36,10 @@ def begins_item(text: str, token: Token) -> bool:
 
 @dataclass
 class TokenStream:
-    """The tokens of a source, made on demand; `open` holds the places of open brackets."""
+    """The tokens of a source, or of its text from a place on, made on demand; `open` holds the places
+    of open brackets."""
 
-    source: Source
+    source: Source | Part
     tables: Tables
     open: list[int] = field(default_factory=list)
     # The last bracket that a brace or an item cut off, and where that brace or item stands.
@@ -48,7 +49,8 @@ class TokenStream:
     def __iter__(self) -> Iterator[Token]:
         text, match = self.source.text, self.tables.pattern.match
         keywords, symbols = self.tables.keywords, self.tables.symbols
-        at, end = (1 if text.startswith("\ufeff") else 0), len(text)
+        begin = self.source.begin
+        at, end = (1 if begin == 0 and text.startswith("\ufeff") else begin), len(text)
         while at < end:
             found = match(text, at)
             if found is None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.editor.checked import Kept
 from shardlang.editor.hints import ROOM
+from shardlang.editor.kept import Kept
 from shardlang.editor.open_file import OpenFile
 from shardlang.editor.planned import ranks_of, shown
 from shardlang.editor.shown import ShownFigures, ShownLayouts

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import pytest_lsp
 from lsprotocol import types as lsp
 from pytest_lsp import ClientServerConfig, LanguageClient
 
+Answer = TypeVar("Answer")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 COMMAND = [sys.executable, "-c", "from shardlang.cli.start import main; main()", "lsp"]
 WHOLE = lsp.Range(lsp.Position(0, 0), lsp.Position(10_000, 0))
@@ -24,9 +27,22 @@ class Editor:
     def __init__(self, client: LanguageClient, uri: str) -> None:
         self.client, self.uri, self.version = client, uri, 0
         self.document = lsp.TextDocumentIdentifier(uri)
-        self._fresh = asyncio.Event()
-        client.feature(lsp.WORKSPACE_INLAY_HINT_REFRESH)(lambda params: None)
-        client.feature(lsp.WORKSPACE_CODE_LENS_REFRESH)(lambda params: self._fresh.set())
+        self._fresh, self._told = asyncio.Event(), dict[str, lsp.PublishDiagnosticsParams]()
+        # (To wait for one notification would miss one of two that come at once.)
+        features = client.protocol.fm.features
+        features[lsp.WORKSPACE_INLAY_HINT_REFRESH] = lambda params: self._fresh.set()
+        features[lsp.WORKSPACE_CODE_LENS_REFRESH] = lambda params: self._fresh.set()
+        features[lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS] = self._take
+
+    def _take(self, params: lsp.PublishDiagnosticsParams) -> None:
+        self._told[params.uri] = params
+        self._fresh.set()
+
+    def beside(self, uri: str) -> Editor:
+        """Another file of the same editor."""
+        other = copy.copy(self)
+        other.uri, other.version, other.document = uri, 0, lsp.TextDocumentIdentifier(uri)
+        return other
 
     async def open(self, text: str) -> list[lsp.Diagnostic]:
         self.version += 1
@@ -47,19 +63,31 @@ class Editor:
 
     async def mistakes(self) -> list[lsp.Diagnostic]:
         """Those of the newest text."""
-        while True:
-            found = await self.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-            if found.version == self.version:
-                return list(found.diagnostics)
+        return list((await self.told(lambda found: found.version == self.version)).diagnostics)
+
+    async def told(self, ready: Callable[[lsp.PublishDiagnosticsParams], bool]) -> lsp.PublishDiagnosticsParams:
+        """What was told last of the file, once that is ready."""
+        while self.uri not in self._told or not ready(self._told[self.uri]):
+            self._fresh.clear()
+            await self._fresh.wait()
+        return self._told[self.uri]
 
     async def lenses(self, ready: int) -> list[str]:
         """The titles, once so many of them say what a strategy costs."""
-        while True:
+
+        async def titles() -> list[str]:
             found = await self.client.text_document_code_lens_async(lsp.CodeLensParams(self.document)) or []
-            titles = [lens.command.title for lens in found if lens.command is not None]
-            if sum(" ranks" in title for title in titles) >= ready:
-                return titles
+            return [lens.command.title for lens in found if lens.command is not None]
+
+        return await self.once(titles, lambda found: sum(" ranks" in title for title in found) >= ready)
+
+    async def once(self, ask: Callable[[], Awaitable[Answer]], ready: Callable[[Answer], bool]) -> Answer:
+        """An answer, asked for anew each time that the server has something new, until it is ready."""
+        while True:
             self._fresh.clear()
+            found = await ask()
+            if ready(found):
+                return found
             await self._fresh.wait()
 
     async def hints(self) -> list[tuple[int, str]]:

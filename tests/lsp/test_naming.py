@@ -131,3 +131,28 @@ async def test_pages_of_words_layers_axes_and_strategies(editor: Editor) -> None
     assert "As torch.optim" in await told("optimizer = ", len("optimizer = "))
     mesh = DIGITS[both:].partition("\n")[2].partition("\n")[0]
     assert "2 ranks in each of 4 groups" in await told(mesh, mesh.index("mp"))
+
+
+@pytest.mark.asyncio
+async def test_a_file_of_the_library_shows_the_layer_that_one_came_from(editor: Editor) -> None:
+    await editor.open(TRANSFORMER)
+    asked = lsp.ExecuteCommandParams("shard.choose", [editor.uri, "model_parallel", 4])
+    await editor.client.workspace_execute_command_async(asked)
+    at = place(TRANSFORMER, "layer encoder = Encoder", len("layer encoder = "))
+    found = await editor.client.text_document_definition_async(lsp.DefinitionParams(editor.document, at))
+    assert isinstance(found, lsp.Location)
+    library = editor.beside(found.uri)
+    text = Path(found.uri.removeprefix("file://")).read_text("utf-8")
+    assert await library.open(text) == []
+    hints = await library.once(library.hints, bool)
+    # `batch` is not split, and `heads` is, in the product that makes queries.
+    rows = [
+        text[: text.index(f"model {name}(")].count("\n")
+        for name in ("Projection", "DecoderBlock", "Encoder", "Decoder")
+    ]
+    assert any(rows[0] < row and "heads@mp" in told for row, told in hints)
+    assert not any(rows[1] < row < rows[2] or rows[3] < row for row, _ in hints)
+    lenses = await library.client.text_document_code_lens_async(lsp.CodeLensParams(library.document)) or []
+    assert [lens.command.title for lens in lenses if lens.command] == ["Translator.encoder of digits.shard"]
+    editor.client.text_document_did_close(lsp.DidCloseTextDocumentParams(editor.document))
+    assert await library.once(library.hints, lambda found: not found) == []

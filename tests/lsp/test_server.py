@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from lsprotocol import types as lsp
 
@@ -48,10 +50,7 @@ async def test_a_click_on_a_lens_shows_another_strategy(editor: Editor) -> None:
     await editor.lenses(4)
     arguments = [editor.uri, "tensor_parallel", 4]
     await editor.client.workspace_execute_command_async(lsp.ExecuteCommandParams("shard.choose", arguments))
-    lenses = await editor.lenses(4)
-    while not lenses[1].startswith("4 ranks (mp 4)"):
-        await editor.mistakes()
-        lenses = await editor.lenses(4)
+    lenses = await editor.once(partial(editor.lenses, 4), lambda found: found[1].startswith("4 ranks (mp 4)"))
     assert not lenses[1].endswith("(choose)") and lenses[2].endswith("(choose)")
 
 
@@ -106,8 +105,7 @@ async def test_edits_out_of_order_beyond_the_text_and_of_closed_files(editor: Ed
     editor.send([lsp.TextDocumentContentChangeWholeDocument("dim a = 1\n")], editor.version)
     assert await editor.mistakes() == []
     editor.client.text_document_did_close(lsp.DidCloseTextDocumentParams(editor.document))
-    await editor.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-    assert list(editor.client.diagnostics[editor.uri]) == []
+    assert list((await editor.told(lambda found: found.version is None)).diagnostics) == []
 
 
 @pytest.mark.asyncio

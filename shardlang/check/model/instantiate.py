@@ -226,22 +226,28 @@ def _instances(member: ast.Layer, path: str, count: int, inner: Frame) -> Any:
         return declare_model(target, arguments, path, member.value.span, inner) or UNKNOWN
     items: list[Instance] = []
     context, before = inner.context, mark(inner.context)
+    mistakes = before.mistakes
     for at in range(count):
         context.build.declare(f"{path}[{at}]")
         item = declare_model(target, arguments, f"{path}[{at}]", member.value.span, inner)
         if item is None:
             return UNKNOWN
         items.append(item)
+        if at == 1 and mistakes > before.mistakes and len(context.sink.found) == mistakes:
+            # Neither has the third one another mistake, and no graph is made.
+            context.layers += (count - 2) * (context.layers - before.layers) // 2
+            return LayerArray(path, items + [item] * (count - 2))
         if at:
             continue
+        mistakes = len(context.sink.found)
         # One layer tells how many all are: a product of counts ends at once.
         all_layers = before.layers + (context.layers - before.layers) * count
         if _too_many_layers(all_layers, member.value.span, context):
             return UNKNOWN
         flat = not any(RUN.search(inner) for inner, _ in context.build.paths[before.paths :])
-        copies = copied(
-            context, before, item, [f"{path}[{at}]" for at in _further(path, count, context.runs if flat else None)]
-        )
+        further = _further(path, count, context.runs if flat else None)
+        copies = copied(context, before, item, [f"{path}[{at}]" for at in further])
+        context.in_runs |= bool(copies) and not all(isinstance(at, int) for at in further)
         if copies:
             return LayerArray(path, items, copies)
     return LayerArray(path, items)

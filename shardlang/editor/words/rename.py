@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from shardlang.check.files.removed_members import flat
 from shardlang.check.model.forward import UNUSED
 from shardlang.check.model.operators import is_operator
 from shardlang.check.train.data_sources import SOURCES
@@ -42,6 +43,15 @@ def definition(table: NameTable, offset: int) -> Span | None:
         return use.declared if use is not None else None
     steps = (step for selector in table.selectors for step in selector.steps)
     return next((found[0].span for place, found in steps if place == use.span and found), None)
+
+
+def layer_at(table: NameTable, offset: int) -> tuple[str, str] | None:
+    """The layer whose declaration is around an offset: its model, and its name."""
+    for model in (item for item in table.file.tree.items if isinstance(item, ast.Model)):
+        for member in flat(model.members):
+            if isinstance(member, ast.Layer) and member.span.start <= offset <= member.span.end:
+                return model.name.text, member.name.text
+    return None
 
 
 def references(table: NameTable, offset: int, others: Sequence[NameTable] = ()) -> tuple[Span, ...]:

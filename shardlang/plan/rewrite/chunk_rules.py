@@ -91,13 +91,14 @@ def _chunked(graph: Graph, op: Op, taken: ChunkedLoss, count: int, id: int) -> O
     )  # fmt: skip
 
 
-def _taken(graph: Graph, loss: Op, readers: Mapping[int, list[str]]) -> ChunkedLoss:
+def _taken(graph: Graph, loss: Op, readers: Mapping[int, list[int | str]]) -> ChunkedLoss:
     """The product behind the scores of a loss, with all between."""
     value, bias, between = loss.operands[0], None, list[Op]()
     classes = graph.values[value].type.dims[loss.attrs["dim"]]
     while True:
         if len(readers[value]) > 1:
-            by = " and ".join(dict.fromkeys(readers[value]))
+            shown = (each if isinstance(each, str) else _shown(graph, each) for each in readers[value])
+            by = " and ".join(dict.fromkeys(shown))
             raise _Unchunked(f"{len(readers[value])} operators read {_shown(graph, value)} ({by}), so it is made whole")
         if value not in graph.producers:
             raise _Unchunked(f"{_shown(graph, value)} is no product")
@@ -123,12 +124,12 @@ def _is_product(op: Op) -> bool:
     return op.rule.through == ((0,), (1,)) and REGISTRY[op.operator].flops(op.rule, op.attrs) > 0
 
 
-def _readers(graph: Graph) -> dict[int, list[str]]:
-    """Value -> what reads it, as its user calls it."""
-    found: dict[int, list[str]] = {}
+def _readers(graph: Graph) -> dict[int, list[int | str]]:
+    """Value -> what reads it: the result of an operator, or a metric."""
+    found: dict[int, list[int | str]] = {}
     for op in graph.ops:
         for value in op.operands:
-            found.setdefault(value, []).append(_shown(graph, op.results[0]))
+            found.setdefault(value, []).append(op.results[0])
     for name, value in graph.metrics.items():
         found.setdefault(value, []).append(f"the metric `{name}`")
     return found
