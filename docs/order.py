@@ -11,7 +11,7 @@ from pathlib import Path
 from shardlang.diagnostics import explain_pages
 
 ROOT = Path(__file__).resolve().parents[1]
-CODES = "codes/index.md"
+CODES, TRY = "codes/index.md", "try.md"
 
 
 def _specs(names: str) -> tuple[str, ...]:
@@ -53,4 +53,5 @@ def _place(file: str) -> str:
 def navigation() -> list[dict[str, list[str]]]:
     """The `nav` of mkdocs."""
     sections = [{heading: [places()[file] for file in files]} for heading, files in SECTIONS.items()]
+    sections[0]["Start"].append(TRY)
     return [*sections, {"Codes": [CODES, *(place for place in places().values() if place.startswith("codes/"))]}]

@@ -36,8 +36,8 @@ def begins_item(text: str, token: Token) -> bool:
 
 @dataclass
 class TokenStream:
-    """The tokens of a source, or of its text from a place on, made on demand; `open` holds the places
-    of open brackets."""
+    """The tokens of a source, or of its text from a place on, made on demand; `open` holds the
+    places of open brackets."""
 
     source: Source | Part
     tables: Tables

@@ -1,5 +1,6 @@
 """A plan -> the text of its program as the page shows it: each file with its colours; beside each
-statement the layouts of its result, what a step sends for it, and which layers and stages run it."""
+statement the layouts of its result, what a step sends for it, and which layers and stages run
+it."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ _COMMENT = re.compile(r"#[^\n]*")
 
 
 def over(collective: str, axes: Iterable[str]) -> str:
-    """What something is sent by, as all of the page calls it: `all-gather over dp, cp`."""
+    """The collective that sends something, as all of the page calls it: `all-gather over dp,
+    cp`."""
     return f"{collective.replace('_', '-')} over {', '.join(axes)}"
 
 

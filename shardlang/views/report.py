@@ -147,7 +147,7 @@ def _parts(found: Found) -> list[Entry]:
 
 
 def _sent(found: Found, kinds: Sequence[str]) -> list[Entry]:
-    """What a rank sends in a step of values, of gradients or of parameters."""
+    """All that a rank sends in a step of values, of gradients or of parameters."""
     return [
         _part(f"{way}, {each['what']}", each["forward_bytes"] + each["backward_bytes"], way)
         for each in found["sent"]

@@ -75,8 +75,8 @@ class _Found:
 
 
 def statements(plan: Plan, file: str, within: Container[int] | None = None) -> Mapping[TextRange, PlannedStatement]:
-    """The statements of a file, by its name, in the order in which they run. within: calls of layers
-    that they are run for; None for all."""
+    """The statements of a file, by its name, in the order in which they run. within: calls of
+    layers that they are run for; None for all."""
     places = places_of(plan, file)
     if within is not None:
         places = {op: place for op, place in places.items() if _written(plan, plan.graph.ops[op]).within in within}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -21,9 +20,22 @@ TRANSFORMER = ROOT / "examples" / "transformer.shard"
 
 def table(source: Source) -> NameTable:
     """The names of a text, with what it imports."""
+    return names_of(parse(source, Sink()), beside(source).load)
+
+
+def beside(source: Source) -> Files:
+    """The files of a text: itself, and the others of its page."""
     files = Files()
-    files.add(source)
-    return names_of(parse(source, Sink()), files.load)
+    for each in (*_of_page(source.name.rpartition("/")[0]), source):
+        files.add(each)
+    return files
+
+
+@cache
+def _of_page(folder: str) -> tuple[Source, ...]:
+    if not folder.startswith(f"{ROOT}/specs/"):
+        return ()
+    return tuple(each for each in pages() if each.name.startswith(f"{folder}/") and not each.name[-7].isdigit())
 
 
 def program(text: str, name: str = "program.shard") -> NameTable:
@@ -41,8 +53,12 @@ def files() -> tuple[Source, ...]:
     return tuple(Source(str(path), path.read_text("utf-8")) for path in (*EXAMPLES, *LIBRARY))
 
 
-def pages() -> Iterator[Source]:
-    """The complete blocks of the pages in specs/."""
+@cache
+def pages() -> tuple[Source, ...]:
+    """The complete blocks of the pages in specs/, each page in a folder of its own."""
+    found = []
     for page in sorted((ROOT / "specs").glob("*.md")):
         for block in mdtest.blocks(page.read_text("utf-8")):
-            yield Source(str(ROOT / "specs" / f"{page.stem}_{block.line}.shard"), block.text)
+            name = block.option("file") or f"{block.line}.shard"
+            found.append(Source(str(page.with_suffix("") / name), block.text))
+    return tuple(found)

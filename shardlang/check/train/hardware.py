@@ -145,10 +145,10 @@ def _is(value: ast.Expr, wanted: str, scope: FileScope) -> bool:
         return False
     if not value.unit and wanted.startswith("a ratio"):
         return value.value >= 1
-    return wanted == _unit_kind(value)
+    return wanted == unit_kind(value)
 
 
-def _unit_kind(value: ast.Number) -> str:
+def unit_kind(value: ast.Number) -> str:
     unit = value.unit
     if not unit:
         return "a count" if isinstance(value.value, int) else ""

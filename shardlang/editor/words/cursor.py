@@ -22,6 +22,8 @@ _CURSOR = "CURSOR"
 _WORD = re.compile(r"[A-Za-z0-9_]*\Z")
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])([0-9][0-9_]*(?:\.[0-9_]+)?)([A-Za-z]*/?[A-Za-z]*)\Z")
 _COMMENT = re.compile(r'(?:[^"#]|"(?:[^"\\]|\\.)*")*#')
+# Of an item that is longer nothing is told: reading it up to the offset takes seconds.
+LONGEST_ITEM = 100_000
 _OPEN, _CLOSED = ("LPAR", "LSQB"), ("RPAR", "RSQB")
 
 
@@ -52,7 +54,7 @@ class CursorPlace:
     around it, the innermost last. before: the texts of the statement before the word. brackets:
     those that are open, the innermost last. allowed: words that may stand there; name: whether a
     name may. owner: the path before a `.`, as a callee. unit: the number before a unit; quoted: it
-    is within a string."""
+    is within a string. start: where the statement begins."""
 
     word: Span
     blocks: tuple[str, ...]
@@ -60,6 +62,7 @@ class CursorPlace:
     brackets: tuple[OpenBracket, ...]
     allowed: tuple[str, ...]
     name: bool
+    start: int
     owner: tuple[str, ...] = ()
     unit: str = ""
     quoted: bool = False
@@ -74,14 +77,16 @@ class CursorPlace:
 
 
 def place_at(source: Source, offset: int) -> CursorPlace | None:
-    """The place at an offset; None in a comment."""
+    """The place at an offset; None in a comment, or far within a long item."""
     head = source.text[: max(0, min(offset, len(source.text)))]
-    match = _WORD.search(head)
+    begin = _item_start(head)
+    if len(head) - begin > LONGEST_ITEM:
+        return None
+    match = _WORD.search(head, begin)
     start = match.start() if match is not None else len(head)
-    number = _NUMBER.search(head)
+    number = _NUMBER.search(head, begin)
     if number is not None and number.start() < start + 1:
         start = number.start(2)
-    begin = _item_start(head)
     tokens = list(TokenStream(Source(source.name, head[begin : number.start() if number else start]), tables()))[:-1]
     found = [(kind, begin + first, begin + end) for kind, first, end in tokens]
     quoted = bool(found) and found[-1][0] == "BAD" and head[found[-1][1]] == '"'
@@ -95,6 +100,7 @@ def place_at(source: Source, offset: int) -> CursorPlace | None:
     before = tuple(head[first:end] for _, first, end in statement)
     return CursorPlace(
         Span(source, start, len(head)), blocks, before, brackets, allowed=allowed, name=name,
+        start=statement[0][1] if statement else start,
         owner=_callee(head, statement[:-1])[0] if before[-1:] == (".",) else (),
         unit=number[1] if number is not None else "", quoted=quoted,
     )  # fmt: skip

@@ -53,7 +53,7 @@ class NameTable:
         return self.uses[at] if at >= 0 and offset <= self.uses[at].span.end else None
 
     def scope(self, offset: int) -> NameScope:
-        """What is visible at an offset."""
+        """All that is visible at an offset."""
         inner = [scope for span, scope in self.places if span.start <= offset <= span.end]
         return inner[-1] if inner else NameScope(now=self.file.names)
 
@@ -346,7 +346,7 @@ class _Items:
             self._setting(setting, scope)
 
     def _of_train(self, node: ast.Train) -> Names:
-        """What `train` declares: fields, values, and the settings that are values too."""
+        """The names that `train` declares: fields, values, and the settings that are values too."""
         found: Names = {}
         for setting in node.settings:
             if setting.name.text == "data" and isinstance(setting.value, ast.Call):

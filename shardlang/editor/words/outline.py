@@ -1,4 +1,5 @@
-"""A file's tree -> what is declared in it, item by item; its text -> the lines that can be folded."""
+"""A file's tree -> what is declared in it, item by item; its text -> the lines that can be
+folded."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _COMMENTS = re.compile(r"^[ \t]*#[^\n]*(?:\n[ \t]*#[^\n]*)+", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class OutlineEntry:
-    """What is declared. span: all of it; place: its name. detail: how it is written, in short."""
+    """A declaration. span: all of it; place: its name. detail: how it is written, in short."""
 
     name: str
     role: NameRole

@@ -4,7 +4,7 @@ selector covers, and the edits that give it another name, or a sentence why ther
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from shardlang.check.files.removed_members import flat
 from shardlang.check.model.forward import UNUSED
@@ -13,7 +13,7 @@ from shardlang.check.train.data_sources import SOURCES
 from shardlang.check.train.late import FIGURES
 from shardlang.check.train.settings import SETTINGS
 from shardlang.editor.words.names import NameTable
-from shardlang.editor.words.scopes import NameDecl, NameRole, members, model_of
+from shardlang.editor.words.scopes import NameRole, members, model_of
 from shardlang.editor.words.uses import NameUse, deep
 from shardlang.facts.dtypes import DTYPES
 from shardlang.paths.patterns import matcher
@@ -26,10 +26,6 @@ _COVERED = (NameRole.LAYER, NameRole.PARAMETER, NameRole.STATE)
 _BY_PATH = (*_COVERED, NameRole.VALUE)
 # What a name may be that nothing declares, without that a new declaration could take its place.
 _OF_LANGUAGE = (NameRole.ARGUMENT, NameRole.SETTING, NameRole.WORD, NameRole.TYPE, NameRole.SELECTOR)
-_CALLED = (
-    NameRole.OPERATOR, NameRole.FUNCTION, NameRole.FIGURE, NameRole.SOURCE, NameRole.SCHEDULE, NameRole.OPTIMIZER,
-    NameRole.START,
-)  # fmt: skip
 # Names that stand beside all others: one of the same role alone is in the way.
 _APART = (NameRole.STRATEGY, NameRole.METRIC, NameRole.LEVEL)
 Refusal = str
@@ -123,8 +119,10 @@ def fixed(use: NameUse, table: NameTable) -> Refusal:
     name, at = use.span.text, use.declared
     if use.role is NameRole.LIBRARY:
         return f"`{name}` is the name of a file or a library: it is changed where the file lies."
+    if use.role is NameRole.SELECTOR:
+        return f"`{name}` is a pattern: rename what it names."
     if at is None:
-        why = "is of the language" if use.role in (*_OF_LANGUAGE, *_CALLED) else "is declared nowhere"
+        why = "is declared nowhere" if use.missing else "is of the language"
         return f"`{name}` {why}, so it cannot be renamed."
     if at.source.library:
         return f"`{name}` is of the library `{at.source.name}`, which stays as it is."
@@ -152,7 +150,8 @@ def _known_outside(name: str, at: Span, table: NameTable) -> Refusal:
 
 
 def _declares(at: Span, table: NameTable) -> bool:
-    """Whether a declaration is one of its own name, and not the call of a source of the language."""
+    """Whether a declaration is one of its own name, and not the call of a source of the
+    language."""
     there = table.at(at.start)
     return at.source is not table.source or (there is not None and there.declares)
 
@@ -167,8 +166,7 @@ def _taken(span: Span, new: str, role: NameRole, table: NameTable) -> Refusal:
     if role in _APART:
         found = [use.span for use in alike if use.role is role]
         return _already(new, role, found[0]) if found else ""
-    there = table.scope(span.start).visible().get(new)
-    there = there or next((names[new] for names in _around(span, table) if new in names), None)
+    there = table.scope(span.start).visible().get(new) or table.file.around(span).get(new)
     if there is not None:
         return _already(new, there.role, there.span)
     free = [use.span for use in alike if use.declared is None and use.role not in _OF_LANGUAGE]
@@ -177,14 +175,6 @@ def _taken(span: Span, new: str, role: NameRole, table: NameTable) -> Refusal:
 
 def _already(name: str, role: NameRole, at: Span) -> Refusal:
     return f"`{name}` is {'an' if role.value[0] in 'aeiou' else 'a'} {role.value} already ({at.place()})."
-
-
-def _around(span: Span, table: NameTable) -> Iterator[Mapping[str, NameDecl]]:
-    """What is declared anywhere in the model around a place."""
-    for decl in table.file.names.values():
-        node = decl.node.span
-        if decl.role is NameRole.MODEL and node.source is span.source and node.start <= span.start < node.end:
-            yield members(decl)
 
 
 def _selected(use: NameUse, new: str, table: NameTable) -> Refusal:

@@ -1,5 +1,5 @@
-"""The tree of a file, and of those that it imports -> what its names declare: of a file, of a model,
-of a call.
+"""The tree of a file, and of those that it imports -> what its names declare: of a file, of a
+model, of a call.
 
 Nothing is checked: a tree with mistakes has the names that are left in it. Which name is meant
 where is left to `names`."""
@@ -22,7 +22,7 @@ from shardlang.syntax.parse import parse
 
 
 class NameRole(Enum):
-    """What a name is: of a user's declaration, or of the language (from SETTING on)."""
+    """The role of a name: of a user's declaration, or of the language (from SETTING on)."""
 
     MODEL = "model"
     FUNCTION = "function"
@@ -84,6 +84,14 @@ class FileNames:
     def declared(self, role: NameRole, name: ast.Name, node: ast.Node) -> NameDecl:
         return NameDecl(role, name.span, node, self)
 
+    def around(self, place: Span) -> Names:
+        """All that is declared anywhere in the model around a place."""
+        for decl in self.names.values():
+            node = decl.node.span
+            if decl.role is NameRole.MODEL and node.source is place.source and node.start <= place.start < node.end:
+                return members(decl)
+        return {}
+
 
 ITEM_ROLES: Mapping[type, NameRole] = {
     ast.Model: NameRole.MODEL, ast.Function: NameRole.FUNCTION, ast.Operator: NameRole.OPERATOR,
@@ -142,7 +150,8 @@ def _parsed(name: str, text: str, library: bool) -> ast.File:
 
 
 def members(model: NameDecl) -> Names:
-    """What a model declares: formals, dims, layers, parameters, and the values of its `forward`."""
+    """The names that a model declares: formals, dims, layers, parameters, and the values of its
+    `forward`."""
     node, home = model.node, model.home
     if not isinstance(node, ast.Model):
         return {}
@@ -164,7 +173,7 @@ def formal_decl(formal: ast.Formal, home: FileNames) -> NameDecl:
 
 
 def member_names(member: ast.Member, home: FileNames) -> Iterator[tuple[str, NameDecl]]:
-    """What a member declares in its model."""
+    """The names that a member declares in its model."""
     match member:
         case ast.DimDecl():
             for entry in member.entries:
@@ -221,7 +230,7 @@ class NameScope:
     below: Names = field(default_factory=dict)
 
     def find(self, name: str) -> NameDecl | None:
-        """What a name means: the innermost that is declared so far, or one that is to come."""
+        """The meaning of a name: the innermost that is declared so far, or one that is to come."""
         chain = list(self.chain())
         found = (scope.now[name] for scope in chain if name in scope.now)
         return next(found, None) or next((scope.below[name] for scope in chain if name in scope.below), None)
@@ -233,8 +242,9 @@ class NameScope:
             here = here.outer
 
     def visible(self) -> Names:
-        """All names that `find` finds."""
-        found: Names = {}
-        for scope in self.chain():
-            found = {**scope.below, **scope.now, **found}
-        return found
+        """All names that `find` finds, the nearest first."""
+        chain = list(self.chain())
+        order = dict.fromkeys(name for scope in chain for name in (*scope.now, *scope.below))
+        below = {name: decl for scope in reversed(chain) for name, decl in scope.below.items()}
+        now = {name: decl for scope in reversed(chain) for name, decl in scope.now.items()}
+        return {name: now.get(name) or below[name] for name in order}

@@ -1,5 +1,6 @@
-"""A declaration, of a file or of the language -> how it is written and what is said of it, as an offer
-of completion; and the call around an offset -> its signature, with the argument that stands there."""
+"""A declaration, of a file or of the language -> how it is written and what is said of it, as an
+offer of completion; and the call around an offset -> its signature, with the argument that stands
+there."""
 
 from __future__ import annotations
 
@@ -10,13 +11,16 @@ from shardlang.check.declared import DeclaredKind, written
 from shardlang.check.declared import signature as written_signature
 from shardlang.check.files.own import OF_EVERY_SOURCE
 from shardlang.check.train.settings import SETTINGS
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.editor.words.cursor import CursorPlace, OpenBracket, place_at
 from shardlang.editor.words.names import NameTable
 from shardlang.editor.words.scopes import NameDecl, NameRole, formals_of, members, model_of
 from shardlang.editor.words.uses import CALLED, called_by, params_of
 from shardlang.frozen.records import dataclass
 from shardlang.ops.declaration import REGISTRY, Operator, Param
+from shardlang.sources.source import Source
 from shardlang.syntax import ast
+from shardlang.syntax.parse import parse_expression
 from shardlang.syntax.words import Word
 
 # What is written where an item begins.
@@ -62,7 +66,7 @@ def of_word(word: str, known: Word | None, kind: str = "keyword", insert: str = 
 
 
 def of_kind(name: str, known: DeclaredKind, kind: str) -> Offer:
-    """What the language has to be called."""
+    """Something of the language that is called."""
     return plain(name, kind, known.doc, written_signature(name, known.params))
 
 
@@ -81,7 +85,7 @@ def of_formal(formal: ast.Formal) -> Offer:
 
 
 def of_decl(name: str, decl: NameDecl) -> Offer:
-    """What a file declares."""
+    """A declaration of a file."""
     return plain(name, decl.role.value, said_of(decl), " ".join(_detail(decl).split()))
 
 
@@ -117,7 +121,7 @@ def words_of(setting: str) -> list[str]:
 
 
 def resolved(path: Sequence[str], names: Mapping[str, NameDecl]) -> NameDecl | None:
-    """What a path names: `blocks`, then in its model `attention`."""
+    """The declaration that a path names: `blocks`, then in its model `attention`."""
     found = names.get(path[0]) if path else None
     for part in path[1:]:
         model = model_of(found)
@@ -126,13 +130,20 @@ def resolved(path: Sequence[str], names: Mapping[str, NameDecl]) -> NameDecl | N
 
 
 def target_of(table: NameTable, place: CursorPlace, call: OpenBracket) -> tuple[NameDecl | None, Mapping[str, Param]]:
-    """What a call calls: a declaration, or the parameters of what the language has."""
+    """All that a call calls: a declaration, or the parameters of what the language
+    has."""
     setting = place.before[0] if place.block == "train" or place.before[0] in ("param", "state") else ""
     names = table.file.names if setting in CALLED else table.scope(place.word.start).visible()
     target = called_by(call.callee[-1], resolved(call.callee, names))
     if target is not None:
         return target, {p.name: p for p in OF_EVERY_SOURCE} if target.role is NameRole.SOURCE else {}
     return None, params_of(".".join(call.callee), setting)
+
+
+def kinds_of(target: NameDecl | None, params: Mapping[str, Param]) -> Mapping[str, str]:
+    """The arguments of a call, each with its kind: that of a tensor is ""."""
+    own = {f.name.text: f.kind.text if isinstance(f.kind, ast.Name) else "" for f in formals_of(target)}
+    return {**own, **{name: param.kind for name, param in params.items()}}
 
 
 def signature(table: NameTable, offset: int) -> CallSignature | None:
@@ -154,9 +165,23 @@ def signature(table: NameTable, offset: int) -> CallSignature | None:
         parts = tuple(map(written, params.values()))
         setting = CALLED.get(place.before[0], (None, {}))[1]
         doc = setting[name].doc if name in setting else REGISTRY[name].doc if name in REGISTRY else ""
+    if not parts and place.block == "train":
+        example = _example(place.before[0], name)
+        names = [each.name.text if isinstance(each, ast.Keyword) else "" for each in example]
+        parts = tuple(each.span.text for each in example)
+        doc = SETTINGS[place.before[0]].doc if example else ""
     if not parts:
         return None
     return CallSignature(f"{name}({', '.join(parts)})", parts, active(call, names, params), doc)
+
+
+def _example(setting: str, name: str) -> tuple[ast.Expr | ast.Keyword, ...]:
+    """The arguments of a call as the example of a setting has it, for those that no table
+    declares."""
+    form = SETTINGS[setting].form.partition(" = ")[2] if setting in SETTINGS else ""
+    tree = parse_expression(Source(setting, form), Sink()) if form else None
+    calls = (node for node in ast.nodes_of((tree,) if tree is not None else ()) if isinstance(node, ast.Call))
+    return next(((*call.args, *call.keywords) for call in calls if call.callee.span.text == name), ())
 
 
 def active(call: OpenBracket, names: Sequence[str], params: Mapping[str, Param]) -> int | None:

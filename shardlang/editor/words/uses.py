@@ -30,12 +30,17 @@ CALLED: Mapping[str, tuple[NameRole, Mapping[str, DeclaredKind]]] = {
     "data": (NameRole.SOURCE, SOURCES), "eval": (NameRole.SOURCE, SOURCES), "param": (NameRole.START, STARTS),
     "state": (NameRole.START, STARTS),
 }  # fmt: skip
+# Roles of names that need no declaration.
+OF_LANGUAGE = frozenset((
+    NameRole.ARGUMENT, NameRole.SETTING, NameRole.WORD, NameRole.TYPE, NameRole.FIGURE, NameRole.LIBRARY,
+    NameRole.OPERATOR, NameRole.SOURCE, NameRole.SCHEDULE, NameRole.OPTIMIZER, NameRole.START,
+))  # fmt: skip
 # Settings whose value is made of words of the language.
 _WORDS = ("precision", "compile", "not_finite", "evaluate", "checkpoint", "log", "init")
-_TRAIN = "train"
+TRAIN = "train"
 _OPENED, _WORD = re.compile(r"(?:[(\s]|#[^\n]*)*"), re.compile(r"\w*")
-_SCAN = DeclaredKind("A call of a layer for each place of a dim.", (Param("over", "dim"),))
-_OF_DIMS = ("dim", "dims", "newdim")
+_SCAN = DeclaredKind("A call of a layer for each place of a dim.", (Param("x", "tensors"), Param("over", "dim")))
+OF_DIMS = ("dim", "dims", "newdim")
 _BY_DIM = ("slices", "places", "pads")
 
 
@@ -52,6 +57,12 @@ class NameUse:
     def declares(self) -> bool:
         return self.declared == self.span
 
+    @property
+    def missing(self) -> bool:
+        """Whether it needs a declaration and has none."""
+        language = self.role in OF_LANGUAGE or self.span.text in WORDS or self.span.text in TEXTS
+        return self.declared is None and not language
+
 
 @dataclass(frozen=True, slots=True)
 class SelectorUse:
@@ -64,8 +75,8 @@ class SelectorUse:
 
 @dataclass
 class Uses:
-    """What was found so far of a file. root: the model of `train`; values: what `train` declares.
-    axes: those of the strategy that is being read."""
+    """All that was found so far of a file. root: the model of `train`; values: what `train`
+    declares. axes: those of the strategy that is being read."""
 
     file: FileNames
     root: NameDecl | None = None
@@ -259,12 +270,12 @@ def _name_of(segment: ast.Segment) -> Span:
 
 
 def named(parts: Sequence[str], root: Names, values: Names) -> Iterator[tuple[tuple[NameDecl, ...], list[Names]]]:
-    """Of each part of a selector what the path up to it names, and what may stand below that.
+    """For each part of a selector all that the path up to it names, and what may stand below that.
     values: those of `train`, whose paths begin so."""
     below = [root]
     for at, part in enumerate(parts):
         found: tuple[NameDecl, ...] = ()
-        if at == 0 and part == _TRAIN and _TRAIN not in root:
+        if at == 0 and part == TRAIN and TRAIN not in root:
             below = [values]
         else:
             found = tuple(selected(part, below))
@@ -274,7 +285,8 @@ def named(parts: Sequence[str], root: Names, values: Names) -> Iterator[tuple[tu
 
 
 def selected(pattern: str, below: Sequence[Mapping[str, NameDecl]]) -> Iterator[NameDecl]:
-    """What a part of a selector names: of members, or for `**` of all that stands below them."""
+    """The declarations that a part of a selector names: of members, or for `**` of all that stands
+    below them."""
     if pattern == "**":
         yield from deep(below)
         return
@@ -296,12 +308,13 @@ def deep(below: Sequence[Mapping[str, NameDecl]]) -> Iterator[NameDecl]:
 
 
 def builtin_role(name: str) -> NameRole:
-    """What a name is that the language has everywhere."""
+    """The role of a name that the language has everywhere."""
     return NameRole.OPERATOR if is_operator(name) or name == SCAN else NameRole.FUNCTION
 
 
 def called_by(name: str, found: NameDecl | None) -> NameDecl | None:
-    """What a call of a name calls: no value of this name where there is an operator of it."""
+    """The declaration that a call of a name calls: no value of this name where there is an operator
+    of it."""
     plain = found is not None and found.role in (NameRole.FORMAL, NameRole.DIM, NameRole.VALUE, NameRole.FIELD)
     return None if plain and is_operator(name) else found
 
@@ -315,8 +328,8 @@ def params_of(name: str, place: str = "") -> Mapping[str, Param]:
 
 
 def _role_of(param: Param | None, otherwise: NameRole) -> NameRole:
-    """What a name is that is given for a parameter, where nothing declares it."""
-    return NameRole.DIM if param is not None and param.kind in _OF_DIMS else otherwise
+    """The role of a name that is given for a parameter, where nothing declares it."""
+    return NameRole.DIM if param is not None and param.kind in OF_DIMS else otherwise
 
 
 def _language(name: str, otherwise: NameRole) -> NameRole:
