@@ -79,7 +79,7 @@ def statements(plan: Plan, file: str, within: Container[int] | None = None) -> M
     layers that they are run for; None for all."""
     places = places_of(plan, file)
     if within is not None:
-        places = {op: place for op, place in places.items() if plan.graph.ops[op].within in within}
+        places = {op: place for op, place in places.items() if _written(plan, plan.graph.ops[op]).within in within}
     found: dict[TextRange, _Found] = {}
     by_path: dict[str, TextRange] = {}
     for op, place in places.items():
@@ -87,7 +87,8 @@ def statements(plan: Plan, file: str, within: Container[int] | None = None) -> M
         it = plan.graph.ops[op]
         by_path.update({path: place for path in (*_paths(plan, it.results), it.path)})
         # What no statement makes, parameters and data, is sent for the first that reads it.
-        by_path.update({path: place for path in _paths(plan, it.operands) if path not in by_path})
+        given = (value for value in it.operands if plan.graph.values[value].kind is not Kind.RESULT)
+        by_path.update({path: place for path in _paths(plan, given) if path not in by_path})
     for each in sent(plan):
         if each.what == "values" and each.path in by_path:
             add_sent(found[by_path[each.path]].sent, each)
@@ -120,16 +121,19 @@ def _paths(plan: Plan, values: Iterable[int]) -> Iterator[str]:
 
 
 def places_of(plan: Plan, file: str) -> dict[int, TextRange]:
-    """Operator -> the statement of the file that it is done for. A cast that mixed precision needs
-    is done for the statement that made the value."""
-    found = dict[int, TextRange]()
+    """Operator -> the statement of the file that it is done for."""
+    found = {}
     for op in plan.graph.ops:
-        made = plan.graph.producers.get(op.operands[0], -1) if op.implied else -1
-        if made in found:
-            found[op.id] = found[made]
-        elif (span := _statement_of(plan, op, file)) is not None:
+        span = _statement_of(plan, _written(plan, op), file)
+        if span is not None:
             found[op.id] = span.start, span.end
     return found
+
+
+def _written(plan: Plan, op: Op) -> Op:
+    """The operator itself; of a cast that mixed precision needs the one that made the value."""
+    made = plan.graph.producers.get(op.operands[0]) if op.implied else None
+    return op if made is None else _written(plan, plan.graph.ops[made])
 
 
 def _statement_of(plan: Plan, op: Op, file: str) -> Span | None:
