@@ -11,7 +11,7 @@ from pathlib import Path
 from shardlang.diagnostics import explain_pages
 
 ROOT = Path(__file__).resolve().parents[1]
-CODES = "codes/index.md"
+CODES, TRY = "codes/index.md", "try.md"
 
 
 def _specs(names: str) -> tuple[str, ...]:
@@ -30,7 +30,11 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Strategies": _specs(
         "layouts strategies stages microbatches places redistribution overlap communication hardware predicted"
     ),
-    "Commands": _specs("command editors why diff report tune verify diagnostics python"),
+    "Commands": (
+        *_specs("command editors"),
+        "editors/README.md",
+        *_specs("why diff report tune verify diagnostics python"),
+    ),
     "Running": _specs("running emitted compiling checkpoints generate events launching"),
     "With torch": _specs("coming_from pytorch import bind weights torch_checkpoints"),
     "Reference": (*_specs("reference plan-json"), "benchmarks/README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
@@ -46,11 +50,12 @@ def places() -> Mapping[str, str]:
 
 
 def _place(file: str) -> str:
-    named = {"README.md": "index.md", "benchmarks/README.md": "benchmarks.md"}
+    named = {"README.md": "index.md", "benchmarks/README.md": "benchmarks.md", "editors/README.md": "in_editors.md"}
     return named.get(file, file.removeprefix("specs/"))
 
 
 def navigation() -> list[dict[str, list[str]]]:
     """The `nav` of mkdocs."""
     sections = [{heading: [places()[file] for file in files]} for heading, files in SECTIONS.items()]
+    sections[0]["Start"].append(TRY)
     return [*sections, {"Codes": [CODES, *(place for place in places().values() if place.startswith("codes/"))]}]

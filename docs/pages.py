@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 
-from docs.order import ROOT, places
+from docs.order import ROOT, TRY, places
 from shardlang.diagnostics import explain_pages
 
 # A fence, or lines of code that are indented.
@@ -40,8 +40,12 @@ class Program:
     overrides: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
 
-    def as_json(self) -> str:
-        return json.dumps(asdict(self), indent=1)
+    def as_script(self) -> str:
+        """What the page that opens it reads: from a disk it may read scripts alone."""
+        return f"shardProgram({json.dumps(asdict(self), indent=1)});\n"
+
+    def link(self, text: str, up: str = "") -> str:
+        return f"[{text}]({up}page/index.html?program={self.name})"
 
 
 @dataclass
@@ -75,10 +79,10 @@ def prepared(file: str) -> Page:
         at = code.end()
         said = [word.partition("=")[::2] for word in (code["words"] or "").split()]
         files.update({value: code["fenced"] for word, value in said if word == "file"})
-        if code["language"] == "shard":
+        if _language(code) == "shard":
             program = _program(page, code["fenced"], said, files)
             page.programs.append(program)
-            page.text += f"\n[Open in the browser]({page.up}page/index.html?program={program.name})\n"
+            page.text += f"\n{program.link('Open in the browser', page.up)}{{ .open }}\n"
     page.text += _linked(text[at:], page)
     return page
 
@@ -87,7 +91,12 @@ def _plain(code: re.Match[str]) -> str:
     """A fence that says nothing but its language; a longer one where there are fences in it."""
     text = textwrap.dedent(code["indented"]) if code["indented"] else code["fenced"]
     fence = "`" * (4 if "```" in text else 3)
-    return f"{fence}{code['language'] or ''}\n{text}{fence}\n"
+    return f"{fence}{_language(code)}\n{text}{fence}\n"
+
+
+def _language(code: re.Match[str]) -> str:
+    """That of a fence, or the one that its text shows."""
+    return code["language"] or ("shard" if (code["fenced"] or "").startswith("use ") else "")
 
 
 def _program(page: Page, text: str, said: Sequence[tuple[str, str]], files: Mapping[str, str]) -> Program:
@@ -137,3 +146,20 @@ def codes_page() -> str:
     """The list of all codes."""
     lines = [f"- [{code}]({code}.md): {explain_pages.title(code)}" for code in explain_pages.pages()]
     return "# Codes\n\nEach mistake has a code, which `shardc explain` explains as well.\n\n" + "\n".join(lines) + "\n"
+
+
+def examples() -> list[Program]:
+    files = sorted((ROOT / "examples").glob("*.shard"))
+    return [Program(f"examples-{file.stem}", file.read_text("utf-8")) for file in files]
+
+
+def try_page() -> str:
+    """The page on the editor in the browser, with the programs of the examples."""
+    return (ROOT / "docs" / TRY).read_text("utf-8") + "\n".join(map(_listed, examples())) + "\n"
+
+
+def _listed(program: Program) -> str:
+    """What the comment at the top says of it, up to its first sentence's end."""
+    about = re.match(r"(?:# [^\n]*\n)+", program.text)
+    said = " ".join(line.removeprefix("# ") for line in about[0].splitlines()) if about else ""
+    return f"- {program.link(program.name.removeprefix('examples-'))}: {said.partition('. ')[0].rstrip('.:')}"

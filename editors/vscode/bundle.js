@@ -15,4 +15,6 @@ esbuild.buildSync({
   minify: true,
   platform: "node",
   external: ["vscode"],
+  // Scripts that the client puts into a page.
+  loader: { ".page.js": "text" },
 });

@@ -1,4 +1,6 @@
 // Starts `shardc lsp`, and has what no server can have: the commands that ask, and the plan beside the text.
+const { execFile, spawn } = require("child_process");
+const { promisify } = require("util");
 const vscode = require("vscode");
 const { LanguageClient, State } = require("vscode-languageclient/node");
 const { PlanPanel } = require("./panel");
@@ -22,7 +24,7 @@ exports.activate = async context => {
   context.subscriptions.push(
     panel,
     vscode.workspace.onDidChangeConfiguration(change => change.affectsConfiguration("shard") && restart()),
-    vscode.workspace.onDidSaveTextDocument(document => panel.refresh(document.uri.toString())),
+    vscode.workspace.onDidChangeTextDocument(({ document }) => panel.edited(document.uri.toString())),
     vscode.window.onDidChangeTextEditorSelection(({ textEditor }) => panel.follow(textEditor)),
   );
   await start();
@@ -36,7 +38,6 @@ function settings() {
 
 // A function, so that a restart takes the path that the settings have then.
 async function server() {
-  const { spawn } = require("child_process");
   const child = spawn(settings().get("path"), ["lsp"], { stdio: "pipe" });
   await new Promise((resolve, reject) => child.once("spawn", resolve).once("error", reject));
   return child;
@@ -62,12 +63,15 @@ function options() {
 }
 
 async function start() {
+  const path = settings().get("path");
   try {
+    const version = await promisify(execFile)(path, ["--version"]);
+    client.info(version.stdout.trim());
     await client.start();
   } catch (error) {
-    const path = settings().get("path");
+    const missing = error.code === "ENOENT" ? `There is no \`${path}\`.` : `\`${path}\` did not start: ${error.message}.`;
     const help = "Type `pip install shardlang`, or set `shard.path` to where shardc is.";
-    const answer = await vscode.window.showErrorMessage(`\`${path} lsp\` did not start: ${error.message}. ${help}`, "Open the setting");
+    const answer = await vscode.window.showErrorMessage(`${missing} ${help}`, "Open the setting");
     if (answer) vscode.commands.executeCommand("workbench.action.openSettings", "shard.path");
   }
 }
@@ -92,8 +96,9 @@ function choice(uri) {
   return chosen.get(uri) || { strategy: settings().get("strategy") || null, ranks: settings().get("ranks") };
 }
 
+// Where no ranks are told, the server keeps those that it has.
 async function remember(uri, strategy, ranks) {
-  chosen.set(uri, { strategy, ranks });
+  chosen.set(uri, { strategy, ranks: ranks || choice(uri).ranks });
   await panel.refresh(uri);
 }
 
@@ -119,7 +124,7 @@ function chooseRanks() {
     const before = choice(uri);
     const ranks = await vscode.window.showInputBox({
       prompt: "How many ranks layouts and bytes are for",
-      value: String(before.ranks),
+      value: before.ranks ? String(before.ranks) : "",
       validateInput: text => (/^[1-9]\d{0,6}$/.test(text.trim()) ? null : "Type a whole number of ranks, such as 8."),
     });
     if (ranks) await choose(uri, { ...before, ranks: Number(ranks) });

@@ -18,7 +18,7 @@ from shardlang.check.files.operators import operators_of
 from shardlang.check.files.own import own_of
 from shardlang.check.lost_text import lost_texts, without_following
 from shardlang.check.model.expressions import evaluate
-from shardlang.check.model.generic import check_generically
+from shardlang.check.model.generic import FineModels, check_generically
 from shardlang.check.own import OwnDecl
 from shardlang.check.program import CheckedProgram
 from shardlang.check.train.finished import report_unused
@@ -47,9 +47,9 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class CheckedItems:
-    """What is known of a program whatever its strategies say: without them (None where it nests too
-    deep), mistakes, also those that follow from lost text, and the trees of what it imports.
-    in_runs: whether some layers are told once."""
+    """A program without its strategies (None where it nests too deep), its mistakes, those that
+    follow from lost text, and the trees of what it imports. in_runs: whether some layers are told
+    once."""
 
     program: CheckedProgram | None
     found: Sink
@@ -57,14 +57,17 @@ class CheckedItems:
     in_runs: bool
 
 
-def check_items(file: ast.File, load: Loader, overrides: Mapping[str, str], runs: Cuts | None) -> CheckedItems:
-    """All of `check` that does not depend on what is in the file's strategies."""
+def check_items(
+    file: ast.File, load: Loader, overrides: Mapping[str, str], runs: Cuts | None, fine: FineModels | None = None
+) -> CheckedItems:  # fmt: skip
+    """All of `check` that does not depend on what is in the file's strategies. fine: as of
+    `check_generically`, for a file with `train`."""
     before = sys.getrecursionlimit()
     # Room for nested programs: layers and functions to 64 deep, expressions to 150.
     sys.setrecursionlimit(max(before, 20_000))
     library, program = Library(Context(Sink(), evaluator=evaluate, load=load, runs=runs)), None
     try:
-        program = _check(file, library, overrides)
+        program = _check(file, library, overrides, fine)
     except RecursionError:
         pass
     finally:
@@ -90,7 +93,9 @@ def declared_operators(file: ast.File, sink: Sink, load: Loader) -> list[Operato
     return [*operators_of(scope), *own_of(scope, "optimizer")]
 
 
-def _check(file: ast.File, library: Library, overrides: Mapping[str, str]) -> CheckedProgram:
+def _check(
+    file: ast.File, library: Library, overrides: Mapping[str, str], fine: FineModels | None
+) -> CheckedProgram:  # fmt: skip
     context, sink = library.context, library.context.sink
     given = read_overrides(file, overrides, sink)
     library.overrides = given.get("dim", {})
@@ -99,7 +104,7 @@ def _check(file: ast.File, library: Library, overrides: Mapping[str, str]) -> Ch
     context.build.dims.update({name: v.term for name, v in scope.names.items() if isinstance(v, DimValue)})
     train = _train(file, context)
     graph, training = check_train(train, Frame(context, scope, "train"), given) if train is not None else (None, None)
-    check_generically(library, context)
+    check_generically(library, context, fine if train is not None else None)
     if train is None:
         report_unused(context, {})
     hardware = machines(scope, context)

@@ -78,7 +78,7 @@ class _Numbers:
         return self.types[id(type)]
 
     def value(self, value: Any) -> object:
-        """An argument; one that is none of these is equal only to itself, or to what it says it is."""
+        """An argument; one that is none of these is equal to what it says it is."""
         if isinstance(value, Mapping):
             return [(name, self.value(each)) for name, each in value.items()] if value else ()
         if isinstance(value, tuple):

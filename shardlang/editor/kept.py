@@ -1,8 +1,8 @@
 """The text of an open file -> its checked program and its mistakes, as `shardc check` has them.
 
-What did not change since the texts before is not done again: trees of items; the program, while
-only strategies change; a strategy, while neither it nor the program does. All of it moves with the
-edits, because a part of the text that is kept does (`sources/source.py:Part`)."""
+Nothing is done again for what did not change since the texts before: trees of items; the program,
+while only strategies change; a strategy, while neither it nor the program does. All of it moves
+with the edits, because a part of the text that is kept does (`sources/source.py:TextPart`)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from itertools import islice
 from shardlang.check.check import CheckedItems, check_items, tell
 from shardlang.check.files.project import require_named
 from shardlang.check.lost_text import lost_texts, without_following
+from shardlang.check.model.generic import FineModels
 from shardlang.check.program import CheckedProgram
 from shardlang.check.train.settings import RESERVED
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
@@ -28,8 +29,8 @@ from shardlang.sources.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import KeptTrees
 
-# So many texts are remembered apart from their strategies, and so many strategies of each: a slip is
-# taken back soon.
+# So many texts are remembered apart from their strategies, and so many strategies of each: a slip
+# is taken back soon.
 _TEXTS, _STRATEGIES = 3, 24
 # A mistake that names a line: it changes where lines are put before it.
 _LINE = re.compile(r"\bline \d")
@@ -47,7 +48,7 @@ class Checked:
 
 
 @dataclass(eq=False)
-class _Read:
+class _ReadFiles:
     """The files that checks of one text read, as they were: by who names them, and how."""
 
     texts: dict[tuple[str, str, bool], Source | Unreadable] = field(default_factory=dict)
@@ -70,8 +71,8 @@ def _said(found: Source | Unreadable) -> tuple[str, ...]:
 
 
 @dataclass(eq=False)
-class _Program:
-    """What was checked with the same cuts. strategies: those that were resolved since, by their
+class _KeptProgram:
+    """All that was checked with the same cuts. strategies: those that were resolved since, by their
     identity, with the schedules that they read, and their mistakes."""
 
     items: CheckedItems | SingleLayers
@@ -79,11 +80,12 @@ class _Program:
 
     @cached_property
     def outline(self) -> object:
-        """What strategies without ranks depend on; None where that is not known."""
+        """The part of a program that strategies without ranks depend on; None where that is not
+        known."""
         program = self.items.program if isinstance(self.items, CheckedItems) else None
         return outline(program) if program is not None and program.names is None else None
 
-    def take_fine(self, before: _Program) -> None:
+    def take_fine(self, before: _KeptProgram) -> None:
         """Takes the strategies without a mistake of another program, if they have none here."""
         fine = {at: kept for at, kept in before.strategies.items() if not kept[2].found}
         if fine and self.outline is not None and self.outline == before.outline:
@@ -103,13 +105,15 @@ class _Program:
 
 
 @dataclass(eq=False)
-class _Items:
-    """What is known of a text without what is in its strategies: of these items, and of this."""
+class _KeptItems:
+    """All that is known of a text without what is in its strategies: of these items, and of
+    this."""
 
     items: Sequence[ast.Item]
     besides: object
-    read: _Read = field(default_factory=_Read)
-    programs: dict[object, _Program] = field(default_factory=dict)
+    fine: FineModels = field(default_factory=FineModels)
+    read: _ReadFiles = field(default_factory=_ReadFiles)
+    programs: dict[object, _KeptProgram] = field(default_factory=dict)
 
     def are(self, items: Sequence[ast.Item], besides: object) -> bool:
         same = len(items) == len(self.items) and all(a is b for a, b in zip(items, self.items, strict=True))
@@ -117,16 +121,17 @@ class _Items:
 
 
 class Kept:
-    """What is kept of an open file from one text to the next."""
+    """All that is kept of an open file from one text to the next."""
 
     def __init__(self) -> None:
         self._trees = KeptTrees()
-        self._items: list[_Items] = []  # the latest first
+        self._items: list[_KeptItems] = []  # the latest first
         self._cuts: Cuts = {}  # those of the text before
 
-    def check(self, source: Source) -> Checked:
-        """As of a fresh check. What was found of the text before may not be used any more."""
-        sink, files = Sink(), Files()
+    def check(self, source: Source, files: Files | None = None) -> Checked:
+        """As of a fresh check. Nothing that was found of the text before may be used any more.
+        files: those that imports find; None for those on the disk."""
+        sink, files = Sink(), files if files is not None else Files()
         tree = self._trees.parse(source, sink)
         files.add(source)
         items = self._known(tree, files)
@@ -138,12 +143,22 @@ class Kept:
             sink.add(mistake)
         return Checked(None if sink.failed else program, sink.found, tree)
 
-    def _known(self, tree: ast.File, files: Files) -> _Items:
+    def _known(self, tree: ast.File, files: Files) -> _KeptItems:
         items = [item for item in tree.items if not isinstance(item, ast.Strategy)]
         lost = [(each.text, id(each.item)) for each in lost_texts((tree,)) if not isinstance(each.item, ast.Strategy)]
         besides = lost, _alone(tree)
         kept = (each for each in self._items if each.are(items, besides) and each.read.holds(files))
-        return next(kept, None) or _Items(items, besides)
+        return next(kept, None) or _KeptItems(items, besides, self._fine(items))
+
+    def _fine(self, items: Sequence[ast.Item]) -> FineModels:
+        """The models that were fine in a text with the same items but for `train`."""
+        models = _without_train(items)
+        kept = (each.fine for each in self._items if _without_train(each.items) == models)
+        return next(kept, FineModels())
+
+
+def _without_train(items: Sequence[ast.Item]) -> list[int]:
+    return [id(item) for item in items if not isinstance(item, ast.Train)]
 
 
 def _alone(tree: ast.File) -> list[str]:
@@ -177,10 +192,10 @@ class _CheckedText:
 
     tree: ast.File
     files: Files
-    items: _Items
+    items: _KeptItems
     unread: bool
     cuts: Cuts
-    before: _Items | None
+    before: _KeptItems | None
 
     def told_once(self) -> tuple[CheckedProgram | None, Sink]:
         """The program with runs of equal layers told once, if it can be, and all mistakes of it."""
@@ -207,7 +222,7 @@ class _CheckedText:
         without_following(of_strategies, lost_texts((self.tree,)), found)
         return program, found, isinstance(kept.items, CheckedItems) and kept.items.in_runs
 
-    def _without_strategies(self, cuts: Cuts | None) -> tuple[CheckedProgram | None, Sink, _Program]:
+    def _without_strategies(self, cuts: Cuts | None) -> tuple[CheckedProgram | None, Sink, _KeptProgram]:
         kept, found = self._kept(cuts), Sink()
         assert isinstance(kept.items, CheckedItems)
         program = tell(kept.items, self.tree, found, self._load)
@@ -220,11 +235,11 @@ class _CheckedText:
         program, found, _ = self._without_strategies(cuts)
         return None if found.failed else program
 
-    def _kept(self, cuts: Cuts | None) -> _Program:
+    def _kept(self, cuts: Cuts | None) -> _KeptProgram:
         programs, key = self.items.programs, frozenset(cuts.items()) if cuts is not None else None
         kept = programs.get(key)
         if kept is None:
-            kept = _Program(self._checked(cuts))
+            kept = _KeptProgram(self._checked(cuts))
             if not isinstance(kept.items, CheckedItems) or not _names_lines(kept.items.found):
                 programs[key] = kept
             if self.before is not None and key in self.before.programs:
@@ -235,7 +250,7 @@ class _CheckedText:
 
     def _checked(self, cuts: Cuts | None) -> CheckedItems | SingleLayers:
         try:
-            return check_items(self.tree, self._load, {}, cuts)
+            return check_items(self.tree, self._load, {}, cuts, self.items.fine)
         except SingleLayers as asked:
             return SingleLayers(asked.cuts)
 

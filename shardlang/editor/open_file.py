@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 from functools import reduce
+from pathlib import Path
 
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.fault import fault_of_ours
@@ -13,6 +14,7 @@ from shardlang.editor.mistakes import ShownMistake, mistakes
 from shardlang.editor.shown import Hint, ShownFigures, ShownLayouts
 from shardlang.editor.text import TextEdit, edited, moved
 from shardlang.frozen.records import dataclass
+from shardlang.sources.files import LARGEST, Files, Unreadable, too_large
 from shardlang.sources.source import Source, TextRange
 from shardlang.syntax import ast
 
@@ -61,11 +63,14 @@ class OpenFile:
         for each in (self._layouts_at, self._lenses_at, *(at for _, at in self.figures.values())):
             each.edits.append(edit)
 
-    def check(self) -> None:
+    def check(self, files: Files | None = None) -> None:
         """Checks the text, whatever the ranks are. A fault of ours is told, and the next text is
-        checked anew."""
+        checked anew. files: those that imports find; None as they are on the disk."""
+        if len(self.text) > LARGEST:
+            self._refuse(too_large())
+            return
         try:
-            self.checked = self.kept.check(Source(self.name, self.text))
+            self.checked = self.kept.check(Source(self.name, self.text), files)
         except Exception as fault:
             tree = ast.File(Source(self.name, self.text), ())
             self.kept, self.checked = Kept(), Checked(None, (fault_of_ours(fault, "shardc lsp"),), tree)
@@ -76,6 +81,17 @@ class OpenFile:
             names = {name for _, name in written}
             self.figures = {name: found for name, found in self.figures.items() if name in names}
         self._mistakes = mistakes(self.checked.found, tree)
+
+    def _refuse(self, reason: Unreadable) -> None:
+        told = ShownMistake("", "error", f"`{Path(self.name).name}` {reason}: {reason.help}", 0, 0, (), ())
+        self.checked = Checked(None, (), ast.File(Source(self.name, self.text), ()))
+        self._mistakes, self._lenses, self.layouts = [told], [], None
+
+    @property
+    def imports(self) -> bool:
+        """Whether the text imports other files than `std`, as far as it could be read."""
+        items = self.checked.tree.items if self.checked is not None else ()
+        return any(isinstance(item, ast.Use) and item.file for item in items)
 
     @property
     def program(self) -> CheckedProgram | None:

@@ -58,8 +58,8 @@ def _shown(program: CheckedProgram, tree: ast.File, first: ast.Strategy | None, 
 def shown_in_library(
     program: CheckedProgram, name: str | None, ranks: int | None, file: str, layer: LayerName
 ) -> Iterator[ShownLayouts]:
-    """The layouts of the statements of a library's file, by its name, as a layer of the program runs
-    them."""
+    """The layouts of the statements of a library's file, by its name, as a layer of the program
+    runs them."""
     chosen = next((each for each in program.strategies if name in (None, each.name.text)), None)
     many = ranks or ranks_of(program, chosen)
 

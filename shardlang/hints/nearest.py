@@ -50,8 +50,8 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
     A third of the letters may differ (at least one, at most four), so `x` is never offered for
     `loss`. Next come names of the same words in another order or spelling (`dim_head`, `headDim`:
     `head_dim`), then the one candidate that `name` is the start or the last part of. Ties go to the
-    nearer length, then the first in alphabetical order, so the answer does not depend on the order
-    of `candidates`."""
+    nearer length, then to what is nearest with capitals, then to the first in alphabetical order,
+    so the answer does not depend on the order of `candidates`."""
     known = {c for c in candidates if c and c != name}
     limit = min(4, max(1, len(name) // 3))
     folded = name.lower()
@@ -61,7 +61,7 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
     scored = [(distance(folded, low, limit), abs(len(c) - len(name)), c) for c, low in likely.items()]
     near = [entry for entry in scored if entry[0] <= limit and (min(len(name), len(entry[2])) > 1 or entry[0] == 0)]
     if near:
-        return min(near)[2]
+        return min(near, key=lambda entry: (*entry[:2], distance(name, entry[2], len(name)), entry[2]))[2]
     joined = folded.replace("_", "")
     same = [c for c in known if letters ^ set(c.lower()) <= {"_", "."}]
     reordered = [c for c in same if _tokens(c) == _tokens(name) or c.replace("_", "").lower() == joined]

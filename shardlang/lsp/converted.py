@@ -71,7 +71,7 @@ def diagnostic(text: str, found: ShownMistake, page: str) -> lsp.Diagnostic:
     """page: the address of the code's page."""
     related = [lsp.DiagnosticRelatedInformation(_location(place), said) for place, said in found.related]
     return lsp.Diagnostic(
-        text_range(text, found.start, found.end), found.text, SEVERITIES[found.severity], found.code,
+        text_range(text, found.start, found.end), found.text, SEVERITIES[found.severity], found.code or None,
         source="shardc", related_information=related, code_description=lsp.CodeDescription(page) if page else None,
     )  # fmt: skip
 

@@ -20,6 +20,8 @@ from shardlang.sources.source import Source
 
 def register(server: ShardServer) -> None:
     server.feature(lsp.INITIALIZE)(initialized)
+    server.feature(lsp.INITIALIZED)(watching)
+    server.feature(lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES)(changed_on_disk)
     server.feature(lsp.SHUTDOWN)(shut_down)
     server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)(opened)
     server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)(changed)
@@ -54,9 +56,9 @@ def shut_down(ls: ShardServer, params: None) -> None:
 def opened(ls: ShardServer, params: lsp.DidOpenTextDocumentParams) -> None:
     it = params.text_document
     ls.close(it.uri)
-    ls.forget()
+    ls.forget(it.uri)
     file = OpenFile(to_fs_path(it.uri) or it.uri, it.text, ls.strategy, ls.ranks)
-    ls.sessions[it.uri] = Session(file, it.version, partial(ls.tell, it.uri))
+    ls.sessions[it.uri] = Session(file, it.version, ls.files, partial(ls.tell, it.uri))
     ls.show(it.uri)
 
 
@@ -64,12 +66,26 @@ def changed(ls: ShardServer, params: lsp.DidChangeTextDocumentParams) -> None:
     it = params.text_document
     session = ls.sessions.get(it.uri)
     if session is not None and it.version > session.version:
-        ls.forget()
+        ls.forget(it.uri)
         session.change(it.version, params.content_changes)
 
 
 def closed(ls: ShardServer, params: lsp.DidCloseTextDocumentParams) -> None:
     ls.close(params.text_document.uri)
+    ls.forget()
+
+
+async def watching(ls: ShardServer, params: lsp.InitializedParams) -> None:
+    """Has the editor tell of programs that change on the disk."""
+    files = ls.client_capabilities.workspace and ls.client_capabilities.workspace.did_change_watched_files
+    if files and files.dynamic_registration:
+        options = lsp.DidChangeWatchedFilesRegistrationOptions([lsp.FileSystemWatcher("**/*.shard")])
+        wanted = lsp.Registration("programs", lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
+        await ls.client_register_capability_async(lsp.RegistrationParams([wanted]))
+
+
+def changed_on_disk(ls: ShardServer, params: lsp.DidChangeWatchedFilesParams) -> None:
+    ls.forget()
 
 
 def inlay_hints(ls: ShardServer, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:

@@ -27,7 +27,7 @@ _KINDS: Mapping[NameRole, tuple[lsp.SymbolKind, lsp.CompletionItemKind, str]] = 
     NameRole.DIM: (_S.Constant, _C.Constant, "typeParameter"),
     NameRole.FORMAL: (_S.Variable, _C.Variable, "parameter"),
     NameRole.ARGUMENT: (_S.Variable, _C.Property, "parameter"),
-    NameRole.LAYER: (_S.Field, _C.Field, "property"),
+    NameRole.LAYER: (_S.Field, _C.Field, "method"),
     NameRole.PARAMETER: (_S.Field, _C.Field, "property"),
     NameRole.STATE: (_S.Field, _C.Field, "property"),
     NameRole.VALUE: (_S.Variable, _C.Variable, "variable"),

@@ -29,9 +29,11 @@ async def _serve(server: ShardServer) -> None:
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
-    server.protocol.set_writer(StdoutWriter(sys.stdout.buffer))
-    try:
-        await run_async(Event(), reader, server.protocol)
-    finally:
-        for uri in list(server.sessions):
-            server.sessions.pop(uri).close()
+    # Without a buffer (PYTHONUNBUFFERED) a signal would end a write with a part of an answer.
+    with open(sys.stdout.fileno(), "wb", closefd=False) as output:
+        server.protocol.set_writer(StdoutWriter(output))
+        try:
+            await run_async(Event(), reader, server.protocol)
+        finally:
+            for uri in list(server.sessions):
+                server.sessions.pop(uri).close()

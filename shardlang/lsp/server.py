@@ -95,9 +95,12 @@ class ShardServer(LanguageServer):
         if uri in self.sessions and uri in self._called and not self._called[uri][0].closed:
             self.sessions[uri].show_for(*self._called[uri])
 
-    def forget(self) -> None:
-        """A text has changed, which others may import."""
+    def forget(self, uri: str = "") -> None:
+        """A text has changed, which others may import: an open one, or files on the disk."""
         self._names.clear()
+        for other, session in self.sessions.items():
+            if other != uri and session.file.imports:
+                session.soon()
 
     def tell(self, uri: str) -> None:
         """Sends the mistakes of a file; has the editor ask for hints and lenses, if they differ."""

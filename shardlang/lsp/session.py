@@ -16,6 +16,7 @@ from shardlang.editor.shown import LayerName
 from shardlang.editor.text import TextEdit
 from shardlang.lsp import converted
 from shardlang.lsp.child import PlanningProcess
+from shardlang.sources.files import Files
 from shardlang.sources.resources import library_name
 
 # Seconds without a change after which a plan is made.
@@ -23,10 +24,11 @@ QUIET = 0.05
 
 
 class Session:
-    """tell: is called whenever there is something new to show."""
+    """files: those that imports find. tell: is called whenever there is something new to show."""
 
-    def __init__(self, file: OpenFile, version: int, tell: Callable[[], None]) -> None:
-        self.file, self.version, self.tell = file, version, tell
+    def __init__(self, file: OpenFile, version: int, files: Callable[[], Files], tell: Callable[[], None]) -> None:
+        self.file, self.version, self.files, self.tell = file, version, files, tell
+        self._stale = True
         # Of a file of the library the program that it is shown for, and the layer there; and back.
         self._caller: tuple[Session, LayerName] | None = None
         self._called: list[Session] = []
@@ -48,12 +50,13 @@ class Session:
 
     def soon(self) -> None:
         """Checks the file once what waits in the stream is read."""
+        self._stale = True
         self._child.stop()
         self._later(0, self.check)
 
     def check(self) -> None:
-        self.file.check()
-        self._timer = None
+        self.file.check(self.files())
+        self._timer, self._stale = None, False
         self.tell()
         if self.file.program is not None:
             for each in (self, *self._called):
@@ -61,7 +64,7 @@ class Session:
 
     def now(self) -> None:
         """Checks the file, if that has not been done: an answer is of the text that is there."""
-        if self.file.checked is None or self.file.checked.tree.source.text != self.file.text:
+        if self._stale:
             self._child.stop()
             self.check()
 

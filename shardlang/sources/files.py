@@ -44,6 +44,11 @@ class Unreadable(Exception):
 MISSING = Unreadable("does not exist")
 
 
+def too_large() -> Unreadable:
+    help = "cut the file into several, each imported"
+    return Unreadable(f"is larger than {LARGEST // 1_000_000} MB", "too large", help)
+
+
 def read_text(path: Path) -> str:
     """The file's text. Unreadable if missing, no regular file, too large, not UTF-8, forbidden."""
     try:
@@ -69,8 +74,7 @@ def read_text(path: Path) -> str:
 def decoded(content: bytes) -> str:
     """The text of bytes that are meant to be a program."""
     if len(content) > LARGEST:
-        help = "cut the file into several, each imported"
-        raise Unreadable(f"is larger than {LARGEST // 1_000_000} MB", "too large", help)
+        raise too_large()
     try:
         return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:

@@ -53,7 +53,7 @@ class Source:
 
 
 @dataclass(eq=False, slots=True)
-class Part:
+class TextPart:
     """The text of a source from `begin` on. Whoever keeps what was read of a part moves it along
     with the edits of the text before it, and so all places in it."""
 
@@ -72,7 +72,7 @@ class Span:
     first, last: the range, counted from the begin of `home`. callers: for a place in a library, the
     user's own places that lead there, each with what is done there."""
 
-    home: Source | Part
+    home: Source | TextPart
     first: int
     last: int
     callers: tuple[tuple[Span, str], ...] = field(default=(), compare=False, repr=False)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.sources.source import Part, Source, Span
+from shardlang.sources.source import Source, Span, TextPart
 from shardlang.syntax import ast
 from shardlang.syntax.build import TreeBuilder
 from shardlang.syntax.literals import number, string
@@ -31,7 +31,7 @@ Recover = Callable[["Automaton", Token, bool], Token | None]
 class Automaton:
     """The stacks of a parse: states; of each symbol its value, offsets and depth of nodes."""
 
-    def __init__(self, tables: Tables, source: Source | Part, sink: Sink, start: str) -> None:
+    def __init__(self, tables: Tables, source: Source | TextPart, sink: Sink, start: str) -> None:
         self.tables = tables
         self.source = source
         self.sink = sink

@@ -23,7 +23,7 @@ TOKENS = {
     "keyword.declaration": Keyword.Declaration, "keyword.control": Keyword.Reserved,
     "keyword.operator": Operator, "keyword": Keyword, "storage.type": Keyword.Type, "punctuation": Punctuation,
     "entity.name.function": Name.Function, "entity.name.namespace": Name.Namespace, "entity.name.type": Name.Class,
-    "entity.other.attribute-name.axis": Name.Decorator, "support.constant": Name.Builtin,
+    "support.class.component.axis": Name.Decorator, "support.constant": Name.Builtin,
     "variable.other.constant.dim": Name.Constant, "variable.other.property": Name.Property,
     "variable.other.selector": Name.Tag, "variable.other.readwrite": Name,
     "variable.parameter.argument": Name.Attribute, "variable": Name.Variable,

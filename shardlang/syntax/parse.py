@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.frozen.records import dataclass
-from shardlang.sources.source import Part, Source, Span
+from shardlang.sources.source import Source, Span, TextPart
 from shardlang.syntax import ast
 from shardlang.syntax.automaton import Automaton
 from shardlang.syntax.prune import pruned
@@ -58,7 +58,7 @@ def parse_rules(name: str, text: str) -> tuple[ast.Rule, ...] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class ParsedPart:
     """An item, or a text between items, with what was made of it: items (None: the text holds too
     many mistakes), mistakes, and the text that is lost of it.
 
@@ -66,7 +66,7 @@ class Segment:
     file. steps: mistakes that recovery counts. deep: whether nesting too deep was reported before,
     and after it."""
 
-    part: Part
+    part: TextPart
     text: str
     word: str
     items: tuple[ast.Item, ...] | None
@@ -83,8 +83,8 @@ class KeptTrees:
     gone: those that the last texts have no more."""
 
     def __init__(self) -> None:
-        self.segments: dict[str, list[Segment]] = {}
-        self.gone: list[Segment] = []
+        self.segments: dict[str, list[ParsedPart]] = {}
+        self.gone: list[ParsedPart] = []
 
     def parse(self, source: Source, sink: Sink) -> ast.File:
         """The file's tree: partial where `sink` got errors."""
@@ -95,7 +95,7 @@ class KeptTrees:
             left = (each for segments in before.values() for each in segments)
             self.gone = [*self.gone, *left][-_GONE:]
 
-    def _file(self, source: Source, sink: Sink, before: dict[str, list[Segment]]) -> ast.File:
+    def _file(self, source: Source, sink: Sink, before: dict[str, list[ParsedPart]]) -> ast.File:
         items, lost = list[ast.Item](), list[Span]()
         at, steps, deep = 0, 0, False
         while True:
@@ -128,7 +128,7 @@ def _word(text: str, at: int) -> str:
     return found.group() if found is not None else ""
 
 
-def _moved(known: list[Segment], source: Source, at: int, steps: int, deep: bool) -> Segment | None:
+def _moved(known: list[ParsedPart], source: Source, at: int, steps: int, deep: bool) -> ParsedPart | None:
     """The segment that a text has at a place, moved there; None where none is known."""
     for number, each in enumerate(known):
         same = source.text.startswith(each.text, at) and each.deep[0] == deep
@@ -140,9 +140,9 @@ def _moved(known: list[Segment], source: Source, at: int, steps: int, deep: bool
     return None
 
 
-def _segment(source: Source, at: int, steps: int, deep: bool) -> Segment:
+def _segment(source: Source, at: int, steps: int, deep: bool) -> ParsedPart:
     """Parses from an item up to the next one that is no part of it."""
-    part, sink = Part(source, at), Sink()
+    part, sink = TextPart(source, at), Sink()
     tokens = TokenStream(part, tables())
     automaton = Automaton(tokens.tables, part, sink, "start")
     stream = _to_item(tokens, lambda: recovery.outside(automaton))
@@ -151,9 +151,10 @@ def _segment(source: Source, at: int, steps: int, deep: bool) -> Segment:
     items = automaton.run(stream, recovery)
     of_values = [m.primary.span for m in sink.found if m.primary is not None and m not in recovery.told]
     kept, lost = pruned(items or (), of_values)
-    return Segment(
-        part, source.text[at : automaton.stop], _word(source.text, automaton.stop), None if items is None else kept,
-        tuple(sink.found), (*recovery.lost, *lost), recovery.mistakes - steps, (deep, recovery.deep),
+    return ParsedPart(
+        part, source.text[at : automaton.stop], _word(source.text, automaton.stop),
+        items=None if items is None else kept, mistakes=tuple(sink.found), lost=(*recovery.lost, *lost),
+        steps=recovery.mistakes - steps, deep=(deep, recovery.deep),
     )  # fmt: skip
 
 

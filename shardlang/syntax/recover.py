@@ -38,7 +38,7 @@ _GROUPS = (
 
 class Recovery:
     """The handler that an Automaton calls at a token that no rule allows. before: how many mistakes
-    were reported of what stands before. alone: parsing ends at an item for which blocks are closed."""
+    were reported of what stands before. alone: parsing ends at an item that closes blocks."""
 
     def __init__(
         self, tokens: TokenStream, stream: Iterator[Token], sink: Sink, before: int = 0, alone: bool = False

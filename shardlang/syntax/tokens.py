@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import field
 
 from shardlang.frozen.records import dataclass
-from shardlang.sources.source import Part, Source
+from shardlang.sources.source import Source, TextPart
 from shardlang.syntax.tables import END, Tables
 
 Token = tuple[str, int, int]
@@ -36,10 +36,10 @@ def begins_item(text: str, token: Token) -> bool:
 
 @dataclass
 class TokenStream:
-    """The tokens of a source, or of its text from a place on, made on demand; `open` holds the places
-    of open brackets."""
+    """The tokens of a source, or of its text from a place on, made on demand; `open` holds the
+    places of open brackets."""
 
-    source: Source | Part
+    source: Source | TextPart
     tables: Tables
     open: list[int] = field(default_factory=list)
     # The last bracket that a brace or an item cut off, and where that brace or item stands.

@@ -91,9 +91,9 @@ def _shown(name: str) -> str:
 
 
 def opened(plan: Plan, hardware: Hardware) -> Found:
-    """What passes consist of: `passes`, each as rows (layer, how many of it, parts of one), where a
-    part is what it is, its seconds and the bytes that it sends; and `pass_of` the stage and the
-    kind of an action (`2B`) its number among them."""
+    """The parts that passes consist of: `passes`, each as rows (layer, how many of it, parts of
+    one), where a part is what it is, its seconds and the bytes that it sends; and `pass_of` the
+    stage and the kind of an action (`2B`) its number among them."""
     scripts = Scripts(Prices(work(plan), hardware), hardware.overlap)
     known: dict[str, int] = {}
     found, passes = dict[str, int](), list[Any]()

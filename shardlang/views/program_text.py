@@ -1,5 +1,6 @@
 """A plan -> the text of its program as the page shows it: each file with its colours; beside each
-statement the layouts of its result, what a step sends for it, and which layers and stages run it."""
+statement the layouts of its result, what a step sends for it, and which layers and stages run
+it."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ _COMMENT = re.compile(r"#[^\n]*")
 
 
 def over(collective: str, axes: Iterable[str]) -> str:
-    """What something is sent by, as all of the page calls it: `all-gather over dp, cp`."""
+    """The collective that sends something, as all of the page calls it: `all-gather over dp,
+    cp`."""
     return f"{collective.replace('_', '-')} over {', '.join(axes)}"
 
 
@@ -111,7 +113,7 @@ def _beside(
     start, end = of.place
     return {
         "lines": [source.position(start)[0], source.position(end)[0]],
-        "tensors": [_tensor(tensor) for tensor in of.tensors],
+        "tensors": [_tensor(plan, tensor, made) for tensor, made in of.results.items()],
         "sent": [[over(each.collective, each.axes), each.forward_bytes, each.backward_bytes] for each in of.sent],
         "seconds": max(sum(at.get(each, 0.0) for each in classes) for at in seconds) if seconds is not None else None,
         "layers": sorted({layer_of(op.path) for op in ops}),
@@ -122,10 +124,12 @@ def _beside(
     }  # fmt: skip
 
 
-def _tensor(tensor: LaidOut) -> Entry:
+def _tensor(plan: Plan, tensor: LaidOut, made: Iterable[int]) -> Entry:
+    """stages: of the operators that make it."""
     return {
         "type": tensor.type, "cuts": list(tensor.cuts), "shape": list(tensor.shape), "bytes": tensor.bytes,
         "axes": [list(axes) for axes in tensor.axes], "pending": list(tensor.pending), "mesh": tensor.mesh,
+        "stages": runs(map(plan.stage, made)) if plan.pipeline is not None else None,
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from shardlang.paths.runs import called, patterns
 from shardlang.sources.source import Source
 from shardlang.terminal.display import duration, percent, size
-from shardlang.views.program_text import ATTENTION, LEAST, PRODUCTS, SLOWER, STREAMS, kind_of, over, shown_text
+from shardlang.views.program_text import ATTENTION, LEAST, PRODUCTS, SLOWER, kind_of, over, shown_text
 
 Found = Mapping[str, Any]
 Entry = dict[str, Any]
@@ -138,7 +138,7 @@ def _parts(found: Found) -> list[Entry]:
     # Compute beside collectives is slower, which no operator has as its own.
     rest = step["compute_s"] - sum(compute.values())
     parts = [{**_part(kind, compute[kind]), "kind": kind} for kind in compute if compute[kind] > 0]
-    parts += [{**_part(SLOWER, rest), "kind": STREAMS}] if rest > LEAST else []
+    parts += [{**_part(SLOWER, rest), "kind": SLOWER}] if rest > LEAST else []
     for each in step["exposed_s"]:
         way = over(each["kind"], each["axes"])
         parts.append(_part(f"waiting for the {way}", each["seconds"], way))
@@ -147,7 +147,7 @@ def _parts(found: Found) -> list[Entry]:
 
 
 def _sent(found: Found, kinds: Sequence[str]) -> list[Entry]:
-    """What a rank sends in a step of values, of gradients or of parameters."""
+    """All that a rank sends in a step of values, of gradients or of parameters."""
     return [
         _part(f"{way}, {each['what']}", each["forward_bytes"] + each["backward_bytes"], way)
         for each in found["sent"]
@@ -183,10 +183,9 @@ def _seconds(found: Found, step: Found) -> dict[str, dict[str, float]]:
         mine[kind] = mine.get(kind, 0.0) + each["compute_s"]
     for each in step["by_layer"]:
         mine = rows.setdefault(each["layer"], {})
-        slower = each["compute_s"] - sum(mine.values())
-        mine[STREAMS] = mine.get(STREAMS, 0.0) + max(0.0, slower)
+        mine[SLOWER] = max(0.0, each["compute_s"] - sum(mine.values()))
         mine.update(found["waits"].get(each["layer"], {}))
-    return {name: {kind: value for kind, value in parts.items() if value > 1e-12} for name, parts in rows.items()}
+    return {name: {kind: value for kind, value in parts.items() if value > LEAST} for name, parts in rows.items()}
 
 
 def _stages(found: Found) -> list[Entry]:

@@ -5,7 +5,7 @@ A layer of the library counts for the statement of the file that calls it."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from shardlang.folds.traffic import Sent, sent
@@ -13,6 +13,7 @@ from shardlang.frozen.records import dataclass, remembered
 from shardlang.graph.graph import Kind, Op
 from shardlang.plan.plan import Plan
 from shardlang.sources.source import Span, TextRange
+from shardlang.types.dim import TensorType
 from shardlang.types.layout import Layout, layout_text
 
 
@@ -47,14 +48,19 @@ class SentBytes:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStatement:
-    """tensors: the result in each of its layouts, which differ where a model is called in two
-    places; read: the cuts of what the statement reads; sent: the most first; ops: its operators."""
+    """results: the result in each of its layouts, which differ where a model is called in two
+    places, and the operators that make it so; read: the cuts of what the statement reads; sent:
+    the most first; ops: its operators."""
 
     place: TextRange
-    tensors: tuple[LaidOut, ...]
+    results: Mapping[LaidOut, Sequence[int]]
     read: tuple[tuple[str, ...], ...]
     sent: tuple[SentBytes, ...]
     ops: tuple[int, ...]
+
+    @property
+    def tensors(self) -> tuple[LaidOut, ...]:
+        return tuple(self.results)
 
     @property
     def moves(self) -> bool:
@@ -69,19 +75,22 @@ class _Found:
 
 
 def statements(plan: Plan, file: str, within: Container[int] | None = None) -> Mapping[TextRange, PlannedStatement]:
-    """The statements of a file, by its name, in the order in which they run. within: calls of layers
-    that they are run for; None for all."""
+    """The statements of a file, by its name, in the order in which they run. within: calls of
+    layers that they are run for; None for all."""
     places = places_of(plan, file)
     if within is not None:
-        places = {op: place for op, place in places.items() if plan.graph.ops[op].within in within}
+        places = {op: place for op, place in places.items() if _written(plan, plan.graph.ops[op]).within in within}
     found: dict[TextRange, _Found] = {}
     by_path: dict[str, TextRange] = {}
     for op, place in places.items():
         found.setdefault(place, _Found()).ops.append(op)
         it = plan.graph.ops[op]
-        by_path.update({plan.graph.values[value].path: place for value in it.results}, **{it.path: place})
+        by_path.update({path: place for path in (*_paths(plan, it.results), it.path)})
+        # What no statement makes, parameters and data, is sent for the first that reads it.
+        given = (value for value in it.operands if plan.graph.values[value].kind is not Kind.RESULT)
+        by_path.update({path: place for path in _paths(plan, given) if path not in by_path})
     for each in sent(plan):
-        if each.path in by_path:
+        if each.what == "values" and each.path in by_path:
             add_sent(found[by_path[each.path]].sent, each)
     return {place: _statement(plan, place, one) for place, one in found.items()}
 
@@ -107,14 +116,24 @@ def _calling(plan: Plan) -> dict[tuple[str, int], Span | None]:
     return {}
 
 
+def _paths(plan: Plan, values: Iterable[int]) -> Iterator[str]:
+    return (plan.graph.values[value].path for value in values)
+
+
 def places_of(plan: Plan, file: str) -> dict[int, TextRange]:
     """Operator -> the statement of the file that it is done for."""
     found = {}
     for op in plan.graph.ops:
-        span = _statement_of(plan, op, file)
-        if span is not None and not op.implied:
+        span = _statement_of(plan, _written(plan, op), file)
+        if span is not None:
             found[op.id] = span.start, span.end
     return found
+
+
+def _written(plan: Plan, op: Op) -> Op:
+    """The operator itself; of a cast that mixed precision needs the one that made the value."""
+    made = plan.graph.producers.get(op.operands[0]) if op.implied else None
+    return op if made is None else _written(plan, plan.graph.ops[made])
 
 
 def _statement_of(plan: Plan, op: Op, file: str) -> Span | None:
@@ -139,16 +158,19 @@ def _call_in(plan: Plan, call: int, file: str) -> Span | None:
 
 def _statement(plan: Plan, place: TextRange, found: _Found) -> PlannedStatement:
     graph, here = plan.graph, set(found.ops)
-    results = [op for op in found.ops if not _inner(plan, op, here)] or found.ops[-1:]
-    tensors = dict.fromkeys(tensor(plan, graph.ops[op].results[0], plan.ops[op].results[0]) for op in results)
+    results = [op for op in found.ops if not (graph.ops[op].implied or _inner(plan, op, here))] or found.ops[-1:]
+    tensors: dict[LaidOut, list[int]] = {}
+    for op in results:
+        tensors.setdefault(tensor(plan, graph.ops[op].results[0], plan.ops[op].results[0]), []).append(op)
     read = dict.fromkeys(_read(plan, found.ops, here))
-    return PlannedStatement(place, tuple(tensors), tuple(read), in_order(found.sent), tuple(found.ops))
+    return PlannedStatement(place, tensors, tuple(read), in_order(found.sent), tuple(found.ops))
 
 
 def _inner(plan: Plan, op: int, here: set[int]) -> bool:
-    """Whether another operator of the statement reads the result."""
-    readers = _readers(plan)
-    return any(reader in here for value in plan.graph.ops[op].results for reader in readers.get(value, ()))
+    """Whether another operator of the statement reads the result, or what a cast makes of it."""
+    readers, ops = _readers(plan), plan.graph.ops
+    of = [reader for value in ops[op].results for reader in readers.get(value, ())]
+    return any(_inner(plan, reader, here) if ops[reader].implied else reader in here for reader in of)
 
 
 @remembered
@@ -172,6 +194,20 @@ def _read(plan: Plan, ops: Sequence[int], here: set[int]) -> Iterator[tuple[str,
 
 
 def tensor(plan: Plan, value: int, layout: Layout) -> LaidOut:
+    """A value in a layout; equal layers ask for the same again."""
+    known, of = _tensors(plan), (plan.graph.values[value].type, layout)
+    if of not in known:
+        known[of] = _tensor(plan, value, layout)
+    return known[of]
+
+
+@remembered
+def _tensors(plan: Plan) -> dict[tuple[TensorType, Layout], LaidOut]:
+    """Filled as it is asked."""
+    return {}
+
+
+def _tensor(plan: Plan, value: int, layout: Layout) -> LaidOut:
     known, mesh = plan.graph.values[value], plan.meshes[layout.mesh]
     text = layout_text(known.type, layout, mesh)
     return LaidOut(

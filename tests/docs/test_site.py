@@ -8,13 +8,16 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
+from html import unescape
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from docs.__main__ import build, prepare
-from docs.order import CODES, ROOT, SECTIONS, navigation, places
-from docs.pages import prepared
+from docs.__main__ import build, main, prepare
+from docs.order import CODES, ROOT, SECTIONS, TRY, navigation, places
+from docs.pages import examples, prepared
 from shardlang.diagnostics import explain_pages
 from tests.mdtest import blocks
 
@@ -32,10 +35,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_page_is_in_the_order_once() -> None:
     named = [file for files in SECTIONS.values() for file in files]
     there = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("specs/**/*.md")]
-    besides = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"]
+    besides = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "editors/README.md"]
     assert sorted(named) == sorted([*there, *besides])
     shown = [place for section in navigation() for pages in section.values() for place in pages]
-    assert sorted(shown) == sorted([*places().values(), CODES]) and len(set(shown)) == len(shown)
+    assert sorted(shown) == sorted([*places().values(), CODES, TRY]) and len(set(shown)) == len(shown)
     assert len([place for place in shown if place.startswith("codes/SH")]) == len(explain_pages.pages())
 
 
@@ -53,7 +56,9 @@ def test_a_fence_has_a_language_and_no_more(site: Path) -> None:
 def test_all_code_stays_as_it_is() -> None:
     for file in places():
         page, text = prepared(file), (ROOT / file).read_text("utf-8")
-        assert [program.text for program in page.programs] == [block.text for block in blocks(text)], file
+        unnamed = re.findall(r"(?ms)^```\n(use .*?)^```", text)  # the first program that a reader sees
+        assert len(unnamed) == (file == "README.md")
+        assert [program.text for program in page.programs] == [*unnamed, *(each.text for each in blocks(text))], file
         assert len(re.findall(r"(?m)^```", page.text)) >= len(re.findall(r"(?m)^```", text)), file
 
 
@@ -83,7 +88,7 @@ def test_what_names_a_page_leads_to_it(site: Path) -> None:
 def test_each_program_can_be_opened(site: Path) -> None:
     pages = [path.read_text("utf-8") for path in site.glob("pages/**/*.md")]
     opened = [name for page in pages for name in re.findall(r"page/index\.html\?program=([\w-]+)\)", page)]
-    programs = {path.stem: json.loads(path.read_text("utf-8")) for path in site.glob("pages/page/programs/*.json")}
+    programs = {path.stem: _given(path.read_text("utf-8")) for path in site.glob("pages/page/programs/*.js")}
     assert sorted(opened) == sorted(programs) and len(programs) > 300
     first = programs["codes-SH304-1"]
     assert first["ranks"] == 6 and first["text"].startswith("dim batch = 16")
@@ -91,22 +96,73 @@ def test_each_program_can_be_opened(site: Path) -> None:
     assert any(len(program["overrides"]) == 3 for program in programs.values())
 
 
-def test_mkdocs_builds_it_and_its_search_finds_words(site: Path) -> None:
-    """The colours are those of the lexer of the language, which an installed shardlang brings."""
+def _given(script: str) -> dict:
+    """What a script gives to the page."""
+    begin, end = "shardProgram(", ");\n"
+    assert script.startswith(begin) and script.endswith(end)
+    return json.loads(script[len(begin) : -len(end)])
+
+
+def test_the_examples_can_be_opened(site: Path) -> None:
+    listed = (site / "pages" / TRY).read_text("utf-8")
+    assert "program=examples-digits): Real handwritten digits, shipped with" in listed
+    for program in examples():
+        assert f"program={program.name}): " in listed and (site / f"pages/page/programs/{program.name}.js").is_file()
+
+
+def test_what_mkdocs_builds(site: Path) -> None:
     if importlib.util.find_spec("material") is None:
         pytest.skip("mkdocs-material is not installed: `pip install '.[docs]'`")
     assert build(site) == 0
-    index = json.loads((site / "site" / "search" / "search_index.json").read_text("utf-8"))
-    texts = {entry["location"]: f"{entry['title']} {entry['text']}" for entry in index["docs"]}
-    for word, place in {
-        "reduce-scatter": "redistribution.html", "microbatches": "microbatches.html", "recompute": "stages.html",
-        "einsum": "reference.html", "SH304": "codes/SH304.html", "safetensors": "weights.html",
-        "zero": "strategies.html", "Slurm": "launching.html", "patience": "training.html", "NCCL": "hardware.html",
-    }.items():  # fmt: skip
-        assert [text for at, text in texts.items() if at.startswith(place) and word in text], word
-    page = (site / "site" / "strategies.html").read_text("utf-8")
-    assert re.search(r'<span class="k\w*">strategy</span>', page)
-    assert "```" not in re.sub(r"(?s)<pre.*?</pre>", "", page)
+    built = site / "site"
+    pages = {str(path): path.read_text("utf-8") for path in built.glob("**/*.html")}
+    _search_has_words(built)
+    _no_fence_is_prose(pages)
+    _no_link_is_dead(built, pages)
+
+
+# A word -> the start of a page that its search finds.
+WORDS = {
+    "reduce-scatter": "redistribution", "microbatches": "microbatches", "recompute": "stages", "einsum": "reference",
+    "SH304": "codes/SH304", "safetensors": "weights", "ZeRO": "tutorial/3_transformer", "Slurm": "launching",
+    "patience": "training", "NCCL": "hardware",
+}  # fmt: skip
+
+
+def _search_has_words(built: Path) -> None:
+    index = json.loads((built / "search" / "search_index.json").read_text("utf-8"))
+    texts = {entry["location"]: f"{entry['title']} {entry['text']}".lower() for entry in index["docs"]}
+    for word, place in WORDS.items():
+        assert [text for at, text in texts.items() if at.startswith(place) and word.lower() in text], word
+
+
+def _no_fence_is_prose(pages: Mapping[str, str]) -> None:
+    """And blocks have the colours of the lexer of the language, which an installed shardlang brings."""
+    for path, page in pages.items():
+        assert "```" not in re.sub(r"(?s)<(pre|code).*?</\1>", "", page), path
+    assert sum(page.count("<pre") for page in pages.values()) > 1000
+    assert any(re.search(r'<span class="k\w*">strategy</span>', page) for page in pages.values())
+
+
+def _no_link_is_dead(built: Path, pages: Mapping[str, str]) -> None:
+    """Of pages, anchors, styles and scripts; those of the editor are built where there is node."""
+    editor = {str(built / "page" / name) for name in ("page.css", "page.js", "compiler.js")}
+    files = {str(path) for path in built.rglob("*") if path.is_file()} | editor
+    ids = {path: set(re.findall(r'\s(?:id|name)="([^"]+)"', page)) for path, page in pages.items()}
+    checked = 0
+    for path, page in pages.items():
+        if path.endswith("404.html"):  # that of a server: its links begin at the server's root
+            continue
+        for link in set(re.findall(r'\s(?:href|src)="([^"]+)"', page)):
+            to = urlsplit(unescape(link))
+            if to.scheme in ("http", "https", "mailto", "data"):
+                continue
+            target = os.path.normpath(os.path.join(os.path.dirname(path), unquote(to.path))) if to.path else path
+            target = target if target in files else os.path.join(target, "index.html")
+            assert target in files, (path, link)
+            assert not to.fragment or target not in ids or unquote(to.fragment) in ids[target], (path, link)
+            checked += 1
+    assert checked > 20_000
 
 
 def test_the_command_writes_and_builds(tmp_path: Path) -> None:
@@ -114,3 +170,16 @@ def test_the_command_writes_and_builds(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     assert subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True).stdout == b""
     assert (tmp_path / "mkdocs.yml").is_file() and (tmp_path / "pages" / "index.md").is_file()
+
+
+def test_without_node_the_rest_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "argv", ["docs", str(tmp_path), "--page"])
+    assert main() == 1
+    assert (
+        capsys.readouterr().err
+        == "The editor in the browser is not built: there is no node. It needs node 18 and npm.\n"
+    )
+    assert "is no part of this build" in (tmp_path / "pages" / "page" / "index.html").read_text("utf-8")

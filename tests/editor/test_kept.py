@@ -103,3 +103,24 @@ def test_memory_is_flat_over_edits() -> None:
 
     few = rounds(5)
     assert rounds(30) < few * 1.02
+
+
+def test_models_that_are_fine_by_themselves_are_told_of_as_in_a_fresh_check() -> None:
+    """A model that another one runs is checked by itself only where that one is not fine."""
+    head = "use std.nn: Linear\ndim batch = 8, d = 4\n"
+    outer = (
+        "model Outer {\n  layer a = Inner(d)\n  forward(x: [batch, d]) -> [batch, d] {\n    return a(x)\n  }\n}\n"
+        "fn twice(x: [batch, d]) -> [batch, d] {\n  return x + OTHER\n}\n"
+    )
+    inner = (
+        "model Inner(n: dim) {\n  layer up = Linear(n, 4)\n  forward(x: [batch, n]) -> [batch, n] {\n"
+        "    return up(x) + x\n  }\n}\n"
+    )
+    trains = (
+        "train {\n  model = Outer()\n  data = rando(x: [batch, d])\n}\n", "train {\n  modl = Outer()\n}\n",
+        "train {\n  model = Outer()\n  y = zzz\n}\n", "train {\n  model = Inner(4)\n  precision = bf16\n}\n", "",
+    )  # fmt: skip
+    for other in ("x", "zzz"):
+        items = head + outer.replace("OTHER", other) + inner
+        both(*(items + train for train in (*trains, *reversed(trains))))
+        both(*(items.replace("up(x) + x", "up(x) + y") + train for train in (*trains, *reversed(trains))))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shardlang.syntax.highlight import ShardLexer, token_of
-from tests.editors.node import modules, program
+from tests.editors.cached import modules, program, required
 from tests.syntax.bless import COLOURS
 from tests.syntax.roles import WORD, as_names, marked, texts
 from tests.syntax.test_colours import WORDS
@@ -22,7 +22,12 @@ Scopes = dict[str, dict[int, str]]
 
 def scopes(programs: Mapping[str, str]) -> Scopes:
     """The scope of each character of each program."""
-    command = [program("node"), str(Path(__file__).with_name("tokens.js")), str(modules(ENGINE)), str(COLOURS)]
+    command = [
+        program("node", missing=required),
+        str(Path(__file__).with_name("tokens.js")),
+        str(modules(ENGINE)),
+        str(COLOURS),
+    ]
     done = subprocess.run(command, input=json.dumps(programs), capture_output=True, text=True, check=True)
     found: Scopes = {name: {} for name in programs}
     begins = {name: _line_starts(text) for name, text in programs.items()}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.editors.node import program
+from tests.editors.cached import program
 from tests.syntax.roles import FIT, WORD, Marked, marked, texts
 from tests.syntax.textmate import AXIS, DIM, FUNCTION, MODEL, SELECTOR, SETTING
 

@@ -97,6 +97,7 @@ class Editor:
 
 @pytest_lsp.fixture(config=ClientServerConfig(server_command=COMMAND))
 async def client(lsp_client: LanguageClient) -> AsyncIterator[None]:
+    lsp_client.feature(lsp.CLIENT_REGISTER_CAPABILITY)(lambda params: None)
     options = {"strategy": "both", "ranks": 8}
     capabilities = pytest_lsp.client_capabilities("visual-studio-code")
     await lsp_client.initialize_session(

@@ -160,6 +160,8 @@ def test_any_place_in_any_text_is_rendered(text: str, data: st.DataObject) -> No
         ("headDim", ["head_dim", "heads"], "head_dim"),
         ("accu", ["accuracy", "loss"], "accuracy"),
         ("SOFTMAX", ["softmax"], "softmax"),
+        ("xencoder", ["Encoder", "encoder"], "encoder"),
+        ("Encodr", ["Encoder", "encoder"], "Encoder"),
         ("loss", ["loss"], None),
         ("batch", [], None),
     ],

@@ -23,7 +23,7 @@ from tests import mdtest
 ROOT = Path(__file__).resolve().parents[2]
 WORD = "word of a rule"
 # The scopes that fit a role, by how they begin. Of what is not here any variable fits.
-_DIMS, _AXES, _CHOICES = "variable.other.constant.dim", "entity.other.attribute-name.axis", "support.constant.choice"
+_DIMS, _AXES, _CHOICES = "variable.other.constant.dim", "support.class.component.axis", "support.constant.choice"
 _FUNCTIONS, _SETTINGS, _SELECTORS = "entity.name.function", "variable.other.property.setting", "variable.other.selector"
 _PARAMETERS, _TYPES = "variable.parameter.formal", "storage.type"
 FIT: dict[str, tuple[str, ...]] = {

@@ -19,7 +19,7 @@ from tests.syntax.lines import Line, Lines
 Rule = dict[str, Any]
 
 DECLARATION, KEYWORD, OPERATOR = "keyword.declaration", "keyword.other", "keyword.operator"
-AXIS, DIM, LAYER = "entity.other.attribute-name.axis", "variable.other.constant.dim", "variable.other.declaration.layer"
+AXIS, DIM, LAYER = "support.class.component.axis", "variable.other.constant.dim", "variable.other.declaration.layer"
 FUNCTION, MODEL, SETTING = "entity.name.function", "entity.name.type.model", "variable.other.property.setting"
 SELECTOR, CHOICE, VALUE = "variable.other.selector", "support.constant.choice", "variable.other.readwrite"
 # The scope of a name that stands in a line, by the rule of the grammar that has it there; a word before the rule

@@ -294,7 +294,7 @@ class _Offers(PlaceNames):
             yield from self._plain_setting()
 
     def _plain_setting(self) -> Iterator[Offer]:
-        """The words, figures and metrics that a setting of `train` has; else values."""
+        """For `train` all that a setting has of words, figures and metrics; else a value."""
         setting = self.first if self.block == "train" else ""
         if setting == "metric":
             yield from (of_word(name, word, "figure") for name, word in FIGURES.items())

@@ -40,7 +40,7 @@ class PlaceNames:
         self.root: Names = members(table.root) if table.root is not None else {}
 
     def undeclared(self, *roles: NameRole) -> Iterator[Offer]:
-        """Names that the file uses and does not declare yet. roles: of these alone."""
+        """Names that are used in the file and not declared yet. roles: of these alone."""
         for use in self.table.uses:
             if use.missing and (not roles or use.role in roles) and use.span != self.place.word:
                 names = NAMES.findall(use.span.text)
@@ -49,7 +49,8 @@ class PlaceNames:
         yield from (plain(name, _R.VALUE.value, detail="not found where it is imported from") for name in missing)
 
     def fresh(self) -> Iterator[Offer]:
-        """Names for a declaration: those used already, and those of the other branch."""
+        """The kinds that a declaration may be of: what is used already, and what the other branch
+        has."""
         yield from self.undeclared()
         if {"if", "else"}.intersection(self.place.blocks):
             yield from self.decls(self.table.file.around(self.place.word), PATHS)

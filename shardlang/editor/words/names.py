@@ -53,7 +53,7 @@ class NameTable:
         return self.uses[at] if at >= 0 and offset <= self.uses[at].span.end else None
 
     def scope(self, offset: int) -> NameScope:
-        """The names that are visible at an offset."""
+        """All that is visible at an offset."""
         inner = [scope for span, scope in self.places if span.start <= offset <= span.end]
         return inner[-1] if inner else NameScope(now=self.file.names)
 

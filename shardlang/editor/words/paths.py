@@ -50,7 +50,7 @@ def _each(names: Mapping[str, NameDecl], lead: str = "") -> Iterator[Offer]:
 
 
 def _index(decl: NameDecl) -> str:
-    """The index of all layers of an array."""
+    """All of an array of layers."""
     return "[*]" if isinstance(decl.node, ast.Layer) and decl.node.count is not None else ""
 
 

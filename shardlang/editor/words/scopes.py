@@ -85,7 +85,7 @@ class FileNames:
         return NameDecl(role, name.span, node, self)
 
     def around(self, place: Span) -> Names:
-        """The names that the model around a place declares anywhere."""
+        """All that is declared anywhere in the model around a place."""
         for decl in self.names.values():
             node = decl.node.span
             if decl.role is NameRole.MODEL and node.source is place.source and node.start <= place.start < node.end:

@@ -66,7 +66,7 @@ def of_word(word: str, known: Word | None, kind: str = "keyword", insert: str = 
 
 
 def of_kind(name: str, known: DeclaredKind, kind: str) -> Offer:
-    """An offer of something that the language has to be called."""
+    """Something of the language that is called."""
     return plain(name, kind, known.doc, written_signature(name, known.params))
 
 
@@ -85,7 +85,7 @@ def of_formal(formal: ast.Formal) -> Offer:
 
 
 def of_decl(name: str, decl: NameDecl) -> Offer:
-    """An offer of a declaration of a file."""
+    """A declaration of a file."""
     return plain(name, decl.role.value, said_of(decl), " ".join(_detail(decl).split()))
 
 
@@ -130,7 +130,8 @@ def resolved(path: Sequence[str], names: Mapping[str, NameDecl]) -> NameDecl | N
 
 
 def target_of(table: NameTable, place: CursorPlace, call: OpenBracket) -> tuple[NameDecl | None, Mapping[str, Param]]:
-    """The callee: a declaration, or the parameters of what the language has."""
+    """All that a call calls: a declaration, or the parameters of what the language
+    has."""
     setting = place.before[0] if place.block == "train" or place.before[0] in ("param", "state") else ""
     names = table.file.names if setting in CALLED else table.scope(place.word.start).visible()
     target = called_by(call.callee[-1], resolved(call.callee, names))

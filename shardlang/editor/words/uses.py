@@ -75,8 +75,8 @@ class SelectorUse:
 
 @dataclass
 class Uses:
-    """The names found so far in a file. root: the model of `train`; values: what `train` declares.
-    axes: those of the strategy that is being read."""
+    """All that was found so far of a file. root: the model of `train`; values: what `train`
+    declares. axes: those of the strategy that is being read."""
 
     file: FileNames
     root: NameDecl | None = None
@@ -270,7 +270,7 @@ def _name_of(segment: ast.Segment) -> Span:
 
 
 def named(parts: Sequence[str], root: Names, values: Names) -> Iterator[tuple[tuple[NameDecl, ...], list[Names]]]:
-    """Yields, for each part of a selector, what the path up to it names and what may be below.
+    """For each part of a selector all that the path up to it names, and what may stand below that.
     values: those of `train`, whose paths begin so."""
     below = [root]
     for at, part in enumerate(parts):
@@ -285,8 +285,8 @@ def named(parts: Sequence[str], root: Names, values: Names) -> Iterator[tuple[tu
 
 
 def selected(pattern: str, below: Sequence[Mapping[str, NameDecl]]) -> Iterator[NameDecl]:
-    """All that a part of a selector names: of members, or for `**` of all that stands below
-    them."""
+    """The declarations that a part of a selector names: of members, or for `**` of all that stands
+    below them."""
     if pattern == "**":
         yield from deep(below)
         return

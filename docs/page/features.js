@@ -1,0 +1,23 @@
+// The parts of the editor that the page uses. None of them needs a worker of the editor's own.
+import "monaco-editor/features/bracketMatching/register.js";
+import "monaco-editor/features/clipboard/register.js";
+import "monaco-editor/features/codeAction/register.js";
+import "monaco-editor/features/codeEditor/register.js";
+import "monaco-editor/features/codicon/register.js";
+import "monaco-editor/features/comment/register.js";
+import "monaco-editor/features/contextmenu/register.js";
+import "monaco-editor/features/cursorUndo/register.js";
+import "monaco-editor/features/find/register.js";
+import "monaco-editor/features/folding/register.js";
+import "monaco-editor/features/gotoError/register.js";
+import "monaco-editor/features/hover/register.js";
+import "monaco-editor/features/indentation/register.js";
+import "monaco-editor/features/inlayHints/register.js";
+import "monaco-editor/features/linesOperations/register.js";
+import "monaco-editor/features/multicursor/register.js";
+import "monaco-editor/features/quickCommand/register.js";
+import "monaco-editor/features/quickHelp/register.js";
+import "monaco-editor/features/snippet/register.js";
+import "monaco-editor/editor/contrib/suggest/browser/suggestController.js";
+import "monaco-editor/features/toggleTabFocusMode/register.js";
+import "monaco-editor/features/wordOperations/register.js";
