@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from functools import partial
 
 import pytest
 from lsprotocol import types as lsp
 
-from tests.lsp.conftest import EXAMPLES, WHOLE, Editor
+from tests.lsp.conftest import COMMAND, EXAMPLES, WHOLE, Editor
 
 DIGITS = (EXAMPLES / "digits.shard").read_text("utf-8")
 
@@ -116,3 +117,10 @@ async def test_the_page_of_a_plan(editor: Editor) -> None:
     assert found["html"].startswith("<!doctype html>") and "digits.shard" in found["html"]
     await editor.type(0, 0, "dimm x = 3\n")
     assert (await editor.client.workspace_execute_command_async(asked))["html"] is None
+
+
+def test_it_says_what_it_is_for_where_no_editor_starts_it() -> None:
+    for file in ("/dev/null", __file__):
+        with open(file) as given:
+            ended = subprocess.run(COMMAND, stdin=given, capture_output=True, text=True, check=False)
+        assert ended.returncode == 2 and "it speaks with an editor" in ended.stderr

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import sys
+
 import click
 
 
@@ -11,6 +15,9 @@ def command(stdio: bool) -> None:
     """Serve editors: mistakes as typed, layouts, bytes and memory beside the code.
 
     It speaks the language server protocol over standard input and output."""
+    kind = os.fstat(sys.stdin.fileno()).st_mode
+    if not stat.S_ISFIFO(kind) and not stat.S_ISSOCK(kind):
+        raise click.UsageError("it speaks with an editor, which starts it with pipes; editors/README.md says how")
     from shardlang.lsp.serve import serve
 
     serve(_page)
