@@ -112,6 +112,7 @@ function chooseStrategy() {
     const uri = editor.document.uri.toString();
     const strategies = await request("shard.strategies", uri);
     if (!strategies || !strategies.length) return vscode.window.showInformationMessage("The file has no strategy.");
+    strategies.sort((one, other) => other.chosen - one.chosen); // the list begins at the one that is shown
     const items = strategies.map(({ name, chosen }) => ({ label: name, description: chosen ? "chosen" : "" }));
     const item = await vscode.window.showQuickPick(items, { placeHolder: "The strategy that layouts and bytes are for" });
     if (item) await choose(uri, { ...choice(uri), strategy: item.label });
