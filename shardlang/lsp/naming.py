@@ -10,6 +10,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams
 
 from shardlang.editor.open_file import OpenFile
+from shardlang.editor.renamed import broken
 from shardlang.editor.words import rename as names
 from shardlang.editor.words.complete import complete
 from shardlang.editor.words.cursor import place_at
@@ -111,8 +112,9 @@ def rename(ls: ShardServer, params: lsp.RenameParams) -> lsp.WorkspaceEdit | Non
     if file is None or table is None:
         return None
     found = names.rename(table, at, params.new_name, _others(ls, file, table, at))
-    if isinstance(found, str):
-        raise JsonRpcInvalidParams(found)
+    refused = found if isinstance(found, str) else broken(file, found, params.new_name, ls.files())
+    if isinstance(found, str) or refused:
+        raise JsonRpcInvalidParams(refused)
     changes: dict[str, list[lsp.TextEdit | lsp.AnnotatedTextEdit | lsp.SnippetTextEdit]] = {}
     for span in found:
         edit = lsp.TextEdit(converted.span_range(span), params.new_name)

@@ -156,3 +156,13 @@ async def test_a_file_of_the_library_shows_the_layer_that_one_came_from(editor: 
     assert [lens.command.title for lens in lenses if lens.command] == ["Translator.encoder of digits.shard"]
     editor.client.text_document_did_close(lsp.DidCloseTextDocumentParams(editor.document))
     assert await library.once(library.hints, lambda found: not found) == []
+
+
+@pytest.mark.asyncio
+async def test_another_name_that_would_be_a_mistake_is_refused(editor: Editor) -> None:
+    text = (EXAMPLES / "unet.shard").read_text("utf-8")
+    assert await editor.open(text) == []
+    # A dim of the result of a convolution, which only types tell apart from that of the file.
+    asked = lsp.RenameParams(editor.document, place(text, "height"), "high")
+    with pytest.raises(JsonRpcException, match="With `high` the program would have a mistake in line"):
+        await editor.client.text_document_rename_async(asked)
