@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -37,8 +38,8 @@ PUT = (
 )  # fmt: skip
 # So many edits are made in a file before the next.
 IN_A_ROW = 25
-# One of so many edits deletes half of the text, or pastes.
-RARE = 12
+# One of so many edits deletes half of the text, or pastes; those up to HARMLESS put a line or another number in.
+RARE, HARMLESS = 12, 7
 
 
 class Different(AssertionError):
@@ -62,6 +63,13 @@ def edit(text: str, draw: random.Random, others: list[Source]) -> TextEdit:
         start = text.rfind("\n", 0, at) + 1
         end = text.find("\n", at)
         return TextEdit(start, len(text) if end < 0 else end + 1, "")
+    if kind < HARMLESS:
+        numbers = list(re.finditer(r"\b\d+\b", text))
+        if numbers and draw.random() < 0.5:
+            number = draw.choice(numbers)
+            return TextEdit(*number.span(), str(2 * int(number[0])))
+        start = text.rfind("\n", 0, at) + 1
+        return TextEdit(start, start, "# note\n")
     over = draw.choice((0, 0, 1, 1, 3, 12))
     return TextEdit(at, min(at + over, len(text)), draw.choice(PUT) if not over or draw.random() < 0.5 else "")
 
@@ -152,9 +160,10 @@ def require_same_plans(file: OpenFile, new: Checked) -> None:
 def edited_files(count: int, seed: int, chosen: list[Source] | None = None) -> Iterator[tuple[OpenFile, str]]:
     """Open files after each of `count` edits, and what was done last."""
     draw, others = random.Random(seed), programs()
+    examples = [source for source in others if "\ntrain {" in source.text]
     done = 0
     while done < count:
-        source = draw.choice(chosen or others)
+        source = draw.choice(chosen or (others if draw.random() < 0.5 else examples))
         file, undo = OpenFile(source.name, source.text), list[TextEdit]()
         file.check()
         for _ in range(min(IN_A_ROW, count - done)):
