@@ -35,7 +35,7 @@ OTHER_WORDS = {
     ("runtime/comm/primitives.py", "sum"): "likewise",
     ("runtime/comm/ready.py", "sum"): "likewise",
     ("runtime/comm/gloo/rounds.py", "sum"): "likewise",
-    ("views/report.py", "attention"): "a kind of work, for all kernels of that kind",
+    ("views/program_text.py", "attention"): "a kind of work, for all kernels of that kind",
     ("runtime/state/optimizers.py", "mean"): "what Adam keeps, in checkpoints",
     ("runtime/state/optimizers.py", "square"): "likewise",
 }
