@@ -6,7 +6,6 @@ const themed = require("./themed.page.js");
 
 // Milliseconds without a key after which the page is made anew.
 const QUIET = 500;
-const CURSOR = "[data-cursor] { box-shadow: inset 3px 0 var(--focus) !important; }";
 
 class PlanPanel {
   // report: the URI of a program -> {html}, whose html is null where the program has mistakes.
@@ -89,7 +88,7 @@ class PlanPanel {
 // What stands in a replacement is not read as a pattern, where it is a function's.
 function withScripts(html) {
   return html
-    .replace('<main id="main">', found => `<style>${CURSOR}</style><script>${themed}</script>${found}`)
+    .replace('<main id="main">', found => `<script>${themed}</script>${found}`)
     .replace(/<\/body>(?![^]*<\/body>)/, found => `<script>${follow}</script>${found}`);
 }
 

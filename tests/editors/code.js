@@ -149,7 +149,7 @@ async function hovered() {
 }
 
 // The page in the panel, of which VS Code makes a new frame for each text, once a part of it has this text.
-async function planned(text, part = "[data-cursor] .code") {
+async function planned(text, part = ".line.here .code") {
   const read = async frame => (await frame.$eval(`.text ${part}`, each => each.textContent)).includes(text);
   for (let tries = 0; tries < 100; tries++) {
     for (const frame of page.frames()) if (await read(frame).catch(() => false)) return frame;
@@ -169,7 +169,7 @@ async function beside() {
   await click(...second);
   frame = await planned(second[0]);
   told.visible = await frame.evaluate(() => {
-    const box = document.querySelector("[data-cursor]").getBoundingClientRect();
+    const box = document.querySelector(".line.here").getBoundingClientRect();
     return box.top >= 0 && box.bottom <= innerHeight;
   });
   told.marked = await frame.evaluate(() => document.querySelectorAll(".line.marked").length);

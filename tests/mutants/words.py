@@ -34,7 +34,7 @@ FAULTS = (
           "numbers = called(entry.value) if called(entry.value) in (*WORDS, *TEXTS) else",
           "numbers = called(entry.value) if called(entry.value) in WORDS else", SOURCES),
     Fault("arguments that are not written cannot be set", "`--set train.optimizer.eps=1e-6`",
-          "check/train/overrides.py", 'path in places or path.rpartition(".")[0] in open', "path in places", SETTINGS),
+          "check/train/overrides.py", 'path in known or path.rpartition(".")[0] in open', "path in known", SETTINGS),
     Fault("a length that is set stands beside the written one", "`--set train.steps=3`", "check/train/overrides.py",
           "_settable(s) and s.name.text in gone", "False", SETTINGS),
     Fault("a set argument is read beside the written one", "`--set train.optimizer.lr=1`", "check/train/overrides.py",
