@@ -23,6 +23,7 @@ OTHER_WORDS = {
     ("cli/commands/ranks/generation.py", "top_k"): "the option `--top-k`",
     ("cost/calibrated.py", "attention"): "a member of a profile, for all kernels of that kind",
     ("cost/profile.py", "attention"): "likewise",
+    ("editor/words/uses.py", "log"): "the setting `log`",
     ("emit/evaluate.py", "stack"): "torch's, in the emitted text",
     ("emit/settings.py", "log"): "that setting in an emitted program",
     ("emit/text/names.py", "sum"): "a function of Python's, which no variable may hide",
