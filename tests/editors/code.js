@@ -225,6 +225,7 @@ async function chosen() {
   await picture("chosen");
   await page.click(".codelens-decoration a");
   await hasLine("B over dp");
+  await until(() => !document.querySelector(".codelens-decoration").textContent.includes("choose"));
   told.clicked = await lenses();
 }
 
