@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from lsprotocol import types as lsp
 
+from tests import mdtest
 from tests.lsp.conftest import COMMAND, EXAMPLES, WHOLE, Editor
 
 DIGITS = (EXAMPLES / "digits.shard").read_text("utf-8")
@@ -124,3 +125,12 @@ def test_it_says_what_it_is_for_where_no_editor_starts_it() -> None:
         with open(file) as given:
             ended = subprocess.run(COMMAND, stdin=given, capture_output=True, text=True, check=False)
         assert ended.returncode == 2 and "it speaks with an editor" in ended.stderr
+
+
+@pytest.mark.asyncio
+async def test_no_mistake_hides_another(editor: Editor) -> None:
+    page = (EXAMPLES.parent / "specs/diagnostics.md").read_text("utf-8").partition("## One mistake hides no other")[2]
+    shown = [block.text for block in mdtest.blocks(page)[:3]]
+    found = [await editor.open(text) for text in shown]
+    assert [len(each) for each in found] == [3, 7, 0]
+    assert [each.code for each in found[0]] == ["SH103", "SH200", "SH307"]
