@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-# The last two are read here, and not by each child again.
+# These two are read here, and not by each child again.
 import shardlang.emit.emit
 import shardlang.matched.proof  # noqa: F401
 from shardlang import driver
