@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shardlang.check.values import OperatorDecl
     from shardlang.cost.hardware import Hardware
     from shardlang.cost.predict import Prediction
+    from shardlang.folds.planned import Lay
     from shardlang.plan.plan import Plan
     from shardlang.search.result import Answer
     from shardlang.syntax import ast
@@ -226,18 +227,19 @@ def compile_source(
 
 
 def plan_program(
-    program: CheckedProgram, name: str | None, ranks: int, sink: Sink, memory: Sink | None = None
+    program: CheckedProgram, name: str | None, ranks: int, sink: Sink, memory: Sink | None = None,
+    laying: Lay | None = None,
 ) -> Plan | None:  # fmt: skip
-    """The plan on `ranks` ranks by the strategy `name`, or the first; None after errors. memory: is
-    told of a plan that does not fit, which is given then."""
-    from shardlang.folds.planned import plan
+    """The plan on `ranks` ranks by the strategy `name`, or the first; None after errors. memory,
+    laying: as of `folds/planned.py:plan`."""
+    from shardlang.folds.planned import lay, plan
 
     if program.training is None:
         fact = f"`{program.source.name}` has no `train`, so there is no step to plan"
         sink.report("SH402", fact, None, help="add a `train` block with `model`, `data`, `loss` and `optimizer`")
         return None
 
-    found = plan(program, name, ranks, sink, memory)
+    found = plan(program, name, ranks, sink, memory, laying or lay)
     if found is not None:
         _evaluated(found, sink)
     return None if sink.failed else found

@@ -14,20 +14,15 @@ from shardlang.views.statements import PlannedStatement
 ROOM = 40
 
 
-def hints(found: Iterable[PlannedStatement], kinds: Iterable[str] = ("layouts", "sent")) -> list[Hint]:
+def hints(found: Iterable[PlannedStatement]) -> tuple[Hint, ...]:
     """The hints of some statements, in the order of the text."""
-    shown, made = set(kinds), list[Hint]()
-    for statement in sorted(found, key=lambda one: one.place):
-        room = ROOM
-        for kind, text in _texts(statement, room):
-            if kind in shown and text:
-                made.append(Hint(statement.place[1], kind, text))
-    return made
+    inorder = sorted(found, key=lambda one: one.place)
+    return tuple(Hint(one.place[1], kind, text) for one in inorder for kind, text in _texts(one) if text)
 
 
-def _texts(statement: PlannedStatement, room: int) -> Iterator[tuple[str, str]]:
-    sent = _sent(statement, room // 2)
-    yield "layouts", _layout(statement, room - len(sent) - 2 * bool(sent)) if statement.moves else ""
+def _texts(statement: PlannedStatement) -> Iterator[tuple[str, str]]:
+    sent = _sent(statement, ROOM // 2)
+    yield "layouts", _layout(statement, ROOM - len(sent) - 2 * bool(sent)) if statement.moves else ""
     yield "sent", sent
 
 

@@ -3,7 +3,8 @@ then memory and seconds, then the reasons, then the other strategies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
+from html import escape
 from typing import TypeVar
 
 # These two are read here, and not by each child again.
@@ -18,9 +19,10 @@ from shardlang.editor.hints import hints
 from shardlang.editor.lens import lens
 from shardlang.editor.mistakes import mistakes
 from shardlang.editor.shown import LayerName, ShownFigures, ShownLayouts
+from shardlang.folds.planned import Lay, lay
 from shardlang.paths.patterns import TOLD_ONCE, SingleLayers
+from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.plan import Plan
-from shardlang.plan.planner import laid_out
 from shardlang.plan.resolve import resolve
 from shardlang.syntax import ast
 from shardlang.views.statements import statements
@@ -33,63 +35,102 @@ _OPEN = 8
 def shown(program: CheckedProgram, tree: ast.File, name: str | None, ranks: int | None) -> Iterator[object]:
     """ShownLayouts and ShownFigures, as they are found. A fault of ours is a mistake of the plan.
     ranks: None for those of each mesh."""
-    chosen = next((each for each in program.strategies if each.name.text == name), None)
-    first = chosen or next(iter(program.strategies), None)
-    try:
-        yield from _shown(program, tree, first, ranks)
-    except Exception as fault:
-        told_of = mistakes([fault_of_ours(fault, "shardc lsp")], tree)
-        yield ShownFigures(first.name.text if first is not None else "", "", tuple(told_of))
-
-
-def _shown(program: CheckedProgram, tree: ast.File, first: ast.Strategy | None, ranks: int | None) -> Iterator[object]:
-    many = ranks or ranks_of(program, first)
-    if program.training is None:
-        return
-    found = _in_runs(program, lambda of, sink: _layouts(of, first, many, sink, reasons=False))
-    if found is not None:
-        yield found
-    yield _figures(program, tree, first, many)
-    reasoned = _in_runs(program, lambda of, sink: _layouts(of, first, many, sink, reasons=True)) if found else None
-    if reasoned is not None:
-        yield reasoned
-    for strategy in program.strategies:
-        if strategy is not first:
-            yield _figures(program, tree, strategy, ranks or ranks_of(program, strategy))
+    first = _chosen(program, name)
+    return _told(_shown(program, tree, first, ranks), tree, first.name.text if first is not None else "")
 
 
 def shown_in_library(
-    program: CheckedProgram, name: str | None, ranks: int | None, file: str, layer: LayerName
-) -> Iterator[ShownLayouts]:
+    program: CheckedProgram, name: str | None, ranks: int | None, tree: ast.File, file: str, layer: LayerName
+) -> Iterator[object]:
     """The layouts of the statements of a library's file, by its name, as a layer of the program
-    runs them."""
-    chosen = next((each for each in program.strategies if name in (None, each.name.text)), None)
+    runs them; and, of no strategy, that there is no mistake. tree: of that file."""
+    chosen = _chosen(program, name)
     many = ranks or ranks_of(program, chosen)
 
     def work(of: CheckedProgram, sink: Sink) -> ShownLayouts | None:
-        plan = laid_out(of, chosen if many > 1 else None, many, sink, heard=True)
-        if plan is None:
-            return None
-        found = statements(plan, file, told.calls_of(plan, layer))
-        return ShownLayouts(
-            plan.strategy, tuple(hints(found.values())), told.statement_texts(plan, found.values()),
-            told.layer_texts(plan), told.axis_texts(plan),
-        )  # fmt: skip
+        plan = lay(of, chosen if many > 1 else None, many, sink)
+        return _layouts(plan, file, within=told.calls_of(plan, layer)) if plan is not None else None
 
-    made = _in_runs(program, work) if program.training is not None else None
-    yield from (made,) if made is not None else ()
+    def parts() -> Iterator[object]:
+        yield _in_runs(program, work) if program.training is not None else None
+        yield ShownFigures("", "", ())
+
+    return _told(parts(), tree, "")
+
+
+def _told(found: Iterator[object], tree: ast.File, strategy: str) -> Iterator[object]:
+    """What is found, and a fault of ours as a mistake of the strategy."""
+    try:
+        yield from (each for each in found if each is not None)
+    except Exception as fault:
+        yield ShownFigures(strategy, "", tuple(mistakes([fault_of_ours(fault, "shardc lsp")], tree)))
+
+
+def _shown(program: CheckedProgram, tree: ast.File, first: ast.Strategy | None, ranks: int | None) -> Iterator[object]:
+    if program.training is None:
+        return
+    many, laid = ranks or ranks_of(program, first), _LaidOnce()
+    strategy, file = first if many > 1 else None, program.source.name
+
+    def layouts(of: CheckedProgram, sink: Sink) -> ShownLayouts | None:
+        plan = laid(of, strategy, many, sink)
+        return _layouts(plan, file) if plan is not None else None
+
+    def reasons(of: CheckedProgram, sink: Sink) -> ShownLayouts | None:
+        plan, by = laid(of, strategy, many, sink), resolve(of, first, many, Sink()) if first is not None else None
+        return _layouts(plan, file, by) if plan is not None and by is not None else None
+
+    yield _in_runs(program, layouts)
+    yield _figures(program, tree, first, many, laid)
+    yield _in_runs(program, reasons)
+    for each in program.strategies:
+        if each is not first:
+            yield _figures(program, tree, each, ranks or ranks_of(program, each), lay)
+
+
+class _LaidOnce:
+    """A program as it is laid out, remembered while several things are shown of it."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[CheckedProgram, ast.Strategy | None, Plan | SingleLayers | None, Sink]] = {}
+
+    def __call__(self, program: CheckedProgram, strategy: ast.Strategy | None, ranks: int, sink: Sink) -> Plan | None:
+        known = self._known.get(id(program))
+        if known is None or known[1] is not strategy:
+            found = Sink()
+            try:
+                made: Plan | SingleLayers | None = lay(program, strategy, ranks, found)
+            except SingleLayers as asked:
+                made = asked
+            known = self._known[id(program)] = program, strategy, made, found
+        if isinstance(known[2], SingleLayers):
+            raise SingleLayers(known[2].cuts)
+        for each in known[3].found:
+            sink.add(each)
+        return known[2]
 
 
 def page(program: CheckedProgram, name: str | None, ranks: int | None) -> Iterator[str | None]:
-    """The page of `shardc report`; None where the plan has mistakes, or the program none."""
-    chosen = next((each for each in program.strategies if name in (None, each.name.text)), None)
+    """The page of `shardc report`; None where the plan has mistakes, or the program none. A fault of
+    ours is a page of its own."""
+    chosen = _chosen(program, name)
     many = ranks or ranks_of(program, chosen)
 
     def work(of: CheckedProgram, sink: Sink) -> str | None:
-        plan = driver.plan_program(of, name, many, sink, Sink())
+        plan = driver.plan_program(of, chosen.name.text if chosen is not None else None, many, sink, Sink())
         return driver.page_of_plans([plan], sink) if plan is not None else None
 
-    yield _in_runs(program, work) if program.training is not None else None
+    try:
+        yield _in_runs(program, work) if program.training is not None else None
+    except Exception as fault:
+        found = fault_of_ours(fault, "shardc lsp")
+        yield f'<!doctype html><main id="main"><p>{escape(found.message)}<p>{escape(" ".join(found.help))}</main>'
+
+
+def _chosen(program: CheckedProgram, name: str | None) -> ast.Strategy | None:
+    """The strategy of a name, or the first."""
+    named = (each for each in program.strategies if each.name.text == name)
+    return next(named, None) or next(iter(program.strategies), None)
 
 
 def ranks_of(program: CheckedProgram, strategy: ast.Strategy | None) -> int:
@@ -134,25 +175,23 @@ def _in_runs(program: CheckedProgram, work: Callable[[CheckedProgram, Sink], R])
 
 
 def _layouts(
-    program: CheckedProgram, strategy: ast.Strategy | None, ranks: int, sink: Sink, reasons: bool
-) -> ShownLayouts | None:
-    plan = laid_out(program, strategy if ranks > 1 else None, ranks, sink, heard=True)
-    if plan is None:
-        return None
-    file, by = program.source.name, resolve(program, strategy, ranks, Sink()) if reasons and strategy else None
-    found = statements(plan, file)
+    plan: Plan, file: str, by: ResolvedStrategy | None = None, within: Container[int] | None = None
+) -> ShownLayouts:
+    """Of the statements of a file. by: the rules that decide, to be told; within: as of
+    `statements`."""
+    found = statements(plan, file, within)
     texts = {**told.parameter_texts(plan, file), **told.statement_texts(plan, found.values(), by)}
-    return ShownLayouts(
-        plan.strategy, tuple(hints(found.values())), texts, told.layer_texts(plan), told.axis_texts(plan)
-    )
+    return ShownLayouts(plan.strategy, hints(found.values()), texts, told.layer_texts(plan), told.axis_texts(plan))
 
 
-def _figures(program: CheckedProgram, tree: ast.File, strategy: ast.Strategy | None, ranks: int) -> ShownFigures:
+def _figures(
+    program: CheckedProgram, tree: ast.File, strategy: ast.Strategy | None, ranks: int, laying: Lay
+) -> ShownFigures:
     name = strategy.name.text if strategy is not None else None
 
     def work(of: CheckedProgram, sink: Sink) -> tuple[str, Sink]:
         memory = Sink()
-        plan = driver.plan_program(of, name, ranks, sink, memory)
+        plan = driver.plan_program(of, name, ranks, sink, memory, laying)
         if plan is not None:
             _prove(plan, sink)
         for found in memory.found:

@@ -4,8 +4,9 @@ device."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from shardlang.check.program import CheckedProgram
 from shardlang.diagnostics.diagnostic import Sink
@@ -16,19 +17,24 @@ from shardlang.plan.planner import can_be_planned, choose_strategy, laid_out
 from shardlang.plan.strategy.instead import instead
 from shardlang.syntax import ast
 
+# What lays a program out by a strategy.
+Lay = Callable[[CheckedProgram, ast.Strategy | None, int, Sink], Plan | None]
+lay: Lay = partial(laid_out, heard=True)
+
 
 def plan(
-    program: CheckedProgram, strategy_name: str | None, ranks: int, sink: Sink, memory: Sink | None = None
-) -> Plan | None:
+    program: CheckedProgram, strategy_name: str | None, ranks: int, sink: Sink, memory: Sink | None = None,
+    lay: Lay = lay,
+) -> Plan | None:  # fmt: skip
     """The plan of `program` on `ranks` ranks; None after reporting what is wrong.
 
     Without a name the first strategy is taken; on one rank, none, since a rank alone has nothing to
-    split. memory: is told of a plan that does not fit, which is given then."""
+    split. memory: is told of a plan that does not fit, which is given then. lay: may remember plans."""
     if not can_be_planned(ranks, sink):
         return None
     with _uncollected():
         found, strategy = choose_strategy(program, strategy_name, ranks, sink)
-        made = laid_out(program, strategy, ranks, sink, heard=True) if found else None
+        made = lay(program, strategy, ranks, sink) if found else None
         if made is not None:
             check_memory(made, sink if memory is None else memory, changing(program, strategy))
     return None if sink.failed else made

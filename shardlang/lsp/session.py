@@ -87,7 +87,10 @@ class Session:
         if self._caller is not None:
             of, layer = self._caller[0].file, self._caller[1]
             name = library_name(file.name)
-            return partial(shown_in_library, of.program, of.chosen, of.ranks, name, layer) if of.program else None
+            tree = file.checked.tree if file.checked is not None else None
+            if of.program is None or tree is None:
+                return None
+            return partial(shown_in_library, of.program, of.chosen, of.ranks, tree, name, layer)
         if file.checked is None or file.program is None:
             return None
         return partial(shown, file.program, file.checked.tree, file.strategy, file.ranks)

@@ -11,7 +11,7 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.editor.hints import ROOM
 from shardlang.editor.kept import Kept
 from shardlang.editor.open_file import OpenFile
-from shardlang.editor.planned import ranks_of, shown
+from shardlang.editor.planned import page, ranks_of, shown, shown_in_library
 from shardlang.editor.shown import ShownFigures, ShownLayouts
 from shardlang.editor.text import TextEdit
 from shardlang.sources.source import Source
@@ -157,3 +157,23 @@ def test_a_fault_of_ours_is_told_and_ends_nothing(monkeypatch: pytest.MonkeyPatc
     monkeypatch.undo()
     file.check()
     assert file.mistakes == []
+
+
+def test_a_fault_of_ours_is_told_wherever_a_plan_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = OpenFile("a.shard", (ROOT / "examples/digits.shard").read_text("utf-8"))
+    file.check()
+    assert file.program is not None and file.checked is not None
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("lost <it>")
+
+    monkeypatch.setattr("shardlang.driver.plan_program", fail)
+    (told,) = page(file.program, None, 8)
+    assert told is not None and "a fault of shardc" in told and "lost &lt;it&gt;" in told
+    monkeypatch.setattr("shardlang.editor.planned.statements", fail)
+    for found in (
+        shown(file.program, file.checked.tree, None, 8),
+        shown_in_library(file.program, None, 8, file.checked.tree, "std.nn", ("Digits", "up")),
+    ):
+        (figures,) = found
+        assert isinstance(figures, ShownFigures) and [each.code for each in figures.mistakes] == ["SH900"]
