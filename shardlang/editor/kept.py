@@ -143,6 +143,11 @@ class Kept:
             sink.add(mistake)
         return Checked(None if sink.failed else program, sink.found, tree)
 
+    def reads(self, name: str) -> bool:
+        """Whether the latest check read a file of this name besides its own text."""
+        texts = self._items[0].read.texts.values() if self._items else ()
+        return any(isinstance(found, Source) and found.name == name for found in texts)
+
     def _known(self, tree: ast.File, files: Files) -> _KeptItems:
         items = [item for item in tree.items if not isinstance(item, ast.Strategy)]
         lost = [(each.text, id(each.item)) for each in lost_texts((tree,)) if not isinstance(each.item, ast.Strategy)]

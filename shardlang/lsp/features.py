@@ -66,7 +66,7 @@ def changed(ls: ShardServer, params: lsp.DidChangeTextDocumentParams) -> None:
     it = params.text_document
     session = ls.sessions.get(it.uri)
     if session is not None and it.version > session.version:
-        ls.forget(it.uri)
+        ls.changed(session)
         session.change(it.version, params.content_changes)
 
 

@@ -96,11 +96,18 @@ class ShardServer(LanguageServer):
             self.sessions[uri].show_for(*self._called[uri])
 
     def forget(self, uri: str = "") -> None:
-        """A text has changed, which others may import: an open one, or files on the disk."""
+        """Files came or went, which others may import: all that import something are checked."""
         self._names.clear()
         for other, session in self.sessions.items():
             if other != uri and session.file.imports:
                 session.soon()
+
+    def changed(self, session: Session) -> None:
+        """The text of an open file has changed: those that read it are checked again."""
+        self._names.clear()
+        for other in self.sessions.values():
+            if other is not session and other.file.kept.reads(session.file.name):
+                other.soon()
 
     def tell(self, uri: str) -> None:
         """Sends the mistakes of a file; has the editor ask for hints and lenses, if they differ."""

@@ -35,7 +35,7 @@ def living(mark: str) -> list[int]:
     return found
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").is_file(), reason="there is no /proc")
+@pytest.mark.skipif(not Path("/proc/self/environ").is_file(), reason="it finds children in /proc, which only Linux has")
 @pytest.mark.parametrize("killed", ["editor", "server"])
 def test_none_is_left_after_a_kill(killed: str) -> None:
     """Of what the editor started, and of what its server did."""
@@ -55,7 +55,10 @@ def test_none_is_left_after_a_kill(killed: str) -> None:
         editor.wait()
 
 
-@pytest.mark.skipif(not Path("/proc/self/wchan").is_file(), reason="there is no /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/wchan").is_file(),
+    reason="it looks in /proc, which only Linux has, at what the server waits for",
+)
 def test_an_answer_larger_than_a_pipe_comes_whole_after_a_stop() -> None:
     """Where Python does not buffer, a stop ends a write to a full pipe with a part of it."""
     session = LspSession(TRANSFORMER, env={**os.environ, "PYTHONUNBUFFERED": "1"})
