@@ -238,7 +238,6 @@ def plan_program(
         fact = f"`{program.source.name}` has no `train`, so there is no step to plan"
         sink.report("SH402", fact, None, help="add a `train` block with `model`, `data`, `loss` and `optimizer`")
         return None
-
     found = plan(program, name, ranks, sink, memory, laying or lay)
     if found is not None:
         _evaluated(found, sink)

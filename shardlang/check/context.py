@@ -56,8 +56,7 @@ class Context:
     `wide`: parameters used in f32 there. `below`: model, and whether from within a body -> what
     is declared there. `casts`: value and type -> the cast made of it. `runs`: where runs of
     equal layers, which are told once, are cut; None where each layer is told. `in_runs`: whether
-    some are. `words`: the
-    words or texts that dims of files number."""
+    some are. `words`: the words or texts that dims of files number."""
 
     sink: Sink
     dtype: str = "f32"

@@ -59,7 +59,7 @@ def shown_in_library(
 
 
 def _told(found: Iterator[object], tree: ast.File, strategy: str) -> Iterator[object]:
-    """What is found, and a fault of ours as a mistake of the strategy."""
+    """All that is found, and a fault of ours as a mistake of the strategy."""
     try:
         yield from (each for each in found if each is not None)
     except Exception as fault:
@@ -111,8 +111,8 @@ class _LaidOnce:
 
 
 def page(program: CheckedProgram, name: str | None, ranks: int | None) -> Iterator[str | None]:
-    """The page of `shardc report`; None where the plan has mistakes, or the program none. A fault of
-    ours is a page of its own."""
+    """The page of `shardc report`; None where the plan has mistakes, or the program none. A fault
+    of ours is a page of its own."""
     chosen = _chosen(program, name)
     many = ranks or ranks_of(program, chosen)
 
@@ -177,7 +177,7 @@ def _in_runs(program: CheckedProgram, work: Callable[[CheckedProgram, Sink], R])
 def _layouts(
     plan: Plan, file: str, by: ResolvedStrategy | None = None, within: Container[int] | None = None
 ) -> ShownLayouts:
-    """Of the statements of a file. by: the rules that decide, to be told; within: as of
+    """The layouts of the statements of a file. by: the rules that decide, to be told; within: as of
     `statements`."""
     found = statements(plan, file, within)
     texts = {**told.parameter_texts(plan, file), **told.statement_texts(plan, found.values(), by)}

@@ -17,7 +17,7 @@ from shardlang.sources.source import TextRange
 from shardlang.step.parameters import HeldBytes, all_held
 from shardlang.terminal.display import rounded_up, size
 from shardlang.types.mesh import Mesh
-from shardlang.views.statements import LaidOut, PlannedStatement, SentBytes, add_sent, in_order, tensor
+from shardlang.views.statements import LaidOut, PlannedStatement, SentBytes, SentSums, add_sent, in_order, tensor
 from shardlang.views.why import decided
 
 # Rows of what is sent, and groups of ranks, that one text lists.
@@ -38,9 +38,10 @@ def statement_text(plan: Plan, found: PlannedStatement, by: ResolvedStrategy | N
     return "\n\n".join(lines)
 
 
-def _tensor(plan: Plan, tensor: LaidOut) -> str:
+def _tensor(plan: Plan, tensor: LaidOut, stored: bool = False) -> str:
+    """stored: whether it is there all the time, and not of a microbatch."""
     shape = " x ".join(map(str, tensor.shape)) or "one number"
-    of = " of a microbatch" if plan.microbatches > 1 else ""
+    of = " of a microbatch" if plan.microbatches > 1 and not stored else ""
     return f"`{tensor.type}`\n\nA rank holds {shape}{of}, {size(tensor.bytes)}"
 
 
@@ -106,13 +107,13 @@ def calls_of(plan: Plan, layer: LayerName) -> frozenset[int]:
     return frozenset(found)
 
 
-_Sums = tuple[dict[str, list[int]], dict[str, dict[tuple[str, tuple[str, ...]], list[int]]]]
+_Sums = tuple[dict[str, list[int]], dict[str, SentSums]]
 
 
 def _of_layers(plan: Plan, paths: set[str]) -> _Sums:
     """Path of a layer -> bytes that a rank holds of its parameters (themselves, copies, gradients,
     state of optimizers), and bytes by collective and axes."""
-    held, rows = dict[str, list[int]](), dict[str, dict[tuple[str, tuple[str, ...]], list[int]]]()
+    held, rows = dict[str, list[int]](), dict[str, SentSums]()
     for value, each in all_held(plan).items():
         it = plan.graph.values[value]
         for path in _around(it.path, paths):
@@ -137,7 +138,7 @@ def _layer(paths: Sequence[str], held: Mapping[str, Sequence[int]], rows: Mappin
     own = [sum(held.get(path, (0, 0, 0, 0))[part] for path in paths) for part in range(4)]
     names = ("parameters", "copies of them", "gradients", "optimizer")
     parts = [f"{name} {rounded_up(amount)}" for name, amount in zip(names, own, strict=True) if amount]
-    every = dict[tuple[str, tuple[str, ...]], list[int]]()
+    every = SentSums()
     for path in paths:
         for key, both in rows.get(path, {}).items():
             mine = every.setdefault(key, [0, 0])
@@ -150,29 +151,20 @@ def _layer(paths: Sequence[str], held: Mapping[str, Sequence[int]], rows: Mappin
 
 def parameter_texts(plan: Plan, file: str) -> Mapping[TextRange, str]:
     """A `param` or `state` of a file -> its layout as it is stored, and the bytes of a rank."""
-    found = dict[TextRange, str]()
+    found, rows = dict[TextRange, str](), dict[str, SentSums]()
+    for one in sent(plan):
+        add_sent(rows.setdefault(one.path, {}), one)
     for value, each in all_held(plan).items():
         it, param = plan.graph.values[value], plan.params[value]
         if it.span.source.name != file or it.kind not in (Kind.PARAM, Kind.STATE):
             continue
         beside = (("copy", each.copy), ("gradient", each.gradient), ("optimizer", each.optimizer))
         more = [f"{name} {size(amount)}" for name, amount in beside if amount]
-        lines = [_stored(plan, value), *([f"Beside it: {', '.join(more)}"] if more else [])]
-        lines += _sent(in_order(_of(plan, it.path)))
+        lines = [_tensor(plan, tensor(plan, value, param.stored), stored=True)]
+        lines += [f"Beside it: {', '.join(more)}"] if more else []
+        lines += _sent(in_order(rows.get(it.path, {})))
         lines += [f"`zero {param.zero}` over {', '.join(param.zero_axes)}"] if param.zero else []
         found.setdefault((it.span.start, it.span.end), "\n\n".join(lines))
-    return found
-
-
-def _stored(plan: Plan, value: int) -> str:
-    return _tensor(plan, tensor(plan, value, plan.params[value].stored)).replace(" of a microbatch", "")
-
-
-def _of(plan: Plan, path: str) -> dict[tuple[str, tuple[str, ...]], list[int]]:
-    found = dict[tuple[str, tuple[str, ...]], list[int]]()
-    for one in sent(plan):
-        if one.path == path:
-            add_sent(found, one)
     return found
 
 

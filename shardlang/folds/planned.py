@@ -29,7 +29,8 @@ def plan(
     """The plan of `program` on `ranks` ranks; None after reporting what is wrong.
 
     Without a name the first strategy is taken; on one rank, none, since a rank alone has nothing to
-    split. memory: is told of a plan that does not fit, which is given then. lay: may remember plans."""
+    split. memory: is told of a plan that does not fit, which is given then. lay: may remember
+    plans."""
     if not can_be_planned(ranks, sink):
         return None
     with _uncollected():

@@ -16,6 +16,9 @@ from shardlang.sources.source import Span, TextRange
 from shardlang.types.dim import TensorType
 from shardlang.types.layout import Layout, layout_text
 
+# Collective and axes -> bytes forward and backward.
+SentSums = dict[tuple[str, tuple[str, ...]], list[int]]
+
 
 @dataclass(frozen=True, slots=True)
 class LaidOut:
@@ -71,7 +74,7 @@ class PlannedStatement:
 @dataclass
 class _Found:
     ops: list[int] = field(default_factory=list)
-    sent: dict[tuple[str, tuple[str, ...]], list[int]] = field(default_factory=dict)
+    sent: SentSums = field(default_factory=dict)
 
 
 def statements(plan: Plan, file: str, within: Container[int] | None = None) -> Mapping[TextRange, PlannedStatement]:
@@ -95,7 +98,7 @@ def statements(plan: Plan, file: str, within: Container[int] | None = None) -> M
     return {place: _statement(plan, place, one) for place, one in found.items()}
 
 
-def add_sent(known: dict[tuple[str, tuple[str, ...]], list[int]], each: Sent) -> None:
+def add_sent(known: SentSums, each: Sent) -> None:
     """Adds what is sent to the bytes by collective and axes."""
     for phase, (collective, size) in enumerate(
         zip(each.collectives, (each.forward_bytes, each.backward_bytes), strict=True)
